@@ -1,4 +1,4 @@
-"""What the scripts share; importing it lets them work where the package is not installed, too."""
+"""Code that the scripts share; importing it lets them run without an installed package."""
 
 import sys
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Compare programs that score (judges) with people: how far they agree in each bin of the output.
+"""Compare judges (programs that score) with people, in each bin of the output.
 
-Without people's scores judges are compared with each other. Writes RUN.agreement.csv and .png: mean
-scores, bias, Krippendorff's alpha, rank correlation.
+Without scores of people the judges are compared with each other. Writes RUN.agreement.csv and .png:
+mean scores, bias, Krippendorff's alpha, rank correlation.
 """
 
 from _common import run_script

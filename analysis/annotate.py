@@ -1,6 +1,6 @@
 """Serve the web page where one person scores a task file.
 
-Every score is saved at once to RUN.scores.NAME.jsonl; a session that was closed can be resumed.
+Every score is saved at once to RUN.scores.NAME.jsonl, so that a closed session can be resumed.
 """
 
 from _common import run_script

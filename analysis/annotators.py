@@ -1,4 +1,4 @@
-"""Compare annotators with each other, and see whether more scores would change the curve.
+"""Compare annotators with each other, and show whether more scores would change the curve.
 
 Writes RUN.annotators.csv and RUN.convergence.csv, each with a picture.
 """

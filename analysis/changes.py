@@ -1,6 +1,7 @@
-"""What another model says of a run's independent draws: RUN.changes.NAME.csv and .png.
+"""Compare the outputs of two models on the independent draws of one run.
 
-The other model has evaluated the draws first (python -m omniinput_hpc.rescore).
+Writes RUN.changes.NAME.csv and .png. The other model must first have evaluated the draws (python -m
+omniinput_hpc.rescore).
 """
 
 from _common import run_script

@@ -1,6 +1,6 @@
-"""Draw the inputs that people are to score, from one run or several.
+"""Draw the inputs for people to score, from one or more runs.
 
-Writes RUN.tasks.jsonl, and RUN.tasks.key.jsonl beside it, which annotators must not see.
+Writes RUN.tasks.jsonl and its key RUN.tasks.key.jsonl, which annotators must not see.
 """
 
 from _common import run_script

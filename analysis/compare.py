@@ -1,6 +1,6 @@
 """Compare the precision-recall curves of models, or the densities of two runs of one model.
 
-Writes A.compared.csv (of two runs of one model A.samplers.csv) and .png beside the first run.
+Writes A.compared.csv (A.samplers.csv for runs of one model) and .png next to the first run.
 """
 
 from _common import run_script

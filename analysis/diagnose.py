@@ -1,4 +1,4 @@
-"""See how well a run mixes, and what to change: moves, swaps, round trips, R-hat.
+"""Diagnose how well a run mixes, and what to change: moves, swaps, round trips, R-hat.
 
 Writes RUN.diagnose.csv and .png.
 """

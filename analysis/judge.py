@@ -1,7 +1,7 @@
 """Let a program (a judge) score a task file, or measure the FID of each bin.
 
-Writes RUN.scores.NAME.jsonl, marked as a judge's, or RUN.fid.csv. After a stop, run it again: the
-scores that are there are kept.
+Writes RUN.judge-scores.NAME.jsonl, or RUN.fid.csv. After an interruption, run it again: existing
+scores are kept.
 """
 
 from _common import run_script

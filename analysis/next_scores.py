@@ -1,7 +1,7 @@
-"""See in which bins further scores shrink the error of the AUPR most: RUN.next.csv.
+"""Show in which bins further scores reduce the error of the AUPR most: RUN.next.csv.
 
-With --against: the error of the difference from another model's AUPR, over the common range of
-recall; both densities must be absolute.
+With --against, the error is that of the difference from another model's AUPR, over the common range
+of recall; both densities must then be absolute.
 """
 
 from _common import run_script

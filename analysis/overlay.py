@@ -1,6 +1,6 @@
 """Draw the output distributions of several runs in one picture, with inputs and test sets.
 
-Writes FILE.png and FILE.pdf. Of image models it also shows inputs of low, middle and high z.
+Writes FILE.png and FILE.pdf. For image models it also shows inputs with low, middle and high z.
 """
 
 from _common import run_script

@@ -1,7 +1,8 @@
 """Draw the precision-recall curve of a model over its whole input space.
 
-What is right is told by a rule or by people's scores. Writes RUN.pr.csv, .pr.png and .roc.png; by a
-rule with --exact also RUN.rho_r.png, with --scores RUN.r.png; every picture also as PDF.
+A rule or people's scores determine which inputs are right. Writes RUN.pr.csv, .pr.png and .roc.png,
+with --scores also RUN.r.png, and with a rule and --exact also RUN.rho_r.png. Every picture is also
+written as PDF.
 """
 
 from _common import run_script

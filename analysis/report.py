@@ -1,6 +1,6 @@
-"""Write one HTML page about one run or several: RUN.report.html.
+"""Write one HTML page about one or more runs: RUN.report.html.
 
-It holds all it needs: pictures, tables and inputs. It runs no script and fetches nothing.
+The page contains all its pictures, tables and inputs. It runs no scripts and loads nothing.
 """
 
 from _common import run_script

@@ -1,6 +1,6 @@
 """Show some inputs of each bin of the output: RUN.representatives.csv, .png and .pdf.
 
-They are drawn in proportion to how many inputs of the space each recorded sample stands for.
+Recorded samples are drawn in proportion to the number of inputs that each of them represents.
 """
 
 from _common import run_script

@@ -1,6 +1,6 @@
-"""Estimate how many inputs of the whole space get each output, from a run or several of one model.
+"""Estimate how many inputs of the whole space get each output, from runs of one model.
 
-Writes RUN.density.csv and .png; of several runs A+B.density.csv and .png beside the first.
+Writes RUN.density.csv and .png, or for several runs A+B.density.csv and .png next to the first.
 """
 
 from _common import run_script

@@ -1,6 +1,6 @@
-"""Export scores to other programs' files, or import them: CSV, Label Studio, Inspect-style JSON.
+"""Export scores to files of other programs, or import them: CSV, Label Studio, Inspect-style JSON.
 
-Label Studio: s stars of S are the score (s - 1) / (S - 1): one star is 0, all stars are 1.
+Label Studio: s of S stars are the score (s - 1) / (S - 1), so one star is 0 and S stars are 1.
 """
 
 from _common import run_script

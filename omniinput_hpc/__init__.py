@@ -1,7 +1,7 @@
 """Sample a model's whole input space and compute its precision-recall curve (OmniInput).
 
 ``import omniinput_hpc as oi; run = oi.open("runs/toy.h5")``: see docs/python-api.md. Importing this
-imports neither torch nor MPI nor h5py.
+package imports neither torch nor MPI nor h5py.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = ["__version__", "join", "open"]
 
 
 def open(path: str | Path, damaged: bool = False) -> Run:
-    """Open a run file for reading, also while the run goes on.
+    """Open a run file for reading, also while the run is live.
 
-    With `damaged`, what does not fit its checksum is warned of, and read all the same.
+    With `damaged`, data that do not match their checksums cause a warning and are read anyway.
 
     Raises
     ------
     UserError
-        There is no such file, or it is not a whole run file.
+        The file does not exist, or is not a complete run file.
     """
     from omniinput_hpc.api.run import Run
 
@@ -35,7 +35,7 @@ def open(path: str | Path, damaged: bool = False) -> Run:
 
 
 def join(*runs: Run) -> JoinedRuns:
-    """Join opened runs of one model, of other seeds or rungs: one density, one curve.
+    """Join opened runs of one model, with different seeds or rungs, into one density and curve.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Command line: ``[mpirun -n R] python -m omniinput_hpc INPUT.toml``; see `cli.run`."""
+"""Command line ``[mpirun -n R] python -m omniinput_hpc INPUT.toml``; see `cli.run`."""
 
 import sys
 

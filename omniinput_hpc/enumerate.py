@@ -1,8 +1,8 @@
-"""The exact density: ``[mpirun -n R] python -m omniinput_hpc.enumerate INPUT.toml``.
+"""Compute the exact density: ``[mpirun -n R] python -m omniinput_hpc.enumerate INPUT.toml``.
 
-Evaluates every input of a small space and counts them per bin of z. With a model that has a KV
-cache (`begin`, `extend`, `branch`), the inputs are walked as a tree of prefixes, each evaluated
-once; any other model evaluates batches. Ranks share the blocks of inputs.
+Evaluates every input of a small space and counts them per bin of z. A model with a KV cache
+(`begin`, `extend`, `branch`) evaluates the inputs as a tree of prefixes, each prefix once; any
+other model evaluates batches. Ranks share the blocks of inputs.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from omniinput_hpc.text import duration
 log = logging.getLogger("omniinput_hpc")
 
 INPUTS_PER_BLOCK = 100_000
-INPUTS_TRIED = 1000  # by the rule, before anything is counted
+INPUTS_TRIED = 1000  # scored by the rule before anything is counted
 BATCH = 4096
 SECONDS_BETWEEN_LINES = 10.0
 PROGRAM = "python -m omniinput_hpc.enumerate"
 
 Block = Callable[[int], NDArray[np.float32]]
-"""Returns z of a block's inputs, given its number; a block's inputs begin with the same values."""
+"""Maps the number of a block to z of its inputs, which begin with the same values."""
 
 
 class Census:
@@ -50,7 +50,7 @@ class Census:
     ----------
     count_b : int64 [B + 2], inputs per bin, then below and above the bins
     right_b : float64 [B + 2], sum of their scores
-    mass_right : float64, sum of score times exp(-m z), where z is a mean over m predicted sites
+    mass_right : float64, sum of score times exp(-m z), where z is the mean over m predicted sites
     highest_right : float64, the largest z of an input with score 1
     """
 
@@ -79,7 +79,7 @@ class Census:
 
 
 def block_depth(n_values: int, n_sites: int) -> int:
-    """Return how many leading sites make a block's number, for about 100,000 inputs a block."""
+    """Return how many leading sites number the blocks, for about 100,000 inputs per block."""
     depth = n_sites - 1
     while depth > 1 and n_values ** (n_sites - depth + 1) <= INPUTS_PER_BLOCK:
         depth -= 1
@@ -87,7 +87,7 @@ def block_depth(n_values: int, n_sites: int) -> int:
 
 
 def inputs_of(block: int, depth: int, n_values: int, n_sites: int) -> NDArray[np.int64]:
-    """Return a block's inputs, int64 [n_values^(D - depth), D], the last site running fastest."""
+    """Return a block's inputs, int64 [n_values^(D - depth), D]; the last site varies fastest."""
     n_rest = n_sites - depth
     rest = np.indices((n_values,) * n_rest, dtype=np.int64).reshape(n_rest, -1).T
     x = np.empty((len(rest), n_sites), dtype=np.int64)
@@ -102,7 +102,7 @@ def head_of(block: int, depth: int, n_values: int) -> list[int]:
 
 
 def block_evaluator(model: Any, depth: int, device: str) -> Block:
-    """Return what evaluates a block: as a tree of prefixes where the model can, else in batches."""
+    """Return an evaluator of blocks: as a tree of prefixes if the model can, else in batches."""
     from omniinput_hpc.models import batches  # imports torch
 
     def as_tree(block: int) -> NDArray[np.float32]:
@@ -118,7 +118,7 @@ def block_evaluator(model: Any, depth: int, device: str) -> Block:
 
 
 def try_rule(rule: Rule, x: NDArray[np.int64]) -> None:
-    """Score some inputs, int64 [n, D]; a `UserError` says why the rule cannot."""
+    """Score some inputs, int64 [n, D]; raise a `UserError` if the rule fails."""
     try:
         rule(x)
     except EstimateError as error:
@@ -133,7 +133,7 @@ def count_all(
     Raises
     ------
     UserError
-        It would take longer than `max_hours`, by the time of the first block; or the rule fails.
+        The time of the first block predicts more than `max_hours`, or the rule fails.
     """
     v, d, ids = model.n_values, model.n_sites, models.space_of(model)
     depth = block_depth(v, d)
@@ -163,7 +163,7 @@ def count_all(
         try:
             for block in _reported(range(world.rank, n_blocks, world.size)):
                 census.add(ids.to_ids(inputs_of(block, depth, v, d)), evaluate(block))
-        except EstimateError as error:  # of the rule, at inputs that were not tried
+        except EstimateError as error:  # from the rule, for inputs that `try_rule` did not score
             raise UserError(str(error)) from None
 
     world.together(count_mine)
@@ -171,7 +171,7 @@ def count_all(
     census.right_b = world.sum(census.right_b)
     census.mass_right = float(world.sum(np.array([census.mass_right]))[0])
     if m is not None:
-        census.mass_right /= float(v) ** (d - m)  # the sites that are not predicted are uniform
+        census.mass_right /= float(v) ** (d - m)  # sites that are not predicted are uniform
     census.highest_right = float(world.max(np.array([census.highest_right]))[0])
     return census
 
@@ -188,10 +188,7 @@ def _reported(blocks: range) -> Iterator[int]:
 
 
 def write(record: Record, census: Census, config: Config, source: list[str]) -> None:
-    """Write the census in the density's CSV format, with r where there is a rule, and the record.
-
-    The table's path is the record's.
-    """
+    """Write the census as a density CSV, with r if there is a rule, to the path of the record."""
     path = record.run_path
     inside, edges = census.count_b[:-2], config.bins.edges
     bins = np.flatnonzero(inside)
@@ -272,7 +269,7 @@ def _arguments(world: World, argv: Sequence[str] | None, program: str) -> Any:
 def main(
     argv: Sequence[str] | None = None, world: World | None = None, program: str = PROGRAM
 ) -> int:
-    """Run the program on this rank and return its exit code; `program` is what was typed."""
+    """Run the program on this rank and return its exit code; `program` is the command as typed."""
     return common.main(partial(run, program=program), argv, world)
 
 

@@ -1,4 +1,4 @@
-"""The two ways a run can end early: a user's mistake, or a request to stop."""
+"""The two ways in which a run can end early: a user's mistake, or a request to stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class UserError(Exception):
 class StopRun(Exception):
     """The ranks agreed to stop; everything committed is in the file, and the exit code is 75.
 
-    outcome : what became of the rounds, and what to do, for the user
+    outcome : message to the user: which rounds are safe, and what to do next
     """
 
     outcome = "everything committed is safe: run again to resume"

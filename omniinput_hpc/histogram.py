@@ -1,4 +1,4 @@
-"""Recorders: what a rung counts. Every move of every walker counts, rejected ones too."""
+"""Histograms of z, in which every move of every walker counts, rejected moves too."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 MAX_GROUPS = 16
 MAX_BINS = 10_000_000
 SPARSE_FROM = 32
-"""Cells (bins of a group of lanes) per output of a segment from which only those met are added."""
+"""Cells (groups times bins) per output of a segment above which only visited ones are updated."""
 
 
 def lane_groups(n_walkers: int) -> NDArray[np.int64]:
@@ -18,21 +18,21 @@ def lane_groups(n_walkers: int) -> NDArray[np.int64]:
 
 
 def starting_parts(n_walkers: int, n_parts: int) -> NDArray[np.int64]:
-    """Return which part of the lanes each one is in, int64 [W]: whole groups that follow.
+    """Return the part of each lane, int64 [W]; a part is a range of whole groups of lanes.
 
-    Rungs colder than a language model itself start each part elsewhere.
+    On rungs with beta above the language model's own, each part starts from different inputs.
     """
     group_w = lane_groups(n_walkers)
     return parts_of_groups(int(group_w[-1]) + 1, n_parts)[group_w]
 
 
 def parts_of_groups(n_groups: int, n_parts: int) -> NDArray[np.int64]:
-    """Return which part each group of lanes is in, int64 [G]."""
+    """Return the part of each group of lanes, int64 [G]."""
     return np.arange(n_groups) * n_parts // n_groups
 
 
 def groups_of(lanes: range, n_walkers: int) -> range:
-    """Return the groups that some neighbouring lanes are in, of the W of a rung."""
+    """Return the groups that neighbouring lanes belong to, in a rung of W = `n_walkers` lanes."""
     group_w = lane_groups(n_walkers)
     return range(int(group_w[lanes[0]]), int(group_w[lanes[-1]]) + 1)
 
@@ -44,7 +44,7 @@ class Histogram:
     ----------
     edges : float64 [B + 1]; bins are half-open, the last one closed
     n_walkers : W
-    lanes : which of them are counted here, all by default; G are the groups that they are in
+    lanes : lanes that are counted here, by default all; G is the number of their groups
 
     Attributes
     ----------
@@ -71,14 +71,14 @@ class Histogram:
         self.extremes = np.array([np.inf, -np.inf])
 
     def clear_round(self) -> None:
-        """Begin a round: its counts are zero, the cumulative ones stay."""
+        """Begin a round: clear its counts, but keep the cumulative ones."""
         self.counts_b[:] = 0
         self.outside[:] = 0
         self.moments[:] = 0
         self.extremes[:] = np.inf, -np.inf
 
     def clear_all(self) -> None:
-        """Forget what was counted in burn-in."""
+        """Clear all counts, the cumulative ones too, at the end of burn-in."""
         self.clear_round()
         self.lane_counts_gb[:] = 0
         self.z_sum_b[:] = 0
@@ -108,24 +108,24 @@ class Histogram:
     def _add_sparse(
         self, cell: NDArray[np.int64], bin_i: NDArray[np.int64], z_i: NDArray[np.float64]
     ) -> None:
-        """Count n outputs, in time that does not grow with the bins; the same bits.
+        """Count n outputs in a time independent of the number of bins, with the same bits as `add`.
 
-        cell : int64 [n], of each output, the index in all of `lane_counts_gb`
-        bin_i, z_i : int64 and float64 [n], its bin, and itself
+        cell : int64 [n], flat index of each output in `lane_counts_gb`
+        bin_i, z_i : int64 and float64 [n], the bin and the value of each output
         """
         cells, count = np.unique(cell, return_counts=True)
         self.lane_counts_gb.reshape(-1)[cells] += count.astype(np.uint64)
         bins, place, count = np.unique(bin_i, return_inverse=True, return_counts=True)
         self.counts_b[bins] += count
-        # A bin's outputs are added in the order of moves, and then to the sum, as elsewhere.
+        # As in `add`: a bin's outputs are added in the order of moves, then to the sum.
         self.z_sum_b[bins] += np.bincount(place, weights=z_i, minlength=len(bins))
 
 
 def bin_of(z: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the bin of each z: -1 below all, B above all; the last bin is closed.
+    """Return the bin of each z: -1 below all bins, B above them; the last bin is closed.
 
-    Bins of equal width are guessed by a division, which is some times faster than a search; where
-    the guess is wrong (rounding, other widths, nothing finite) they are searched for.
+    A division guesses the bin, which is several times faster than a search if bins have equal
+    width. If the guess is wrong (rounding, unequal widths, z not finite), a search finds the bin.
     """
     n_bins, low, high = len(edges) - 1, edges[0], edges[-1]
     ends = np.concatenate([[-np.inf], edges, [np.inf]])

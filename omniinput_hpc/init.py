@@ -1,14 +1,14 @@
-"""An input file for a model: ``python -m omniinput_hpc.init MODEL``, after a pilot of a minute.
+"""Write an input file for a model: ``python -m omniinput_hpc.init MODEL``.
 
-MODEL is a Hugging Face folder or name, a folder of an image classifier, or a ``module:function``
-that makes a model. Nothing is overwritten.
+A pilot of a minute chooses the settings. MODEL is a Hugging Face folder or name, a folder of an
+image classifier, a file of weights, or a ``module:function``. No existing file is overwritten.
 """
 
 from __future__ import annotations
 
 from omniinput_hpc.parallel.signals import request
 
-if __name__ == "__main__":  # before torch and mpi4py, as in __main__.py
+if __name__ == "__main__":  # before torch and mpi4py are imported, as in cli/omniinput.py
     request.install()
 
 import argparse
@@ -37,11 +37,11 @@ log = logging.getLogger("omniinput_hpc")
 
 PROGRAM = "python -m omniinput_hpc.init"
 SECONDS = 60.0
-"""Of the pilot, about."""
+"""Approximate duration of the pilot."""
 SETTABLE = ("model", "run", "space")
 """Tables whose keys may be given with --set; the pilot chooses the rest."""
 CHOSEN = ("rounds", "burn_in")
-"""Keys of [run] that may not."""
+"""Keys of [run] that may not be given, since the pilot chooses them."""
 
 
 MODEL_HELP = """a folder, a name of the hub, a file of weights (*.gguf; *.safetensors with --kind
@@ -52,7 +52,7 @@ image-classifier and --set model.factory=module:function), or module:function of
 def main(
     argv: Sequence[str] | None = None, world: World | None = None, program: str = PROGRAM
 ) -> int:
-    """Run the program and return its exit code; `program` is what was typed."""
+    """Run the program and return its exit code; `program` is the command as typed."""
     return common.main(partial(_run, program=program), argv, world)
 
 
@@ -91,7 +91,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     given = any(word.partition("=")[0].strip() == "run.output" for word in args.set)
     run_file = config.run.output if given else f"runs/{name}.h5"
     text = commented.text(found, run_file, aim, [written_by, *notes])
-    input_file.parse(text, str(output))  # what is written works
+    input_file.parse(text, str(output))  # raises if the text is not a valid input
     _write(output, text)
     for line in [*notes, *commented.summary(found, aim)]:
         print(line)
@@ -100,7 +100,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
 
 
 def _first_config(args: argparse.Namespace) -> Config:
-    """Return the input with which the model is built; a UserError says what is wrong with it."""
+    """Return the input from which the model is built, or raise a UserError."""
     for assignment in args.set:
         table, _, key = assignment.partition("=")[0].strip().partition(".")
         if table not in SETTABLE or (table == "run" and key in CHOSEN):
@@ -114,9 +114,9 @@ def _first_config(args: argparse.Namespace) -> Config:
 
 
 def _with_beginning(config: Config, args: argparse.Namespace) -> tuple[Config, list[str]]:
-    """Return the input with what the tokenizer begins texts with as its prefix, and a note of it.
+    """Return the input with the tokens that begin every text as its prefix, and a note.
 
-    A prefix that is given stays as it is.
+    A prefix that the input already has is kept.
     """
     from omniinput_hpc.models.language import token_notes
 
@@ -127,7 +127,7 @@ def _with_beginning(config: Config, args: argparse.Namespace) -> tuple[Config, l
     if begins is None:
         return config, []
     update: dict[str, Any] = {"prefix": begins.prefix}
-    if args.length is None and options.length < model_table.LENGTH:  # all the model's positions
+    if args.length is None and options.length < model_table.LENGTH:  # it fills all positions
         update["length"] = max(options.length - len(begins.ids), 2)
     note = (
         f"The tokenizer begins every text with {begins.name}: model.prefix puts it before inputs."

@@ -1,6 +1,6 @@
-"""A user's own functions, named ``module:function``; the current directory is importable.
+"""Load a user's own functions, named ``module:function``, also from the current directory.
 
-Their code shares the process. What the program relies on there, `own_surroundings` puts back.
+Their code runs in this process. `own_surroundings` restores the state that the program relies on.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from typing import Any
 from omniinput_hpc.errors import UserError
 
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-"""Those that ask a run to stop (see `parallel.signals`)."""
+"""Signals that ask a run to stop (see `parallel.signals`)."""
 _log = logging.getLogger("omniinput_hpc")
 
 
 @contextmanager
 def own_surroundings() -> Iterator[None]:
-    """Keep what the program relies on, whatever the user's code does within the block.
+    """Restore the state that the program relies on, whatever the user's code in the block does.
 
-    That is the working directory, to which paths are relative, the handlers of the signals that
-    stop a run and whether those are blocked, and that the program's log is written.
+    That is the working directory, to which paths are relative; the handlers and the mask of the
+    signals that stop a run; and the settings of the program's log.
     """
     folder, disabled = os.getcwd(), _log.manager.disable
     about_log = (_log.disabled, _log.level, _log.propagate, list(_log.handlers))
@@ -51,12 +51,12 @@ def own_surroundings() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         if (_log.manager.disable, _log.disabled, _log.level) != (disabled, *about_log[:2]):
             logging.disable(disabled)
-            _log.setLevel(about_log[1])  # clears what the logger remembers of its level
+            _log.setLevel(about_log[1])  # also clears the logger's cache of levels
         _log.disabled, _, _log.propagate, _log.handlers = about_log
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Return module and function of ``module:function``; a ValueError where it is no such name."""
+    """Return module and function of ``module:function``; raise a ValueError for other names."""
     module_name, colon, function_name = name.partition(":")
     names = [*module_name.split("."), function_name]
     if not (colon and all(map(str.isidentifier, names))):
@@ -70,12 +70,12 @@ def load_function(name: str, key: str) -> Callable[..., Any]:
     Parameters
     ----------
     name : ``module:function``
-    key : what the user gave it by, for messages: ``--rule``, ``model.factory =``
+    key : the option or key that named it, for messages: ``--rule``, ``model.factory =``
 
     Raises
     ------
     UserError
-        The name has another form, or there is no such module or function.
+        The name has another form, the module or function is missing, or the import calls sys.exit.
     """
     module_name, function_name = _split(name, key)
     _make_current_directory_importable()
@@ -101,7 +101,7 @@ def call(name: str, key: str, options_key: str, options: dict[str, Any], **more:
     Parameters
     ----------
     name, key : as for `load_function`
-    options_key : what the user gave `options` by
+    options_key : the key of `options`, for messages
     more : further keyword arguments
 
     Raises
@@ -124,13 +124,7 @@ def call(name: str, key: str, options_key: str, options: dict[str, Any], **more:
 
 
 def check_module(name: str, key: str) -> None:
-    """Check that the module of ``module:function`` can be found, without importing it.
-
-    Raises
-    ------
-    UserError
-        It cannot.
-    """
+    """Raise a UserError if the module of ``module:function`` is not found, without importing it."""
     module_name, _ = _split(name, key)
     if _find(module_name) is None:
         raise UserError(
@@ -140,10 +134,10 @@ def check_module(name: str, key: str) -> None:
 
 
 def source_of(name: str) -> str:
-    """Return the name and a hash of the file that ``module:function`` is in; "" without a file.
+    """Return the name and a hash of the file with ``module:function``; "" if there is no file.
 
-    Nothing is imported but the packages that the module is in, and nothing else than that file is
-    read: what it imports itself is not in the hash.
+    Only the packages that contain the module are imported. The hash covers only this file, not the
+    modules that it imports.
     """
     spec = _find(split_name(name)[0])
     if spec is None or not spec.has_location or spec.origin is None:
@@ -157,7 +151,7 @@ def source_of(name: str) -> str:
 def _find(module_name: str) -> ModuleSpec | None:
     _make_current_directory_importable()
     try:
-        with own_surroundings():  # the packages that it is in are imported
+        with own_surroundings():  # this imports the packages that contain it
             return importlib.util.find_spec(module_name)
     except (ImportError, ValueError):
         return None

@@ -1,16 +1,16 @@
-"""Another model's outputs: ``[mpirun -n R] python -m omniinput_hpc.rescore RUN.h5 INPUT.toml``.
+"""Rescore a run: ``[mpirun -n R] python -m omniinput_hpc.rescore RUN.h5 INPUT.toml``.
 
-The model of INPUT.toml evaluates every recorded sample of the run, and its outputs go to the side
-file ``RUN.rescored.INPUT.h5`` (see `rescored`), from which `analysis/normalize.py` and
-`analysis/compare.py` compare the two models' distributions. Each rank takes an equal share of the
-rungs. One round is committed at a time: after a stop or a kill, the same command resumes.
+The model of INPUT.toml evaluates every recorded sample of the run. Its outputs go to the side file
+``RUN.rescored.INPUT.h5`` (see `rescored`), from which `normalize.py`, `compare.py` and `changes.py`
+of analysis/ compare the two models. Each rank takes an equal share of the rungs. Rounds are
+committed one by one: after a stop or a kill, the same command resumes.
 """
 
 from __future__ import annotations
 
 from omniinput_hpc.parallel.signals import request
 
-if __name__ == "__main__":  # before torch and mpi4py, as in __main__.py
+if __name__ == "__main__":  # before torch and mpi4py are imported, as in cli/omniinput.py
     request.install()
 
 import logging
@@ -52,7 +52,7 @@ PROGRAM = "python -m omniinput_hpc.rescore"
 def main(
     argv: Sequence[str] | None = None, world: World | None = None, program: str = PROGRAM
 ) -> int:
-    """Run the program on this rank and return its exit code; `program` is what was typed."""
+    """Run the program on this rank and return its exit code; `program` is the command as typed."""
     return common.main(partial(_run, program=program), argv, world)
 
 
@@ -65,7 +65,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     path = rescored.path_of(args.run, args.input.stem)
     world.on_rank_0(lambda: open_run(args.run).close())  # so that an error is reported once
     with world.together(lambda: open_run(args.run, tried=True)) as run:
-        rounds = world.on_rank_0(lambda: run.rounds)  # one answer, also where the run is live
+        rounds = world.on_rank_0(lambda: run.rounds)  # the same everywhere, even in a live run
         world.on_rank_0(lambda: _check(run, config, args.input, about, rounds))
         world.together(lambda: plan.check_shares(run.geometry.n_rungs, world.size))
         done = world.on_rank_0(lambda: _rounds_done(path, run, about["fingerprint"], args.input))
@@ -82,7 +82,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
             "package_version": __version__,
         }
         with lock.hold(path, world, key="") as held_lock:
-            # once more: another job may have written meanwhile
+            # again: another job may have written meanwhile
             first = world.on_rank_0(lambda: _prepare(path, run, attributes, args.input))
             from omniinput_hpc.models import batches  # imports torch
             from omniinput_hpc.models.checked import CheckedModel
@@ -104,7 +104,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
                 stop.outcome = stopping.outcome(_batches_of_round(world, run, batch))
                 writer.close()
                 raise
-            except UserError:  # on all ranks; other failures end them with the file open
+            except UserError:  # on all ranks; other failures abort them with the file open
                 writer.close()
                 raise
             writer.close()
@@ -136,7 +136,7 @@ def _name(input_path: Path) -> str:
 def _try_out(
     model: models.Model, run: RunReader, config: Config, name: Path, batch: int, device: str
 ) -> None:
-    """Raise a UserError where the model's outputs are none, or differ for one input."""
+    """Raise a UserError if outputs are invalid or not reproducible, or the model changes inputs."""
     from omniinput_hpc.models import batches
     from omniinput_hpc.models.checked import check_is_function, check_keeps_inputs, try_out
     from omniinput_hpc.sampling.anchors import zero_inputs
@@ -165,7 +165,7 @@ def _check(run: RunReader, config: Config, name: Path, shape: dict[str, Any], ro
 
 
 def _rounds_done(path: Path, run: RunReader, fingerprint: str, name: Path) -> int:
-    """Return how many rounds the side file holds; refuse one that holds something else."""
+    """Return the number of rounds in the side file; refuse a file of another run or model."""
     if not os.path.exists(path):
         return 0
     with rescored.open_rescored(path) as old:
@@ -179,7 +179,7 @@ def _rounds_done(path: Path, run: RunReader, fingerprint: str, name: Path) -> in
 
 
 def _batches_of_round(world: World, run: RunReader, batch: int) -> int:
-    """Return how many batches this rank evaluates in a round."""
+    """Return how many batches this rank evaluates per round."""
     g = run.geometry
     return len(placement(g.n_rungs, world.size, world.rank)) * -(-g.samples_per_round // batch)
 
@@ -190,7 +190,7 @@ def _inputs(run: RunReader, round_: int, rungs: range) -> NDArray[Any]:
 
 
 def _prepare(path: Path, run: RunReader, attributes: dict[str, str], name: Path) -> int:
-    """Create the side file, or make it longer; return how many rounds it holds."""
+    """Create the side file or make it longer; return the number of rounds that it holds."""
     done = _rounds_done(path, run, attributes["model_fingerprint"], name)
     try:
         if not os.path.exists(path):
@@ -207,10 +207,7 @@ def _prepare(path: Path, run: RunReader, attributes: dict[str, str], name: Path)
 
 
 def _batch(run: RunReader, config: Config) -> int:
-    """Return how many inputs are evaluated at once, as the other model's input file says.
-
-    Where it leaves that open, as many as the run did.
-    """
+    """Return the batch size: of the other model's input file or, if that is "auto", of the run."""
     if config.sampler.walkers != "auto":
         return config.sampler.block_walkers
     stored = input_file.parse(run.config_toml, f"{run.path} (stored input)")
@@ -239,7 +236,7 @@ def _rescore(
     model: CheckedModel,
     rounds: range,
 ) -> None:
-    """Commit round by round what `evaluate` gives of inputs [S, D]: float32 [S], by `model`."""
+    """Evaluate and commit round by round; `evaluate` maps inputs [S, D] to z, float32 [S]."""
     g = run.geometry
     rungs = placement(g.n_rungs, world.size, world.rank)
     begin = last = time.monotonic()
@@ -272,7 +269,7 @@ def _arguments(world: World, argv: Sequence[str] | None, program: str) -> Any:
 
 
 if __name__ == "__main__":
-    request.install()  # MPICH's initialization takes SIGUSR1 for itself
+    request.install()  # again: MPICH's initialization replaces the SIGUSR1 handler
     code = main()
     request.ignore()
     raise SystemExit(code)

@@ -1,7 +1,7 @@
 """Counter-based random streams, keyed by (seed, purpose, indices), never by rank.
 
-No state of a stream is saved: a resumed run makes the same streams again.
-Philox4x64 (Salmon et al. 2011), keyed by numpy's SeedSequence hash.
+Streams have no saved state: a resumed run makes the same streams again. The generator is Philox4x64
+(Salmon et al. 2011), keyed by a hash of numpy's SeedSequence.
 """
 
 from __future__ import annotations

@@ -1,19 +1,24 @@
-r"""Outputs of given data, and the traditional evaluation on it: AUPR, AUROC and FPR95.
+r"""Evaluate a model on test sets: its outputs, and the usual AUPR, AUROC and FPR95.
 
-The positives stay the same, the negatives vary (OmniInput, Tables 1 to 3; S2 of docs/papers.md,
-Table 1)::
+All positives are compared with each set of negatives (OmniInput, Tables 1 to 3; S2 of
+docs/papers.md, Table 1)::
 
     python -m omniinput_hpc.test_sets inputs/cnn-mnist.toml --positives mnist:FOLDER:1 \
         --negatives mnist:FOLDER:0 --negatives fashion:FOLDER
     python -m omniinput_hpc.test_sets inputs/english-25.toml --data my_texts.txt
 
-A set is ``NAME:FOLDER[:CLASSES]``: mnist, fashion, kuzushiji, emnist (byclass, turned upright;
-emnist-as-stored: on their side, as the papers' numbers ask for), qmnist, cifar10, cifar100, with
-the test files in FOLDER and classes such as 0 or 0,2,3; ``digits[:CLASSES]``, the
-test images of scikit-learn's digits; or a file of your own, for every kind of model: texts (.txt,
-a text a line; .jsonl with "text" and perhaps "label"), values (.npy, .csv, .jsonl with "values"),
-pictures (.npy, a folder of PNG). --data takes files whose labels (1 positive, 0 negative) say what
-is what, or that have none. The model, the meaning of z and the side are the input file's.
+A set is one of these:
+
+- ``NAME:FOLDER[:CLASSES]``, with the test files in FOLDER and classes such as 0 or 0,2,3. NAME is
+  mnist, fashion, kuzushiji, emnist (byclass, turned upright), emnist-as-stored (on their side,
+  which reproduces the papers' numbers), qmnist, cifar10 or cifar100.
+- ``digits[:CLASSES]``, the test images of scikit-learn's digits.
+- A file of your own, for every kind of model: texts (.txt, one per line; .jsonl with "text" and
+  optionally "label"), values (.npy, .csv, .jsonl with "values") or pictures (.npy, a folder of
+  PNG).
+
+--data takes files with labels (1 positive, 0 negative) or without. The model, the meaning of z and
+the side come from the input file.
 """
 
 from __future__ import annotations
@@ -55,7 +60,7 @@ PROGRAM = "python -m omniinput_hpc.test_sets"
 def read_set(text: str) -> Images:
     """Return the images of a set given as ``NAME:FOLDER[:CLASSES]``.
 
-    Raises a UserError where there is no such set or class, or its files are missing or broken.
+    Raises a UserError if the set or class does not exist, or if its files are missing or broken.
     """
     name, _, rest = text.partition(":")
     folder, _, classes = ("", "", rest) if name == "digits" else rest.partition(":")
@@ -100,7 +105,7 @@ def scores(
 def evaluate(model: models.Model, images: Images, name: str) -> NDArray[np.float64]:
     """Return z of images, float64 [n].
 
-    Raises a UserError where the images' number of sites or grey levels differs from the model's.
+    Raises a UserError if the number of sites or grey levels differs from the model's.
     """
     if images.x.shape[1] != model.n_sites or images.x.max() >= model.n_values:
         raise UserError(
@@ -123,7 +128,7 @@ class Outputs:
     Attributes
     ----------
     name : of the set
-    role : "positive", "negative" or "data", whose role is not known
+    role : "positive", "negative", or "data" if unknown
     z : float64 [n]
     """
 
@@ -133,14 +138,14 @@ class Outputs:
 
 
 def _is_known(name: str) -> bool:
-    """Whether a set is one of those by name, also where a file or folder is called so."""
+    """Return whether a name is that of a known set, even if a file or folder has the same name."""
     return name.partition(":")[0] in KNOWN_SETS
 
 
 def outputs_of(model: models.Model, config: Config, name: str, role: str) -> list[Outputs]:
-    """Return the outputs of a set as a command names it; of a file with labels, of both roles.
+    """Return the outputs of a set as named on the command line; labels split a file by role.
 
-    Raises a UserError where there is no such set, or it does not fit the model.
+    Raises a UserError if the set does not exist or does not fit the model.
     """
     if _is_known(name) or not own_data.is_file_of_data(name):
         if role == "data":
@@ -161,7 +166,7 @@ def outputs_of(model: models.Model, config: Config, name: str, role: str) -> lis
 
 
 def _about_texts(config: Config) -> list[str]:
-    """Return whether texts were read with what the model's tokenizer begins them with."""
+    """Return a note on whether texts were read with the tokens that begin every text."""
     from omniinput_hpc.models.language import token_notes  # imports torch
 
     begins = token_notes.beginning_of(config.model) if isinstance(config.model, CausalLm) else None
@@ -178,7 +183,7 @@ def _about_texts(config: Config) -> list[str]:
 def write_outputs(path: Path, found: Sequence[Outputs], record: Record) -> None:
     """Write the CSV ``set,role,z``, which analysis/overlay.py draws over rho(z), and the record.
 
-    Raises a UserError where it cannot be written.
+    Raises a UserError if it cannot be written.
     """
     sizes = [len(one.z) for one in found]
     columns = {
@@ -195,7 +200,7 @@ def write_outputs(path: Path, found: Sequence[Outputs], record: Record) -> None:
 
 
 def table(found: Sequence[Outputs], config: Config) -> list[str]:
-    """Return for each set its outputs, and how many lie beyond the bins, a line each."""
+    """Return lines, one per set: the range of its outputs, and the share beyond the bins."""
     width = max(len(one.name) for one in found)
     lines = [f"{'set':<{width}}  role           n      lowest   median   highest  beyond the bins"]
     edges = config.bins.edges
@@ -211,7 +216,7 @@ def table(found: Sequence[Outputs], config: Config) -> list[str]:
 def evaluation(found: Sequence[Outputs], side: str) -> list[str]:
     """Return the table of `scores`, in percent, of all positives against each set of negatives.
 
-    Empty where there are none. `side`: "high" where a high z means positive, else "low".
+    It is empty without positives or negatives. `side` is the end of z that means positive.
     """
     sign = 1.0 if side == "high" else -1.0
     positive = [one.z for one in found if one.role == "positive"]
@@ -262,7 +267,7 @@ def _run(arguments: Sequence[str] | None, program: str) -> None:
     named = [(name, role) for role, names in {**roles, "data": args.data}.items() for name in names]
     own = [Path(name) for name, _ in named if not _is_known(name)]
     check_output(args.output, [args.input, *own], ".csv")
-    for name, _ in named:  # mistakes are told before the model is loaded
+    for name, _ in named:  # report mistakes before the model is loaded
         if _is_known(name) and isinstance(config.model, ImageClassifier):
             read_set(name)
     model = models.build(config, "cpu")
@@ -278,7 +283,7 @@ def _run(arguments: Sequence[str] | None, program: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None, program: str = PROGRAM) -> int:
-    """Command line of ``python -m omniinput_hpc.test_sets``: 0 done, 2 bad input."""
+    """Run ``python -m omniinput_hpc.test_sets``; return 0, or 2 for bad input."""
     print_any_text()
     try:
         _run(arguments, program)

@@ -1,4 +1,4 @@
-"""Small texts for people (durations, bytes, numbers, errors, cells), and writing a whole file."""
+"""Format durations, sizes, numbers, errors and CSV cells for people; write a file atomically."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as a person says it: "45 s", "12 min", "3 h 20 min", "2 d 5 h"."""
+    """Return a duration in readable units: "45 s", "12 min", "3 h 20 min", "2 d 5 h"."""
     s = round(seconds)
     if s < 120:
         return f"{s} s"
@@ -31,7 +31,7 @@ def duration(seconds: float) -> str:
 
 
 def amount(n_bytes: float) -> str:
-    """Return a number of bytes as a person says it: "45 B", "1.2 kB", "3 GB"."""
+    """Return a number of bytes in readable units: "45 B", "1.2 kB", "3 GB"."""
     for unit in ("B", "kB", "MB", "GB"):
         if n_bytes < 1000:
             return f"{n_bytes:.3g} {unit}"
@@ -45,61 +45,61 @@ def counted(number: int, thing: str) -> str:
 
 
 def shown(value: float, form: str, unknown: str = "not known") -> str:
-    """Return a number as a format has it, or that it is not known: NaN or infinite."""
+    """Format a number; return `unknown` if it is NaN or infinite."""
     return format(float(value), form) if math.isfinite(value) else unknown
 
 
 def interval(low: float, high: float, form: str, unknown: str = "interval not known") -> str:
-    """Return the ends of an interval as a format has them, or that it is not known."""
+    """Format the ends of an interval; return `unknown` if neither end is finite."""
     if not (math.isfinite(low) or math.isfinite(high)):
         return unknown
     return f"{shown(low, form)} to {shown(high, form)}"
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or its type's name where it has none."""
+    """Return the first line of an error's message, or the name of its type if it has none."""
     # str() of a KeyError puts its message in quotation marks
     message = error.args[0] if isinstance(error, KeyError) and error.args else error
     return next((line for line in str(message).strip().splitlines()), type(error).__name__)
 
 
 def sentence(words: str) -> str:
-    """Return words as a sentence, with a capital and a full stop."""
+    """Return words as a sentence, with a capital letter and a full stop."""
     return words[:1].upper() + words[1:] + "."
 
 
 def printable(text: str) -> str:
-    """Return a text with what a terminal would act on (escapes, line ends) spelled out."""
+    """Return a text with characters that a terminal would act on (escapes, line ends) escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def shown_path(path: object) -> str:
-    """Return a path as a word of a command, to be printed in one: quoted where a shell needs it.
+    """Return a path as it can be typed in a command: quoted if a shell needs it.
 
-    One that begins with a dash gets a folder, or it would be taken for an option.
+    A path that begins with a dash gets ``./`` in front, since it would be taken for an option.
     """
     text = str(path)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def safe_cell(text: str) -> str:
-    """Return a text cell of a CSV file so that no spreadsheet runs it, and it can be read back.
+    """Return a text cell of a CSV file that no spreadsheet executes; `read_cell` reverses this.
 
-    A text that begins as a formula does (=, +, -, @) gets a quotation mark in front; so does one
-    that begins with such marks and then as a formula does. Numbers stay as they are.
+    A text that begins like a formula (=, +, -, @), also behind apostrophes, gets an apostrophe in
+    front. Numbers are unchanged.
     """
     return f"'{text}" if _RUNS.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 def read_cell(text: str) -> str:
-    """Return the text that `safe_cell` was given."""
+    """Return the text from which `safe_cell` made a cell."""
     return text[1:] if text.startswith("'") and _RUNS.match(text) else text
 
 
 def print_any_text() -> None:
-    """Let this process print all texts, whatever its terminal shows: what that lacks, as its code.
+    """Let this process print any text; characters that its terminal lacks appear as escapes.
 
-    Names and texts of models hold any character, and a job's terminal may be one of ASCII.
+    Names and texts of models hold any character, and the terminal of a job may be ASCII only.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -107,16 +107,16 @@ def print_any_text() -> None:
 
 
 def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> None:
-    """Write a file, whole or not at all: beside it, made durable, then renamed.
+    """Write a file completely or not at all: under another name, fsynced, then renamed.
 
-    A text is written as UTF-8 (what that lacks, lone surrogates, as its code). `mode` are the new
-    file's permissions, before the umask. Raises an OSError where the content cannot be written (a
-    full disk); what is there already then stays.
+    A text is written as UTF-8, with lone surrogates as escapes. `mode` are the permissions of the
+    new file, before the umask. Raises an OSError if the content cannot be written (a full disk); an
+    existing file then stays unchanged.
     """
     data = content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace")
     partial = path.with_name(path.name + ".partial")
     try:
-        partial.unlink(missing_ok=True)  # of a killed process; its permissions may be others
+        partial.unlink(missing_ok=True)  # left by a killed process; its permissions may differ
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)

@@ -1,19 +1,19 @@
-"""Choosing representative inputs: a draw per bin under which the mean score estimates r.
+"""Choose representative inputs: a draw per bin whose mean score estimates r.
 
 Every recorded sample i of any rung represents w_i = 1 / sum_k n_k p_k(x_i) inputs, where p_k is the
 distribution of rung k (`estimators.density.Density.log_mixture`); an input recorded c times
-represents c w. With these weights, the recorded samples of a bin are spread as the bin's inputs
-are, whatever rung they come from.
+represents c w. With these weights, the recorded samples of a bin are distributed like all inputs of
+the bin, whichever rung they come from.
 
 **by-weight**, the default, is a systematic draw (Madow, Ann. Math. Stat. 20, 333 (1949)): the
 distinct inputs of a bin are laid end to end in random order, each as long as its weight, and n
 equally spaced points with a random start are marked. An input is drawn as often as it is marked,
-on average n times its share of the weight, so that the mean of the scores, each counted ``draws``
-times, has the weighted mean of all recorded samples as its expectation, exactly; an input is drawn
-more than once only if its share is above 1 / n. A draw *without replacement* in proportion to the
-weights would not do: it favours light inputs, and its plain mean is biased.
+on average n times its share of the weight. The mean of the scores, each counted ``draws`` times,
+therefore has exactly the weighted mean of all recorded samples as its expectation. An input is
+drawn more than once only if its share is above 1 / n. A draw *without replacement* in proportion to
+the weights would not do: it favours light inputs, and its plain mean is biased.
 
-**uniform** takes distinct inputs with equal probability; their scores must then be weighted by
+**uniform** draws distinct inputs with equal probability; their scores must then be weighted by
 exp(log_weight).
 """
 
@@ -36,16 +36,16 @@ from omniinput_hpc.estimators.samples import samples_in_bins
 from omniinput_hpc.histogram import bin_of
 
 MAX_NEAR_SHARE = 0.2
-"""Two inputs are near duplicates where at most this share of their sites differs."""
+"""Two inputs are near duplicates if at most this share of their sites differs."""
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """The recorded samples of a run inside a range, i = 0 ... n - 1.
+    """The recorded samples of a run inside a range of z, i = 0 ... n - 1.
 
     Attributes
     ----------
-    round_i, rung_i, index_i : int64 [n], where in ``samples/*``
+    round_i, rung_i, index_i : int64 [n], position in ``samples/*``
     lane_i : int64 [n]
     z_i : float64 [n]
     name_i : uint64 [n, 2], equal for equal inputs (a random linear hash of 128 bits)
@@ -75,15 +75,15 @@ class Chosen:
 
 @dataclass(frozen=True)
 class BinReport:
-    """What was found and drawn in a bin.
+    """Numbers of samples and tasks in a bin.
 
     Attributes
     ----------
     lower : float
-    samples, distinct : recorded samples, and different inputs among them
-    effective : float, distinct inputs of equal weight that would be as good (Kish)
-    drawn : tasks made
-    near : pairs of drawn inputs of which at most `MAX_NEAR_SHARE` of the sites differ
+    samples, distinct : recorded samples, and distinct inputs among them
+    effective : float, effective number of distinct inputs (Kish), 1 / sum of squared shares
+    drawn : tasks
+    near : pairs of drawn inputs that differ in at most `MAX_NEAR_SHARE` of their sites
     """
 
     lower: float
@@ -95,11 +95,8 @@ class BinReport:
 
 
 def recorded(run: RunData, density: Density, edges: FloatArray) -> Recorded:
-    """Collect the recorded samples of a run inside the edges, without their values.
-
-    Raises a UserError where there are none.
-    """
-    rng = np.random.default_rng(0)  # fixed: names need to differ from each other, not to surprise
+    """Collect a run's recorded samples inside the edges, without values; a UserError if none."""
+    rng = np.random.default_rng(0)  # fixed seed: names only need to differ
     mix_d2 = rng.integers(2**64, size=(run.n_sites, 2), dtype=np.uint64) | np.uint64(1)
     parts: list[list[NDArray]] = []
     for some in samples_in_bins(run, edges):
@@ -123,7 +120,7 @@ def _no_samples(run: RunData, edges: FloatArray) -> UserError:
 
 
 def systematic_draw(weight_i: FloatArray, n: int, rng: np.random.Generator) -> IntArray:
-    """Return how often each is drawn, int64 [I], on average n weight_i / sum(weight_i)."""
+    """Return how often each item is drawn, int64 [I]; on average n weight_i / sum(weight_i)."""
     order = rng.permutation(len(weight_i))
     end_i = np.cumsum(weight_i[order])
     points = (np.arange(n) + rng.random()) * (end_i[-1] / n)
@@ -132,7 +129,7 @@ def systematic_draw(weight_i: FloatArray, n: int, rng: np.random.Generator) -> I
 
 
 def uniform_draw(weight_i: FloatArray, n: int, rng: np.random.Generator) -> IntArray:
-    """Return 1 for n of them, taken alike, and 0 for the others, int64 [I]."""
+    """Return 1 for n items drawn with equal probability and 0 for the others, int64 [I]."""
     draws = np.zeros(len(weight_i), dtype=np.int64)
     draws[rng.permutation(len(weight_i))[:n]] = 1
     return draws
@@ -144,10 +141,11 @@ DRAW_METHODS = {"by-weight": systematic_draw, "uniform": uniform_draw}
 def choose(
     run: RunData, density: Density, edges: FloatArray, per_bin: int, method: DrawMethod, seed: int
 ) -> tuple[list[Chosen], list[BinReport]]:
-    """Draw inputs in every bin, of edges float64 [B + 1], that has recorded samples.
+    """Draw inputs in each bin that has recorded samples.
 
-    There are fewer than `per_bin` tasks where an input is drawn more than once. For the `method`
-    see the module's docstring. Raises a UserError where no samples are inside the edges.
+    An input that is drawn several times is one task, so a bin may have fewer than `per_bin` tasks.
+    The module's docstring describes each `method`; `edges` is float64 [B + 1]. Raises a UserError
+    if no samples are inside the edges.
 
     Returns
     -------
@@ -177,7 +175,7 @@ def choose(
 
 
 def _log_shares(log_w_i: FloatArray, of_i: IntArray) -> FloatArray:
-    """Return ln of each distinct input's share of the weight [U], also where exp of it is 0."""
+    """Return ln of each distinct input's share of the weight [U]; finite even if exp underflows."""
     order = np.argsort(of_i, kind="stable")
     starts = np.flatnonzero(np.diff(of_i[order], prepend=-1))
     log_w_u = np.logaddexp.reduceat(log_w_i[order], starts)
@@ -185,17 +183,17 @@ def _log_shares(log_w_i: FloatArray, of_i: IntArray) -> FloatArray:
 
 
 def _one_copy_each(of_i: IntArray, n_distinct: int, rng: np.random.Generator) -> IntArray:
-    """Return for each distinct input one of its samples, all copies alike, int64 [U]."""
+    """Return a sample of each distinct input, all copies equally likely, int64 [U]."""
     copy_u = np.zeros(n_distinct, dtype=np.int64)
     order = rng.permutation(len(of_i))
-    copy_u[of_i[order]] = order  # the last one stays
+    copy_u[of_i[order]] = order  # the last assignment wins, in random order
     return copy_u
 
 
 def _with_values(
     run: RunData, all_: Recorded, drawn: Sequence[tuple[int, int, float, int]], edges: FloatArray
 ) -> list[Chosen]:
-    """Fetch the values of the drawn samples, a round at a time."""
+    """Fetch the values of the drawn samples, one round at a time."""
     by_round: dict[int, list[int]] = {}
     for place, (i, *_) in enumerate(drawn):
         by_round.setdefault(int(all_.round_i[i]), []).append(place)
@@ -225,7 +223,7 @@ def _reports(
 def bin_table(reports: Sequence[BinReport], floor: float = -np.inf) -> list[str]:
     """Return the lines of the table of bins.
 
-    Those below `floor` are ones in which the run has not equilibrated (see `Density`).
+    The run has not equilibrated in bins below `floor` (see `Density`).
     """
     lines = ["bin       samples  distinct  effective  drawn  near pairs"]
     for r in reports:
@@ -237,7 +235,7 @@ def bin_table(reports: Sequence[BinReport], floor: float = -np.inf) -> list[str]
 
 
 def not_believed(path: Path, reports: Sequence[BinReport], floor: float) -> list[str]:
-    """Return a note on the bins whose scores no curve counts yet; none where there are none."""
+    """Return a note on the bins below `floor`, whose scores no curve counts yet; [] if none."""
     below = [r for r in reports if r.lower < floor]
     if not below:
         return []
@@ -256,7 +254,7 @@ def near_pairs(x_nd: IntArray) -> int:
 
 
 def describe_draw(method: DrawMethod) -> str:
-    """Return the draw method in one sentence, for the key's header."""
+    """Return one sentence on the draw method, for the key's header."""
     if method == "uniform":
         return (
             "distinct recorded inputs drawn with equal probability, without replacement: weight "
@@ -270,7 +268,7 @@ def describe_draw(method: DrawMethod) -> str:
 
 @dataclass(frozen=True)
 class Drawn:
-    """An input, `values` int64 [D], that was drawn from the bin of index `bin`, and how often."""
+    """An input, `values` int64 [D], drawn `draws` times from the bin of index `bin`."""
 
     bin: int
     z: float
@@ -281,14 +279,14 @@ class Drawn:
 def draw_independently(
     run: RunData, density: Density, edges: FloatArray, per_bin: int, seed: int = 0
 ) -> list[Drawn]:
-    """Draw inputs of each bin independently and in proportion to their weight.
+    """Draw inputs of each bin independently, with probability proportional to their weight.
 
-    One pass over the file in bounded memory: of samples that hold a share s of the weight seen so
-    far, each draw moves there with probability s. `choose` has the smaller variance, but keeps a
-    row per recorded sample and reads the file twice, which inputs that are only shown do not need.
+    This takes one pass over the file in bounded memory: samples that hold a share s of the weight
+    seen so far replace each earlier draw with probability s. `choose` has the smaller variance, but
+    keeps a row per recorded sample and reads the file twice.
 
-    An input that is drawn again is counted, not listed again. Raises a UserError where no samples
-    are inside the edges, float64 [B + 1].
+    Repeated draws of an input are counted in its `draws`. Raises a UserError if no samples are
+    inside the edges, float64 [B + 1].
     """
     n_bins = len(edges) - 1
     rng = np.random.default_rng(seed)
@@ -312,7 +310,7 @@ def draw_independently(
 
 
 def _distinct(bin_: int, row: Sequence[tuple[float, IntArray] | None]) -> list[Drawn]:
-    """Return the different inputs of a bin's draws, by z, each with how often it was drawn."""
+    """Return a bin's distinct drawn inputs, sorted by z, each with its number of draws."""
     found: dict[bytes, Drawn] = {}
     for z, x in (drawn for drawn in row if drawn is not None):
         known = found.get(x.tobytes())

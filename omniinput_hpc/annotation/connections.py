@@ -1,9 +1,9 @@
-"""The page's connections: each must ask soon, and those without the token cannot use up the places.
+"""Limits on the annotation page's connections, so that strangers cannot block the page.
 
-All users of a login node may connect to the page's port. A connection that has not asked anything
-within `SECONDS_TO_ASK` is closed, and so is one whose request showed no token, once it is answered.
-Connections that have not shown the token are at most `MAX_UNKNOWN`: one more closes the oldest of
-them, never one that has shown it.
+Every user of a login node can connect to the page's port. A connection that sends no complete
+request within `SECONDS_TO_ASK` is closed. One whose request lacks the token is closed after the
+answer. At most `MAX_UNKNOWN` connections without the token stay open: one more closes the oldest
+of them, never one that has shown the token.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 SECONDS_TO_ASK = 5.0
 MAX_UNKNOWN = 512
 ACCEPTED_AT_ONCE = 64
-"""Far below `MAX_UNKNOWN`: who asks at once is read before being the oldest."""
+"""Far below `MAX_UNKNOWN`: a client that asks at once is read before it becomes the oldest."""
 MAX_AUTHENTICATED = 64
-"""Connections that have shown the token; a browser opens some six."""
+"""Connections that have shown the token; a browser opens about six."""
 
 
 class ConnectionLimit:
-    """The open connections, those that have shown the token apart."""
+    """The open connections, those that have shown the token kept separately."""
 
     def __init__(self) -> None:
         self._unknown: dict[Any, _Connection] = {}  # by the client's address, oldest first
         self._authenticated: dict[Any, _Connection] = {}
 
     def authenticated(self, client: Any) -> None:
-        """Note that the connection of this address (of an ASGI scope) has shown the token."""
+        """Record that the connection of this client (of an ASGI scope) has shown the token."""
         connection = self._unknown.pop(client, None)
         if connection is not None:
             self._authenticated[client] = connection
             _close_oldest(self._authenticated, MAX_AUTHENTICATED)
 
     def opened(self, connection: _Connection) -> None:
-        """Take in a new connection; the oldest that has shown no token may have to go."""
+        """Add a new connection; close the oldest one without the token if there are too many."""
         self._unknown[connection.client] = connection
         _close_oldest(self._unknown, MAX_UNKNOWN)
 
     def closed(self, connection: _Connection) -> None:
-        """Forget a connection that is closed."""
+        """Remove a closed connection."""
         for group in (self._unknown, self._authenticated):
             if group.get(connection.client) is connection:
                 del group[connection.client]
@@ -51,7 +51,7 @@ class ConnectionLimit:
         return self._authenticated.get(connection.client) is connection
 
     def protocol(self) -> type[asyncio.Protocol]:
-        """Return what uvicorn is to speak HTTP by."""
+        """Return the HTTP protocol class for uvicorn."""
         return type("Connection", (_Connection,), {"limit": self})
 
 
@@ -61,7 +61,7 @@ def _close_oldest(group: dict[Any, _Connection], most: int) -> None:
 
 
 class _Connection(H11Protocol):
-    """uvicorn's own, with a time by which the headers of a request must have come whole."""
+    """uvicorn's HTTP protocol with a deadline for the complete headers of a request."""
 
     limit: ConnectionLimit
     _deadline: asyncio.TimerHandle | None = None

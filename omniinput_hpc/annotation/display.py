@@ -1,4 +1,4 @@
-"""What a person sees of an input: text or a picture, without torch where the files allow it."""
+"""Display inputs to people: as text or as pictures, without torch if possible."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["Display", "shown_of", "values_as_text"]
 
 
 def shown_of(config: dict[str, Any]) -> Display:
-    """Return how the inputs of a run are shown, from its parsed input file.
+    """Return how the inputs of a run are displayed, from its parsed input file.
 
-    Its `show` gives texts, or pictures as data URIs. A model of kind "python" that has a ``render``
-    is built, which may import torch.
+    `show` of the result returns texts, or pictures as data URIs. A model of kind "python" that has
+    a ``render`` is built, which may import torch.
 
     Raises
     ------
     UserError
-        The model's kind is not known, or its tokenizer or its own ``render`` is not there.
+        The model's kind is unknown, or its tokenizer or ``render`` is missing.
     """
     how = table.display(config)
 

@@ -1,7 +1,7 @@
-"""Scores in other programs' files: CSV, Label Studio's JSON, JSON lines as Inspect's samples.
+"""Export and import scores: CSV, Label Studio's JSON, and JSON lines like Inspect's samples.
 
-Export writes the latest score of each task; import returns the lines of score files, and every line
-is checked before anything is written. Of Inspect's letters, C is 1, P is 0.5, I and N are 0.
+Export writes the latest score of each task. Import returns lines for score files, all of which are
+checked before anything is written. Inspect's letters count as C = 1, P = 0.5, I = N = 0.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _cell(value: Any) -> Any:
 
 
 def from_csv(tasks: TaskSet, options: ImportOptions) -> Imported:
-    """Return the lines of a CSV file with the columns ``id`` and ``score``, others as exported."""
+    """Return the lines of a CSV file with ``id``, ``score`` and optionally other `COLUMNS`."""
     table = read_table(options.path, "CSV file of scores", MAX_FILE_BYTES, COLUMNS[:2], COLUMNS[2:])
     collected = Collected(tasks, options)
     numbers = table.numbers(NUMBERS)
@@ -88,7 +88,7 @@ def from_csv(tasks: TaskSet, options: ImportOptions) -> Imported:
 
 
 def to_inspect(tasks: TaskSet, scores: Sequence[Scores]) -> bytes:
-    """Return a line per task that was scored: ``{"id", "scores": {NAME: {"value", ...}}}``."""
+    """Return a line per scored task: ``{"id", "scores": {NAME: {"value", ...}}}``."""
     latest = [(file.annotator, file.latest()) for file in scores]
     samples = []
     for task in tasks.tasks:
@@ -104,10 +104,10 @@ def _inspect_score(line: Score) -> dict[str, Any]:
 
 
 def from_inspect(tasks: TaskSet, options: ImportOptions) -> Imported:
-    """Return the lines of precomputed scores, an annotator per scorer.
+    """Return the lines of a file of Inspect's samples; each scorer is an annotator.
 
-    A value is a number in [0, 1], true or false, or one of `LETTER_SCORES`; null was not scored. A
-    scorer is a judge unless its metadata, as exported here, say otherwise.
+    A value is a number in [0, 1], true or false, or one of `LETTER_SCORES`; null means not scored.
+    A scorer is a judge unless its metadata, as exported here, state otherwise.
     """
     collected, without = Collected(tasks, options), 0
     for where, row in read_objects(options.path, "file of precomputed scores"):
@@ -123,7 +123,7 @@ def from_inspect(tasks: TaskSet, options: ImportOptions) -> Imported:
             if isinstance(score, bool):
                 score = float(score)
             elif isinstance(score, str):
-                score = LETTER_SCORES.get(score, score)  # another text is refused in add
+                score = LETTER_SCORES.get(score, score)  # `add` refuses other texts
             value = {name: known.get(name) for name in INSPECT_METADATA}
             value |= {"id": sample.id, "score": score, "annotator": plain_name(scorer)}
             if not known:
@@ -134,7 +134,7 @@ def from_inspect(tasks: TaskSet, options: ImportOptions) -> Imported:
 
 
 def _check_unique(found: Imported, path: Path) -> Imported:
-    """Return the lines if nobody scored a task twice."""
+    """Return the lines; a UserError if an annotator scored a task twice."""
     for name, scores in found.lines.items():
         id_, times = Counter(line.id for line in scores).most_common(1)[0]
         if times > 1:

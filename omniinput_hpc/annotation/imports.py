@@ -1,4 +1,4 @@
-"""Scores of other programs' files: checked one by one, as the lines of each annotator's file."""
+"""Check scores imported from other programs' files, and collect them by annotator."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ _AS_NUMBER = re.compile(r"[+-]?[0-9][0-9.,' \u00a0\u202f]*([eE][+-]?[0-9]+)?")
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """What file to import, and how.
+    """The file to import, and how.
 
-    `annotator` is who scored, where the file does not say or has one annotator (of several
-    people's scores it is refused); None: the file says. `stars` is S, the most stars of a Label
-    Studio rating.
+    `annotator` names who scored (None: the file names them); it is refused if the file holds
+    several people's scores. `stars` is S, the highest Label Studio rating.
     """
 
     path: Path
@@ -35,22 +34,22 @@ class ImportOptions:
 
 @dataclass(frozen=True)
 class Imported:
-    """The lines of new score files, by annotator, and notes of what was left out or changed."""
+    """Lines of new score files, by annotator, and notes on what was left out or changed."""
 
     lines: dict[str, list[Score]] = field(default_factory=lambda: defaultdict(list))
     notes: list[str] = field(default_factory=list)
 
 
 class Collected:
-    """Scores of a file, checked one by one; `found` holds them."""
+    """Scores of a file, checked one by one and kept in `found`."""
 
     def __init__(self, tasks: TaskSet, options: ImportOptions) -> None:
         self.found = Imported()
         self._tasks, self._options, self._ids = tasks, options, tasks.ids
-        self._people: dict[str, tuple[str, str]] = {}  # name, and as the file calls them
+        self._people: dict[str, tuple[str, str]] = {}  # the name here, and in the file
 
     def add(self, value: dict[str, Any], where: str, person: str | None = None) -> Score:
-        """Check one score and add it; `person` is who gave it, as the file says."""
+        """Check one score and add it; `person` is who gave it, as the file names them."""
         score = checked(_ImportedScore, value, where)
         name, said = self._options.annotator, _composed(score.annotator or "")
         if name is None:
@@ -71,12 +70,12 @@ class Collected:
         return line
 
     def note(self, number: int, thing: str, what: str = "left out") -> None:
-        """Note how many things were left out, if any were."""
+        """Note how many things were left out, if any."""
         if number:
             self.found.notes.append(f"{self._options.path}: {counted(number, thing)} {what}")
 
     def _id_of(self, text: str, where: str) -> str:
-        """Return the task's id, also where a spreadsheet has put blanks or a mark around it."""
+        """Return the task's id without the blanks or apostrophe that a spreadsheet may add."""
         bare = text.strip().removeprefix("'")
         for id_ in (text, bare):
             if id_ in self._ids:
@@ -92,7 +91,7 @@ class Collected:
 
 @dataclass(frozen=True, kw_only=True)
 class _ImportedScore:
-    """A score of another program's file; see `Score`."""
+    """A score from another program's file; see `Score`."""
 
     id: Text
     score: UnitScore
@@ -104,16 +103,16 @@ class _ImportedScore:
 
 
 def _composed(name: str) -> str:
-    """Return a name in one of the ways to write it (NFC), without blanks around it."""
+    """Return a name in Unicode's composed form (NFC), without blanks around it."""
     return unicodedata.normalize("NFC", name).strip()
 
 
 def without_accents(name: str) -> str:
-    """Return a name whose letters carry no accents, however these are written (NFC or NFD)."""
+    """Return a name without accents and without blanks around it."""
     parts = unicodedata.normalize("NFKD", name.strip())
     return "".join(c for c in parts if not unicodedata.combining(c))
 
 
 def plain_name(name: str) -> str:
-    """Return an annotator's name for what another program calls them."""
+    """Return another program's name without accents, with "-" for characters not allowed here."""
     return re.sub(r"[^A-Za-z0-9_-]", "-", without_accents(name))

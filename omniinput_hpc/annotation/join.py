@@ -1,4 +1,4 @@
-"""Score files and their key, joined into the arrays that the estimators take."""
+"""Join score files with their keys into the arrays that the estimators take."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Joined:
 
     Attributes
     ----------
-    scored : Scored; repeats are averaged into their originals, gold items are not in it. Its
-        annotators are those who scored an input of this model
-    judges : what kind of judge each annotator is, None for a person
-    first_ar, second_ar : float64 [A, R], scores of items shown twice (NaN where not scored)
-    given_ag, gold_g : float64 [A, G] and [G], scores of gold items and the known ones
-    notes : what a user should know and is no error
+    scored : Scored; repeats are averaged into their originals, gold items are left out, and only
+        annotators who scored an input of this model are listed
+    judges : kind of judge of each annotator, None for a person
+    first_ar, second_ar : float64 [A, R], both scores of the items shown twice (NaN: not scored)
+    given_ag, gold_g : float64 [A, G] and [G], given and known scores of gold items
+    notes : remarks for the user that are not errors
     """
 
     scored: Scored
@@ -53,7 +53,7 @@ def key_beside(scores_path: Path) -> Path:
 def scores_of_model(
     fingerprint: str, score_paths: Sequence[Path], key_path: Path | None = None
 ) -> list[Path]:
-    """Return the score files whose key names the model with this fingerprint."""
+    """Return the score files whose key lists the model with this fingerprint."""
     key_of = {path: key_path or key_beside(path) for path in score_paths}
     models = {
         key: {run.model_fingerprint for run in read_key(key).runs} for key in {*key_of.values()}
@@ -66,14 +66,14 @@ def join_scores(
 ) -> Joined:
     """Join score files with their keys, for the model with this fingerprint.
 
-    A name that occurs in several files is one annotator. Without `key_path`, each file's key is the
-    one beside it.
+    Files with the same annotator's name are joined. Without `key_path`, the key beside each file is
+    read.
 
     Raises
     ------
     UserError
-        Unreadable files, no task of this model, keys that differ in bin width or in how tasks were
-        drawn, unknown ids.
+        Unreadable files, no task or no score of this model, unknown ids, one name used by different
+        scorers, or keys that differ in bin width or draw method.
     """
     by_key: dict[Path, list[Scores]] = defaultdict(list)
     for path in score_paths:
@@ -124,7 +124,7 @@ def join_scores(
 
 
 class _Inputs:
-    """The distinct scored inputs i = 0 ... I - 1 of several keys, by their first item."""
+    """The distinct inputs i = 0 ... I - 1 of several keys, in the order of their first item."""
 
     def __init__(self, names: Sequence[str], lower: float, width: float) -> None:
         self._names, self._lower, self._width = names, lower, width
@@ -146,19 +146,19 @@ class _Inputs:
         if known is None:
             self._rows[x] = (round((item.bin_lower - self._lower) / self._width), lane, weight)
             self._scores[x] = [[] for _ in self._names]
-        elif item.repeats is None and by_weight:  # drawn again, of another set or run
+        elif item.repeats is None and by_weight:  # drawn again in another set or run
             self._rows[x] = (*known[:2], known[2] + weight)
         for scores, score in zip(self._scores[x], score_a.tolist(), strict=True):
             if not np.isnan(score):
                 scores.append(score)
 
     def scored(self, n_bins: int) -> Scored:
-        """Return the inputs with each annotator's mean score, NaN without one."""
+        """Return the inputs with each annotator's mean score (NaN: not scored)."""
         values = self._scores.values()
         mean_ia = [[np.mean(s) if s else np.nan for s in of_input] for of_input in values]
         columns = np.array(list(self._rows.values())).reshape(-1, 3)
         bin_i, weight_i = columns[:, 0].astype(np.int64), columns[:, 2]
-        if not self._by_weight:  # a factor for each bin matters to nothing, and keeps exp above 0
+        if not self._by_weight:  # a factor per bin cancels, and keeps exp above 0
             largest_b = np.full(n_bins, -np.inf)
             np.maximum.at(largest_b, bin_i, weight_i)
             weight_i = np.exp(weight_i - largest_b[bin_i])
@@ -173,7 +173,7 @@ class _Inputs:
 
 
 def _check_who(files: Sequence[Scores]) -> None:
-    """Raise a UserError where a name is a person's in one file and a judge's in another."""
+    """Raise a UserError if one name stands for two scorers: a person and a judge, or two judges."""
     first: dict[str, Scores] = {}
     for file in files:
         known = first.setdefault(file.annotator, file) if file.lines else file
@@ -188,7 +188,7 @@ def _check_who(files: Sequence[Scores]) -> None:
 def _scores_by_annotator(
     files: Sequence[Scores], items: dict[str, KeyItem], key_path: Path, notes: list[str]
 ) -> dict[str, dict[str, float]]:
-    """Return the scores that count, by annotator and id; note those of several files."""
+    """Return the scores that count, by annotator and id; note scores that a later file replaces."""
     scores: dict[str, dict[str, float]] = {}
     for file in files:
         by_id = file.by_id()
@@ -210,7 +210,7 @@ def _scores_by_annotator(
 
 
 def _bins(keys: Iterable[Key], fingerprint: str) -> tuple[float, float, int]:
-    """Return lower end, width and number of the bins that cover the model's ranges."""
+    """Return lower end, width and number of the bins that cover all ranges of the model."""
     keys = list(keys)
     runs = [run for key in keys for run in key.runs if run.model_fingerprint == fingerprint]
     if not runs:

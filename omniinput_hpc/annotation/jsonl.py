@@ -1,7 +1,7 @@
-"""JSON lines: read within limits, checked by pydantic, written whole or not at all.
+"""JSON lines: read within limits, checked by pydantic, written atomically.
 
 A record is a frozen dataclass whose fields have the types below; `checked` makes one from a parsed
-object. Whatever is wrong is a UserError of one sentence that names the file, the line and the key.
+object. Every problem is a UserError of one sentence that names the file, the line and the key.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def checked(kind: type[Record], value: Any, where: str) -> Record:
-    """Return a record, of the dataclass `kind`, made from a parsed JSON object.
+    """Return a record of the dataclass `kind`, made from a parsed JSON object.
 
-    Unknown keys are ignored. Where a key is missing, or its value is not what the field allows,
-    raises a UserError that begins with `where`, the object's place: ``FILE, line 3``.
+    Unknown keys are ignored. A missing key or an invalid value raises a UserError that begins with
+    `where`, the object's place: ``FILE, line 3``.
     """
     try:
         record: Record = _adapter(kind).validate_python(value)  # type: ignore[arg-type]
@@ -97,10 +97,10 @@ def checked(kind: type[Record], value: Any, where: str) -> Record:
 
 
 def read_objects(path: Path, what: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return the objects of a file of JSON lines, each with its place in words.
+    """Return the objects of a file of JSON lines, each with its place: ``FILE, line 3``.
 
-    Raises a UserError where there is no such file, or a line is no whole object of JSON; ``what``
-    names the file's kind.
+    Raises a UserError if the file is missing, empty or too large, or if a line is not a whole JSON
+    object; ``what`` names the kind of file.
     """
     text = files.read_text(path, what, MAX_FILE_BYTES)
     if text.count("\n") > MAX_FILE_LINES:
@@ -116,7 +116,7 @@ def read_objects(path: Path, what: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def read_bytes(path: Path, what: str) -> bytes:
-    """Return a regular file's bytes; a UserError where it is none, or exceeds MAX_FILE_BYTES."""
+    """Return a regular file's bytes; a UserError for anything else or above `MAX_FILE_BYTES`."""
     return files.read_bytes(path, what, MAX_FILE_BYTES)
 
 
@@ -139,17 +139,17 @@ def line_of(value: dict[str, Any]) -> bytes:
 
 
 def write_objects(path: Path, objects: Iterable[dict[str, Any]], mode: int = 0o666) -> None:
-    """Write a file of JSON lines, whole or not at all (see `write_whole`)."""
+    """Write a file of JSON lines atomically (see `write_whole`)."""
     write_whole(path, b"".join(line_of(value) for value in objects), mode)
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Write a file, whole or not at all (see `omniinput_hpc.text.write_atomically`).
+    """Write a file atomically (see `omniinput_hpc.text.write_atomically`).
 
     Raises
     ------
     UserError
-        It cannot be written: a full disk, for instance. What was there before stays.
+        It cannot be written, for instance on a full disk. An existing file stays as it was.
     """
     try:
         write_atomically(path, data, mode)

@@ -1,8 +1,8 @@
-"""Label Studio's JSON: tasks with the scores of each person, out and in.
+"""Export to and import from Label Studio's JSON: tasks with each person's scores.
 
 A rating of s stars out of S is the score (s - 1) / (S - 1), so that one star is 0 and all stars are
-1; a Number is the score as it is, and is preferred where an annotation holds both. Predictions of a
-model are not annotations, and cancelled annotations are not scores.
+1. A Number is the score itself, and takes precedence if an annotation holds both. Predictions of a
+model and cancelled annotations are not imported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from omniinput_hpc.untrusted.files import read_text
 from omniinput_hpc.untrusted.parsing import parse_json
 
 Given = tuple[str, datetime | None, Score]
-"""A score: where it stands, and when it was given, if the file says so."""
+"""Place in the file, time of the score (None if missing), and the score."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class _LabelStudioResult:
 
 @dataclass(frozen=True)
 class _LabelStudioAnnotation:
-    """One person's work on a task; the fields of `Any` are checked as `_ImportedScore`'s."""
+    """One person's annotation of a task; fields of type `Any` are checked later."""
 
     result: list[_LabelStudioResult] | None = None
     completed_by: Any = None
@@ -71,7 +71,7 @@ class _LabelStudioTask:
 
 
 def to_label_studio(tasks: TaskSet, scores: Sequence[Scores]) -> bytes:
-    """Return a list of Label Studio tasks with their annotations, a Number and a rating each."""
+    """Return Label Studio's tasks with their annotations, each with a Number and a rating."""
     latest = [(file.annotator, file.latest()) for file in scores]
     exported = []
     for n, task in enumerate(tasks.tasks, 1):
@@ -84,7 +84,7 @@ def to_label_studio(tasks: TaskSet, scores: Sequence[Scores]) -> bytes:
 
 
 def _annotation(shown: str, name: str, line: Score) -> dict[str, Any]:
-    assert line.score is not None  # withdrawn ones are not exported
+    assert line.score is not None  # withdrawn scores are not exported
     stars = 1 + round(line.score * (DEFAULT_STARS - 1))
     values = {"number": {"number": line.score}, "rating": {"rating": stars}}
     return {
@@ -104,8 +104,8 @@ def _annotation(shown: str, name: str, line: Score) -> dict[str, Any]:
 def from_label_studio(tasks: TaskSet, options: ImportOptions) -> Imported:
     """Return the lines of a Label Studio export (JSON, not JSON_MIN).
 
-    A task's ``data`` must hold the opaque ``id``. Of several annotations of one person, the latest
-    counts; cancelled ones do not.
+    A task's ``data`` must hold our ``id``. If a person annotated a task several times, the latest
+    annotation counts; cancelled ones do not.
     """
     collected, given = Collected(tasks, options), []
     predicted = cancelled = 0
@@ -142,14 +142,14 @@ def _items(path: Path) -> list[Any]:
     except ValueError as error:
         raise UserError(f"{path} is cut short or is no JSON: {error}") from None
     if isinstance(items, dict) and "completions" in items:
-        items = [items]  # a file per task, refused in `_task`
+        items = [items]  # an old export with a file per task; `_task` refuses it
     if not isinstance(items, list):
         raise UserError(f"{path}: expected a list of tasks, as Label Studio's JSON export is")
     return items
 
 
 def _task(item: Any, where: str) -> Any:
-    """Return a task of an export, if it is one that holds our ids and what people did."""
+    """Return a task of an export; a UserError if it lacks our data or annotations."""
     keys = item.keys() if isinstance(item, dict) else ()
     if {"data", "annotations"} <= set(keys):
         return item
@@ -163,10 +163,10 @@ def _task(item: Any, where: str) -> Any:
 
 
 def _put_in_order(given: Sequence[Given], found: Imported) -> int:
-    """Sort each annotator's lines by time, so that the latest counts; return how many do not.
+    """Sort each annotator's lines by time, so that the latest counts; return how many are replaced.
 
-    Of one time, the last of the file counts. Raises a UserError where one of several of a task has
-    no time.
+    At equal times, the last one in the file counts. Raises a UserError if a person annotated a task
+    several times and one annotation has no time.
     """
     by_task: dict[tuple[str, str], list[Given]] = defaultdict(list)
     for one in given:
@@ -185,7 +185,7 @@ def _put_in_order(given: Sequence[Given], found: Imported) -> int:
 
 
 def _time(when: Any) -> datetime | None:
-    """Return a time of an export, in UTC where it names no zone, as Label Studio's own are."""
+    """Return a time of an export, in UTC, which is also the default zone; None if it is invalid."""
     try:
         time = datetime.fromisoformat(when.strip().upper())
         return time.replace(tzinfo=time.tzinfo or UTC).astimezone(UTC)
@@ -194,7 +194,7 @@ def _time(when: Any) -> datetime | None:
 
 
 def _rated(annotation: _LabelStudioAnnotation, where: str, stars: int) -> float:
-    """Return the score of an annotation: of its Number, else of its rating."""
+    """Return an annotation's score, from its Number or else from its rating."""
     values = [result.value for result in annotation.result or [] if result.value is not None]
     numbers = [value.number for value in values if value.number is not None]
     ratings = [value.rating for value in values if value.rating is not None]
@@ -211,7 +211,7 @@ def _rated(annotation: _LabelStudioAnnotation, where: str, stars: int) -> float:
 
 
 def _person(completed_by: Any, where: str) -> str | None:
-    """Return who scored, as the file says: an e-mail address, or user7."""
+    """Return who scored, as the file names them: an e-mail address, or user7."""
     if isinstance(completed_by, dict):
         completed_by = completed_by.get("email") or completed_by.get("id")
     if completed_by is None:
@@ -224,5 +224,5 @@ def _person(completed_by: Any, where: str) -> str | None:
 
 
 def _name_of(person: str | None) -> str | None:
-    """Return an annotator's name: of an e-mail address the part before the @."""
+    """Return an annotator's name: the part of an e-mail address before the @."""
     return None if person is None else plain_name(person.partition("@")[0])

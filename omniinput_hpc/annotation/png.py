@@ -1,4 +1,4 @@
-"""PNG pictures as data URIs, by Pillow: made of arrays, read from files that may be hostile."""
+"""PNG pictures as data URIs, by Pillow: made from arrays, or read from untrusted files."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def data_uri(image: Any) -> str:
 
 
 def png_files(folder: Path) -> list[Path]:
-    """Return a folder's PNG files (.png or .PNG) by name, without hidden ones."""
+    """Return a folder's PNG files (.png or .PNG), sorted by name, without hidden ones."""
     files = (file for file in folder.iterdir() if file.suffix.lower() == ".png")
     return sorted(file for file in files if not file.name.startswith("."))
 
 
 def file_data_uri(path: Path) -> str:
-    """Return a PNG file as a data URI; a UserError where it cannot be read or is no whole PNG."""
+    """Return a PNG file as a data URI; a UserError if it cannot be read or is not a whole PNG."""
     data = read_bytes(path, "picture (.png)", MAX_BYTES)
     try:
         check_header(data)
@@ -59,9 +59,9 @@ def file_data_uri(path: Path) -> str:
 
 
 def pixels(uri: str) -> NDArray[np.uint8]:
-    """Return the picture of a PNG's data URI, uint8 [h, w] or [h, w, 3]; alpha is left out.
+    """Return the picture in a PNG's data URI, uint8 [h, w] or [h, w, 3]; alpha is dropped.
 
-    Raises a UserError where it is no whole PNG, or has more than `MAX_PIXELS` pixels.
+    Raises a UserError if it is not a whole PNG, or has more than `MAX_PIXELS` pixels.
     """
     try:
         data = base64.b64decode(uri.removeprefix(PNG_URI), validate=True)
@@ -83,9 +83,9 @@ def pixels(uri: str) -> NDArray[np.uint8]:
 
 
 def check_header(data: bytes) -> tuple[int, int]:
-    """Return a PNG's width and height, of its header; nothing is decoded.
+    """Return a PNG's width and height from its header, without decoding.
 
-    Raises a UserError where it has no header or no end, or more than `MAX_PIXELS` pixels.
+    Raises a UserError if the header or the end is missing, or for more than `MAX_PIXELS` pixels.
     """
     if not (data.startswith(_HEADER) and data.endswith(_END) and len(data) >= 24):
         raise UserError("not a whole PNG")

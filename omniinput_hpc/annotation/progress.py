@@ -1,6 +1,6 @@
-"""How far each annotator of a task set is: what the page ``/progress`` shows, without any score.
+"""The page ``/progress``: how many tasks each annotator has scored, without the scores.
 
-Read from the score files beside the task file, also while they are being written.
+It reads the score files beside the task file, also while they are being written.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ SECONDS_TO_RELOAD = 10
 
 @dataclass(frozen=True)
 class AnnotatorProgress:
-    """One row.
+    """One row of the page.
 
     Attributes
     ----------
-    name : of the annotator or judge; of the file where it cannot be read
+    name : of the annotator or judge; of the file if it cannot be read
     is_judge : whether a program scores
     done : tasks with a score that counts
-    seconds : median time for a score; None where it is not known
-    last : when the last line was written, "" without lines
-    problem : why the file cannot be read, "" where it can
+    seconds : median time per score; None if unknown
+    last : time of the last line, "" without lines
+    problem : why the file cannot be read, "" if it can
     """
 
     name: str
@@ -63,7 +63,7 @@ def progress_of(tasks: TaskSet) -> list[AnnotatorProgress]:
 
 
 def as_html(rows: Sequence[AnnotatorProgress], n_tasks: int) -> str:
-    """Return the page; it loads itself anew every 10 s, and is in need of no script."""
+    """Return the page; it reloads every 10 s without a script."""
     body = "".join(_row(row, n_tasks) for row in rows)
     nobody = "" if rows else "<p>Nobody has scored anything yet.</p>"
     return (

@@ -1,9 +1,9 @@
-"""Score files, one append-only file per annotator (``RUN.scores.NAME.jsonl``) or judge.
+"""Score files: one append-only file per annotator (``RUN.scores.NAME.jsonl``) or judge.
 
-Every line is ``{"id", "score", "seconds", "when", "guideline", "annotator"}``, and ``"judge"``,
-``"undo"`` and ``"nonce"`` where they are not empty (see `Score`); the last line per id counts, and
-a null score withdraws the earlier ones. A line is on the disk (fsync) before `ScoreFile.append`
-returns. Needs neither torch nor MPI.
+Every line is ``{"id", "score", "seconds", "when", "guideline", "annotator"}``, plus ``"judge"``,
+``"undo"`` and ``"nonce"`` if they are not empty (see `Score`). The last line per id counts; a null
+score withdraws the earlier ones. A line is on the disk (fsync) before `ScoreFile.append` returns.
+This module needs neither torch nor MPI.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Score:
     ----------
     id : of the task
     score : in [0, 1]; None withdraws the earlier scores of the task
-    seconds : time taken, None where it is not known
-    when : ISO 8601 with the zone
-    guideline : version of the guideline text that was in view, None where there was none
+    seconds : time taken, None if unknown
+    when : ISO 8601 with the time zone
+    guideline : version of the guideline in view, None without one
     annotator : name of the person or judge
-    judge : what kind of judge and which, None for a person
+    judge : kind and name of the judge, None for a person
     undo : whether this line only undoes the last change
-    nonce : of the request, so that one sent twice counts once
+    nonce : of the request; a request that is sent twice counts once
     """
 
     id: Text
@@ -67,10 +67,10 @@ class Score:
 
 @dataclass(frozen=True)
 class Scores:
-    """The score file of one annotator or judge, with all its lines, in order.
+    """The score file of one annotator or judge, with all its lines in order.
 
-    `judge` is what kind of judge, None for a person. `notes` are what a user should know and is no
-    error: a last line that was cut short, for instance.
+    `judge` is the kind and name of the judge, None for a person. `notes` are remarks for the user
+    that are not errors, for instance on a last line that was cut short.
     """
 
     path: Path
@@ -80,17 +80,17 @@ class Scores:
     notes: Sequence[str] = ()
 
     def latest(self) -> dict[str, Score]:
-        """Return the line that counts, by id; ids whose score was withdrawn are left out."""
+        """Return the line that counts for each id, without ids whose score was withdrawn."""
         last = {line.id: line for line in self.lines}
         return {id_: line for id_, line in last.items() if line.score is not None}
 
     def by_id(self) -> dict[str, float]:
-        """Return the score that counts, by id."""
+        """Return the score that counts for each id."""
         return {id_: line.score for id_, line in self.latest().items() if line.score is not None}
 
 
 def check_name(name: str) -> str:
-    """Return an annotator's name, which becomes part of a file's name, or raise a UserError."""
+    """Return an annotator's name, or raise a UserError; the name becomes part of a file name."""
     if not _NAME.fullmatch(name):
         raise UserError(
             f"the annotator's name {json.dumps(name[:60], ensure_ascii=False)} must be 1 to 40 "
@@ -102,16 +102,16 @@ def check_name(name: str) -> str:
 def scores_path(tasks_path: Path, name: str, judge: bool = False) -> Path:
     """Return ``RUN.scores.NAME.jsonl``, or a judge's ``RUN.judge-scores.NAME.jsonl``.
 
-    It is beside ``RUN.tasks.jsonl``. A pattern that finds all people's files finds no judge's.
+    It is beside ``RUN.tasks.jsonl``. A pattern that matches people's files does not match judges'.
     """
     kind = "judge-scores" if judge else "scores"
     return tasks_path.with_name(f"{stem_of(tasks_path)}.{kind}.{check_name(name)}.jsonl")
 
 
 def check_case(path: Path) -> None:
-    """Raise a UserError where a new file's name differs from another's there in case only.
+    """Raise a UserError if a new file's name differs from an existing one only in case.
 
-    Some file systems would take them for one, and people for one annotator.
+    Some file systems would take them for one file, and people for one annotator.
     """
     names = os.listdir(path.parent) if path.parent.is_dir() else []
     other = next((name for name in names if name.casefold() == path.name.casefold()), path.name)
@@ -120,7 +120,7 @@ def check_case(path: Path) -> None:
 
 
 def find_scores(tasks_path: Path) -> list[Path]:
-    """Return the score files beside a task file, people's and then judges', sorted by name."""
+    """Return the score files beside a task file: people's, then judges', each sorted by name."""
     stem, name = re.escape(stem_of(tasks_path)), _NAME.pattern
     files = sorted(tasks_path.parent.iterdir(), key=lambda path: path.name)
     kinds = [re.compile(rf"{stem}\.{kind}\.{name}\.jsonl") for kind in ("scores", "judge-scores")]
@@ -128,15 +128,16 @@ def find_scores(tasks_path: Path) -> list[Path]:
 
 
 def read_scores(path: Path, tasks: TaskSet | None = None) -> Scores:
-    """Read a score file, also while it is being written; its ids must be of the task set, if given.
+    """Read a score file, also while it is being written.
+
+    A last line that was cut short was never acknowledged: it is left out and noted. One that lacks
+    only its newline counts, since `ScoreFile` would add it.
 
     Raises
     ------
     UserError
-        No such file, a damaged line, a score outside [0, 1], an id that the task set does not hold,
-        lines of more than one annotator, a name that is none (see `check_name`). A last line that
-        was cut short was never acknowledged: it is left out and named in `Scores.notes`. A whole
-        one counts, also without its newline, which `ScoreFile` would add.
+        No such file, a damaged line, a score outside [0, 1], an id that is not in `tasks` (if
+        given), lines of more than one annotator, or an invalid name (see `check_name`).
     """
     data = _plain(path)
     if data.count(b"\n") > MAX_FILE_LINES:
@@ -164,7 +165,7 @@ def read_scores(path: Path, tasks: TaskSet | None = None) -> Scores:
 
 
 def _plain(path: Path) -> bytes:
-    """Return a score file's bytes; a UserError where lines could not be added to it as it is."""
+    """Return a score file's bytes; a UserError if its encoding or line ends rule out appending."""
     data = read_bytes(path, "score file")
     encoding = encoding_of(data)
     if encoding not in ("utf-8", "utf-8-sig"):
@@ -175,7 +176,7 @@ def _plain(path: Path) -> bytes:
 
 
 def now() -> str:
-    """Return the time as it is written."""
+    """Return the current time in UTC, as score files record it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
@@ -191,19 +192,20 @@ class _ScoreLock(RunLock):
 
 
 class NotSaved(UserError):
-    """A score could not be written, and does not count."""
+    """A score could not be written and does not count."""
 
 
 class ScoreFile(AbstractContextManager["ScoreFile"]):
-    """A score file open for writing, as a context manager; one process at a time can hold it.
+    """A score file open for writing; only one process can hold it.
 
-    It is created if missing, and takes ids of `tasks`. A last line that was cut short is completed
-    or cut off: it was never acknowledged.
+    It is created if missing, and accepts only ids of `tasks`. A last line that lacks its newline
+    gets one; a partial last line is cut off, since it was never acknowledged.
 
     Raises
     ------
     UserError
-        Another process writes the file, or what it holds is damaged (see `read_scores`).
+        Another process writes the file, its content is damaged (see `read_scores`), it cannot be
+        written, or another file's name differs only in case.
     """
 
     def __init__(self, path: Path, tasks: TaskSet) -> None:
@@ -224,7 +226,6 @@ class ScoreFile(AbstractContextManager["ScoreFile"]):
             undo.pop_all()
 
     def __exit__(self, *exception: object) -> None:
-        """Close the file and release the lock."""
         os.close(self._descriptor)
         self._lock.release()
 
@@ -233,16 +234,16 @@ class ScoreFile(AbstractContextManager["ScoreFile"]):
         self._lock.heartbeat()
 
     def append(self, *scores: Score) -> None:
-        """Write scores; they are on the disk when this returns, all of them or none.
+        """Write scores, all of them or none; they are on the disk when this returns.
 
         Raises
         ------
         NotSaved
             The disk is full, the file was moved or replaced, or another process took over its lock.
-            Where a part of a line could not be taken back, so does every later call: the next
+            If a partial line cannot be removed, every later call raises this too, because the next
             line would be joined to it.
         UserError
-            An id that is not of the task set, or a score outside [0, 1].
+            An id that is not in the task set, or a score outside [0, 1].
         """
         for score in scores:
             if score.id not in self._ids:
@@ -271,7 +272,7 @@ class ScoreFile(AbstractContextManager["ScoreFile"]):
         raise NotSaved(f"not saved in {self.path}: {reason}")
 
     def _size(self) -> int:
-        """Return the file's size; `NotSaved` if its path does not lead to it any more."""
+        """Return the file's size; raise `NotSaved` if its path no longer leads to it."""
         opened = os.fstat(self._descriptor)
         try:
             found = os.stat(self.path)
@@ -285,7 +286,7 @@ class ScoreFile(AbstractContextManager["ScoreFile"]):
 def add_score_files(tasks: TaskSet, lines: Mapping[str, Sequence[Score]]) -> list[tuple[Path, int]]:
     """Write a new score file for each annotator; return path and number of lines of each.
 
-    Where there is a file of that name, raises a UserError, and nothing is written.
+    Raises a UserError, before anything is written, if one of the files has content already.
     """
     if not any(lines.values()):
         raise UserError(f"there is no score of {tasks.path} to add")
@@ -307,13 +308,13 @@ def add_score_files(tasks: TaskSet, lines: Mapping[str, Sequence[Score]]) -> lis
 
 
 def _without_defaults(score: Score) -> dict[str, object]:
-    """Return a line's object; the last three fields are left out where they are empty."""
+    """Return a line's object without empty "judge", "undo" and "nonce"."""
     optional = ("judge", "undo", "nonce")
     return {k: v for k, v in asdict(score).items() if k not in optional or v}
 
 
 def _repair_last_line(path: Path) -> str:
-    """Add the newline that a whole last line lacks, or cut off a partial one; say what was done."""
+    """Complete a last line that lacks only its newline, or cut off a partial one; return a note."""
     if not path.exists():
         return ""
     data = _plain(path)
@@ -334,7 +335,7 @@ def _repair_last_line(path: Path) -> str:
 
 
 def _is_whole(tail: bytes) -> bool:
-    """Whether a last line without its newline is an object, of which only that is missing."""
+    """Whether a last line without its newline is a complete object."""
     try:
         parse_object(tail, "")
     except UserError:

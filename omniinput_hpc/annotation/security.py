@@ -1,8 +1,8 @@
-"""Checks of every request to the page: its host, its token, its origin and its size.
+"""Check every request to the annotation page: its host, token, origin and size.
 
-The server listens on loopback, which all users of a login node share: the token in the printed
-address keeps the others out. It becomes a cookie that no other site's pages can send. ``Host`` must
-name loopback (else another site could point its own name here), and ``Origin`` the same host.
+The server listens on loopback, which all users of a login node share; the token in the printed
+address keeps the others out. It becomes a cookie that other sites' pages cannot send. ``Host`` must
+name loopback (otherwise another site could point its own name here), and ``Origin`` the same host.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _RAW_HEADERS = [(k.encode(), v.encode()) for k, v in HEADERS.items()]
 
 @dataclass(frozen=True)
 class Tokens:
-    """The secrets in the addresses that are printed.
+    """The secrets in the printed addresses.
 
     Attributes
     ----------
     annotator : opens the page of one annotator
-    progress : opens `PROGRESS_PATH` and nothing else; no other token opens that
+    progress : opens only `PROGRESS_PATH`, which no other token opens
     """
 
     annotator: str
@@ -53,14 +53,14 @@ class Tokens:
 
 
 class Guard:
-    """ASGI middleware: refuses requests that fail a check, adds `HEADERS` to every answer.
+    """ASGI middleware that refuses requests failing a check, and adds `HEADERS` to every answer.
 
     Parameters
     ----------
     app : the guarded application
-    tokens : of this annotator's page, and of the progress of all
-    cookie : the cookie's name, of this annotator and task set: cookies do not know ports, and two
-        annotators may tunnel to one laptop
+    tokens : for this annotator's page, and for the progress page
+    cookie : the cookie's name, different for each annotator and task set: cookies ignore ports, and
+        two annotators may tunnel to one laptop
     authenticated : called with the client's address of each request that has shown the token
     """
 
@@ -139,7 +139,7 @@ def _cookies(headers: Headers) -> dict[str, str]:
 
 
 async def _whole_body(receive: Receive, headers: Headers) -> bytes | None:
-    """Return the body, None where it is larger than `MAX_BODY_BYTES`."""
+    """Return the body, or None if it is larger than `MAX_BODY_BYTES`."""
     length = headers.get("content-length", "0")
     if not length.isdigit() or int(length) > MAX_BODY_BYTES:
         return None
@@ -163,11 +163,11 @@ async def _answer(send: Any, status: int, message: str) -> None:
 
 
 def stored_token(name: str, renew: bool = False) -> tuple[str, bool]:
-    """Return this user's token of a task set and annotator, and whether it could be stored.
+    """Return this user's token for a task set and annotator, and whether it is stored.
 
-    It is stored where only this user can read it, so that an open page still works after the server
-    was started again. `renew` makes a new one: where somebody else holds the page's port, an open
-    page has sent them the old one.
+    A stored token, which only this user can read, keeps an open page working after a restart.
+    `renew` makes a new one, for when somebody else has taken the page's port: an open page has sent
+    them the old one.
     """
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     file = Path(state) / "omniinput_hpc" / f"{name}.token"

@@ -1,4 +1,4 @@
-"""The page where one annotator scores: Starlette and uvicorn on loopback (extra `annotate`)."""
+"""The page on which one annotator scores: Starlette and uvicorn on loopback (extra `annotate`)."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from omniinput_hpc.text import first_line
 from omniinput_hpc.untrusted.files import read_text
 
 PORTS = range(20_000, 30_000)
-"""Below the ports that operating systems assign by themselves."""
+"""Below the ports that operating systems assign automatically."""
 MAX_GUIDELINE_BYTES = 1 << 20
 BACKLOG = 1024
-"""Connections that may wait to be taken."""
+"""Connections that may wait to be accepted."""
 _PAGE = Path(__file__).with_name("page")
 _STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
 _Nonce = Annotated[
@@ -57,10 +57,10 @@ class Guideline:
 
     Attributes
     ----------
-    version : a hash of all the rest
+    version : a hash of the text, question and labels
     html : the text
     question : shown above each item, "" for none
-    labels : of the only scores that can be given, evenly from 0 to 1; empty for any score
+    labels : of the only allowed scores, evenly spaced from 0 to 1; empty for any score
     """
 
     version: str
@@ -74,8 +74,8 @@ def read_guideline(
 ) -> Guideline:
     """Return the guideline in a Markdown file; without one, the package's for this kind of task.
 
-    HTML in the file is shown as text, and pictures are left out: the page loads nothing. Raises a
-    UserError where it cannot be read.
+    HTML in the file is shown as text and pictures are left out, so that the page loads nothing.
+    Raises a UserError if the file cannot be read.
     """
     text = read_text(path or _PAGE / f"guideline.{kind}.md", "guideline", MAX_GUIDELINE_BYTES)
     markdown = MarkdownIt("commonmark", {"html": False}).disable(["image", "link", "autolink"])
@@ -87,7 +87,7 @@ def read_guideline(
 def labels_of(text: str) -> tuple[str, ...]:
     """Return the labels in ``no,partly,yes``, from the lowest score to the highest.
 
-    Raises a UserError where they are not 2 to 10 different words or phrases.
+    Raises a UserError unless there are 2 to 10 different ones of at most 40 letters.
     """
     labels = tuple(part.strip() for part in text.split(","))
     if not 2 <= len(set(labels)) == len(labels) <= 10 or not all(0 < len(x) < 41 for x in labels):
@@ -125,7 +125,7 @@ class _UndoRequest:
 
 
 class _Page:
-    """The page's files and its requests; a position is a task's place in the annotator's order."""
+    """The page's files and its requests; a position is a task's index in the annotator's order."""
 
     def __init__(self, session: Session, tasks: TaskSet, guideline: Guideline, name: str) -> None:
         self._session = session
@@ -190,7 +190,7 @@ class _Page:
 def make_app(
     session: Session, tasks: TaskSet, guideline: Guideline, annotator: str, tokens: Tokens
 ) -> Starlette:
-    """Return the application of one annotator."""
+    """Return the web application for one annotator."""
     limit, cookie = ConnectionLimit(), cookie_name(tasks, annotator)
     guard = Middleware(Guard, tokens=tokens, cookie=cookie, authenticated=limit.authenticated)
     app = Starlette(
@@ -204,12 +204,12 @@ def make_app(
 
 
 def cookie_name(tasks: TaskSet, annotator: str) -> str:
-    """Return the name of the cookie of a task set and annotator."""
+    """Return the cookie's name for a task set and annotator."""
     return f"omniinput-{tasks.tasks_id}-{annotator}"
 
 
 def progress_name(tasks: TaskSet) -> str:
-    """Return the name of the token for the progress of all; no annotator's name holds a dot."""
+    """Return the name of the progress page's token; annotators' names cannot hold its dot."""
     return f"omniinput-{tasks.tasks_id}.progress"
 
 
@@ -222,7 +222,7 @@ async def _refusal(request: Request, error: Exception) -> Response:
 
 
 async def _failure(request: Request, error: Exception) -> Response:
-    """Answer where the disk or the file system failed: as `NotSaved`, so that the page says it."""
+    """Answer a failure of the disk like `NotSaved`, so that the page shows it."""
     reason = error.strerror if isinstance(error, OSError) else None
     return _Json({"error": f"not saved: {reason or first_line(error)}"}, status_code=507)
 
@@ -243,7 +243,7 @@ def _heartbeats(session: Session) -> Any:
 
 
 def default_ports(name: str) -> list[int]:
-    """Return the ports that are tried without --port: a hash of the name, and those after it."""
+    """Return the ports to try without --port: one from a hash of the name, and the 49 after it."""
     first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
     return [PORTS[(first + i) % len(PORTS)] for i in range(50)]
 
@@ -251,13 +251,13 @@ def default_ports(name: str) -> list[int]:
 def bind(port: int | None, name: str) -> socket.socket:
     """Return a listening socket on loopback.
 
-    The default port is the first free one of `default_ports`: an annotator's port stays the same
-    when servers are started again, so that open pages and tunnels still work. Where the port asked
-    for is taken, raises a UserError.
+    The default port is the first free one of `default_ports`, or else any free port. An annotator's
+    port therefore usually stays the same when the server restarts, so that open pages and tunnels
+    still work. Raises a UserError if the requested port cannot be used.
     """
     defaults = default_ports(name)
     for candidate in [port] if port is not None else [*defaults, 0]:
-        # with the protocol named, asyncio sets TCP_NODELAY: else an answer's body waits 40 ms
+        # asyncio sets TCP_NODELAY only if the protocol is named; else an answer's body waits 40 ms
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -275,7 +275,7 @@ def bind(port: int | None, name: str) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's own; as many connections as before may wait, however few are taken at once."""
+    """uvicorn's server with a long queue: its `backlog` also limits how many it accepts at once."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -286,7 +286,7 @@ class _Server(uvicorn.Server):
 def serve(app: Starlette, listening: socket.socket, announce: Callable[[], None]) -> None:
     """Call `announce` once signals are handled, then serve until SIGINT or SIGTERM.
 
-    `app` is what `make_app` returns; its connections are limited (see `connections`).
+    `app` comes from `make_app`; its connections are limited (see `connections`).
     """
     config = uvicorn.Config(
         app,
@@ -304,7 +304,7 @@ def serve(app: Starlette, listening: socket.socket, announce: Callable[[], None]
     def stop(*_: object) -> None:
         server.should_exit = True
 
-    # for the time before uvicorn's own handlers, and for its raising the signal again at its end
+    # needed before uvicorn installs its handlers, and when it raises the signal again at exit
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     announce()

@@ -1,7 +1,7 @@
-"""One annotator's session: the order of the tasks, what was scored, undo, and time left.
+"""One annotator's session: the order of the tasks, scores so far, undo, and time left.
 
-The page learns what `Session.item` and `Session.progress` return and nothing else: neither the key
-nor other annotators' scores are read here.
+The page learns only what `Session.item` and `Session.progress` return: neither the key nor other
+annotators' scores are read here.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from omniinput_hpc.annotation.tasks import Task, TaskSet
 from omniinput_hpc.errors import UserError
 
 MIN_REPEAT_DISTANCE = 20
-"""Positions between two tasks that show the same, where there are tasks enough."""
+"""Least distance in positions between tasks with the same input, if there are enough tasks."""
 
 
 class Session:
     """The work of one annotator, written to an open score file.
 
     The annotator's name and the task set determine the order. `guideline` is the version of the
-    guideline that is in view.
+    guideline in view.
     """
 
     def __init__(self, tasks: TaskSet, file: ScoreFile, annotator: str, guideline: str) -> None:
@@ -33,15 +33,15 @@ class Session:
         self._kind, self._annotator, self._guideline = tasks.kind, annotator, guideline
         self._position = {task.id: i for i, task in enumerate(self._tasks)}
         self._score: dict[str, float] = {}
-        self._history: list[tuple[str, float | None]] = []  # what each change replaced
-        self._undone_id = ""  # of the last undo
+        self._history: list[tuple[str, float | None]] = []  # task and previous score of each change
+        self._undone_id = ""  # the task of the last undo
         self._nonces: set[str] = set()
         self._seconds: list[float] = []
         for line in file.scores.lines if file.scores else ():
             self._apply(line)
 
     def _apply(self, line: Score) -> None:
-        """Update the state by one line of the file."""
+        """Update the state from one line of the file."""
         if line.undo:
             if self._history:
                 self._history.pop()
@@ -58,7 +58,7 @@ class Session:
             self._nonces.add(line.nonce)
 
     def item(self, position: int) -> dict[str, Any]:
-        """Return what the page shows of a position; the score is the annotator's own."""
+        """Return what the page shows at a position; the score is the annotator's own."""
         if not 0 <= position < len(self._tasks):
             raise UserError(f"there is no item {position}")
         task = self._tasks[position]
@@ -66,14 +66,14 @@ class Session:
         return asdict(task) | own
 
     def progress(self) -> dict[str, Any]:
-        """Return how many tasks are done, and seconds left for the rest (None: unknown)."""
+        """Return the number of tasks done, and the estimated seconds left (None: unknown)."""
         n, done = len(self._tasks), len(self._score)
         recent = self._seconds[-50:]
         seconds_left = statistics.median(recent) * (n - done) if recent else None
         return {"n": n, "done": done, "seconds_left": seconds_left, "undoable": len(self._history)}
 
     def unscored_after(self, position: int) -> int | None:
-        """Return the next position without a score, cyclically; None where all have one."""
+        """Return the next position without a score, cyclically; None if all tasks are scored."""
         n = len(self._tasks)
         positions = ((position + step) % n for step in range(1, n + 1))
         return next((p for p in positions if self._tasks[p].id not in self._score), None)
@@ -84,9 +84,9 @@ class Session:
         return {"item": item, "progress": self.progress()}
 
     def score(self, id_: str, score: float, seconds: float | None, nonce: str) -> dict[str, Any]:
-        """Write a score, and return what comes next once it is on the disk.
+        """Write a score, and return the next view once the score is on the disk.
 
-        The same nonce counts once, so that a request may be sent again. Raises a UserError for
+        A repeated nonce counts once, so that a request may be sent again. Raises a UserError for
         another task set's id or a score outside [0, 1], and NotSaved if it could not be written.
         """
         if id_ not in self._position:
@@ -96,7 +96,7 @@ class Session:
         return self.view(self.unscored_after(self._position[id_]))
 
     def undo(self, nonce: str) -> dict[str, Any]:
-        """Undo the last change, on the disk too, and return that item."""
+        """Undo the last change, in the file too, and return that item."""
         if nonce in self._nonces:  # done already: the page did not get the answer
             last = self._undone_id
         elif not self._history:
@@ -117,9 +117,9 @@ class Session:
 
 
 def order_of(tasks: TaskSet, annotator: str) -> list[Task]:
-    """Return the tasks in this annotator's order: random, the same at every start.
+    """Return the tasks in this annotator's order: random, but the same at every start.
 
-    Tasks that show the same (repeats) are kept apart.
+    Tasks that show the same input (repeats) are kept apart.
     """
     seed = hashlib.sha256(f"{tasks.tasks_id} {annotator}".encode()).digest()
     rng = np.random.default_rng(np.frombuffer(seed, dtype=np.uint32))

@@ -1,4 +1,4 @@
-"""The bins that tasks are drawn from: they must be such that their scores can be analysed."""
+"""The bins that tasks are drawn from, checked so that their scores can be analysed."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def bin_edges(lower: float, upper: float, width: float) -> FloatArray:
 
 @dataclass(frozen=True)
 class TaskBins:
-    """The bins that inputs of a run are to be drawn from.
+    """The bins that inputs of a run are drawn from.
 
     Attributes
     ----------
     path, fingerprint : of the run file, and of its model
     edges : float64 [B + 1], of these bins
-    run_edges : float64, of the run's own, narrower ones
-    walkers : of the run
+    run_edges : float64, of the run's own, narrower bins
+    walkers : number of walkers of the run
     """
 
     path: str
@@ -53,9 +53,9 @@ class TaskBins:
 
 
 def bins_of_run(run: RunData, lower: float, upper: float, width: float) -> TaskBins:
-    """Return bins whose edges are edges of the run's bins as well, as the analysis requires.
+    """Return bins whose edges are also edges of the run's bins, as the analysis requires.
 
-    Where they are not, a UserError says which would be.
+    If they are not, a UserError suggests the nearest ones that are.
     """
     edges, fine = bin_edges(lower, upper, width), run.edges
     try:
@@ -67,15 +67,15 @@ def bins_of_run(run: RunData, lower: float, upper: float, width: float) -> TaskB
             f"are made of the run's own, and those of {run.path} go from {fine[0]:g} to "
             f"{fine[-1]:g} in steps of {step:g}; take {_nearest_bins(fine, lower, upper, width)}"
         ) from None
-    # the run's own numbers: 0.1 + 2 * 0.7 and 1.5 differ, and outputs lie on edges
+    # use the run's own floats: 0.1 + 2 * 0.7 differs from 1.5, and outputs may lie on edges
     edges = fine[[*(span.start for span in spans), spans[-1].stop]]
     return TaskBins(str(run.path), run.fingerprint, edges, fine, run.walkers)
 
 
 def _nearest_bins(fine: FloatArray, lower: float, upper: float, width: float) -> str:
-    """Return the options that are nearest to those asked for, and fit the run's bins."""
+    """Return the options nearest to the given ones that fit the run's bins."""
     n_fine, step = len(fine) - 1, float(fine[1] - fine[0])
-    share = min(max(1, round(width / step)), n_fine)  # the run's bins in one of these
+    share = min(max(1, round(width / step)), n_fine)  # run bins per task bin
     first = min(max(0, round((lower - fine[0]) / step)), n_fine - share)
     n_bins = min(max(1, round((upper - lower) / (share * step))), (n_fine - first) // share)
     low, high = fine[first], fine[first + n_bins * share]
@@ -85,8 +85,8 @@ def _nearest_bins(fine: FloatArray, lower: float, upper: float, width: float) ->
 def check_together(wanted: Sequence[TaskBins]) -> None:
     """Check that the scores of each model's runs can be analysed together.
 
-    One run's analysis takes the scores of all runs of its model, in bins that cover all of their
-    ranges. A UserError says which ranges do not go together.
+    The analysis of one run uses the scores of all runs of its model, in bins that cover all of
+    their ranges. A UserError names the ranges that do not fit together.
     """
     for fingerprint in dict.fromkeys(one.fingerprint for one in wanted):
         same = [one for one in wanted if one.fingerprint == fingerprint]
@@ -108,7 +108,7 @@ def check_together(wanted: Sequence[TaskBins]) -> None:
 
 
 def _made_of(fine: FloatArray, edges: FloatArray) -> bool:
-    """Whether all edges are among the finer ones, as the analysis asks it."""
+    """Whether all edges are among the finer ones, as the analysis requires."""
     try:
         spans_of(fine, edges)
     except EstimateError:
@@ -117,12 +117,12 @@ def _made_of(fine: FloatArray, edges: FloatArray) -> bool:
 
 
 def too_few_to_analyse(wanted: Sequence[TaskBins], chosen: Sequence[Sequence[Chosen]]) -> list[str]:
-    """Return a note on each model of whose tasks no curve would take a bin, were all scored.
+    """Return a note on each model without a bin that a curve could use, even if all were scored.
 
     Parameters
     ----------
-    wanted : a run's bins each, which have passed `check_together`
-    chosen : what was drawn from each
+    wanted : the bins of each run, which have passed `check_together`
+    chosen : the inputs drawn from each run
     """
     notes = []
     for fingerprint in dict.fromkeys(one.fingerprint for one in wanted):

@@ -1,4 +1,4 @@
-"""A blind task set of the inputs drawn from one or several runs: repeats, gold, random order."""
+"""A blind task set of inputs drawn from one or more runs: repeats, gold items, random order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from omniinput_hpc.estimators.run_data import RunData
 
 @dataclass(frozen=True)
 class HowDrawn:
-    """How inputs are drawn: how many in each bin, of which width, by which method and seed."""
+    """How inputs are drawn: number per bin, bin width, method and seed."""
 
     per_bin: int
     width: float
@@ -44,8 +44,8 @@ class DrawnRun:
 
     Attributes
     ----------
-    chosen, reports : inputs, and what was found in each bin (see `choose.choose`)
-    shown : how they are shown
+    chosen, reports : inputs, and numbers for each bin (see `choose.choose`)
+    shown : how they are displayed
     about : the run's entry in the key's header (see `tasks.KeyRun`)
     """
 
@@ -63,10 +63,10 @@ def draw_from(
     how: HowDrawn,
     number: int = 0,
 ) -> DrawnRun:
-    """Draw inputs of a run, the `number`-th of a set, in the bins of a range of z.
+    """Draw inputs of a run in its task bins; `number` is the run's index in the set.
 
-    Raises a UserError where the bins hold no samples, or it is not known how the model's inputs are
-    shown.
+    The key records `z_range`. Raises a UserError if the bins hold no samples, or if it is unknown
+    how to display the model's inputs.
     """
     shown, seed = shown_of(run.config), how.seed + 1_000_003 * number
     chosen, reports = choose(run, density, bins.edges, how.per_bin, how.method, seed)
@@ -76,7 +76,7 @@ def draw_from(
 
 
 def key_header(drawn_runs: Sequence[DrawnRun], how: HowDrawn) -> dict[str, Any]:
-    """Return the header of the key of a set (see `tasks.Key`), without its tasks_id."""
+    """Return the header of a set's key (see `tasks.Key`), without its tasks_id."""
     ranges = [drawn.about["range"] for drawn in drawn_runs]
     return {
         "law": how.method,
@@ -99,7 +99,7 @@ class GoldItem:
 
 
 def common_kind(drawn_runs: Sequence[DrawnRun]) -> Kind:
-    """Return what all runs' inputs are shown as; a UserError if texts and pictures would mix."""
+    """Return the kind in which all runs' inputs are displayed; a UserError if they differ."""
     kinds = {run.shown.kind for run in drawn_runs}
     if len(kinds) > 1:
         raise UserError("texts and pictures cannot be mixed in one task set")
@@ -121,7 +121,7 @@ class _GoldPicture:
 def read_gold(path: Path, kind: Kind) -> list[GoldItem]:
     """Read gold items: JSON lines ``{"text", "score"}``, or ``{"png": FILE, "score"}``.
 
-    Paths are relative to the file.
+    Picture files are relative to the file of gold items.
     """
     found = []
     for where, value in read_objects(path, "file of gold items"):
@@ -149,15 +149,15 @@ def write_task_set(
     path : of the task file
     drawn_runs : one for each run of the key's header
     header : of the key file (see `tasks.Key`), without its tasks_id
-    repeats : this share of the drawn items is shown a second time under another id
+    repeats : share of the drawn items that is shown a second time under another id
     gold : items of known score
     seed : of ids and order
 
     Raises
     ------
     UserError
-        There are scores for the task file already, even where the file itself was moved away, or
-        kinds would be mixed.
+        The task file already has scores (even if the file itself was moved away), or texts and
+        pictures would be mixed.
     """
     scores = find_scores(path) if path.parent.is_dir() else []
     if scores:
@@ -181,14 +181,13 @@ def write_task_set(
     path.parent.mkdir(parents=True, exist_ok=True)
     tasks = [task for task, _ in mixed]
     header = {"tasks_id": task_files.tasks_id_of(task.id for task in tasks), **header}
-    # the key first: a task file without its key would be of no use
+    # the key first: a task file is useless without its key
     task_files.write_key(task_files.key_path(path), header, [key for _, key in mixed])
     task_files.write_tasks(path, kind, tasks)
     return len(mixed)
 
 
 def _items_of(run: int, drawn: DrawnRun, rng: np.random.Generator) -> list[tuple[Task, KeyItem]]:
-    """Return a task and a key item for each drawn input of a run."""
     if not drawn.chosen:
         return []
     shown, items = drawn.shown, []
@@ -201,14 +200,14 @@ def _items_of(run: int, drawn: DrawnRun, rng: np.random.Generator) -> list[tuple
 
 
 def _entropy(header: dict[str, Any]) -> list[int]:
-    """Return numbers that differ between runs, so that their ids do."""
+    """Return numbers that differ between runs, so that their ids differ too."""
     runs = [{k: v for k, v in run.items() if k != "created"} for run in header["runs"]]
     digest = hashlib.sha256(repr(runs).encode()).digest()
     return [int.from_bytes(digest[i : i + 4], "big") for i in range(0, 16, 4)]
 
 
 def _new_id(rng: np.random.Generator) -> str:
-    """Return a random id that no spreadsheet takes for a number, as all digits or 12e34."""
+    """Return a random id that spreadsheets do not take for a number (all digits, or 12e34)."""
     id_ = rng.bytes(8).hex()
     return id_ if set("abcdf") & set(id_) else _new_id(rng)
 

@@ -1,8 +1,8 @@
-"""Task files: what annotators see, and the key to it, which they do not see.
+"""Task files: what annotators see, and the key, which they do not see.
 
-``RUN.tasks.jsonl`` begins with a header; every further line is a task: an opaque id and a text or
-a picture, in random order, with nothing that tells z, model or rung. ``RUN.tasks.key.jsonl`` says
-which input of which run each task shows. Needs neither torch nor MPI.
+``RUN.tasks.jsonl`` begins with a header. Every further line is a task, in random order: an opaque
+id and a text or a picture, with nothing that reveals z, model or rung. ``RUN.tasks.key.jsonl``
+records which input of which run each task shows. This module needs neither torch nor MPI.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ KEY_MODE = 0o600
 """Permissions of a key: annotators on the same machine must not see z."""
 TASKS_FORMAT, KEY_FORMAT, VERSION = "omniinput-tasks", "omniinput-key", 1
 PNG_URI = "data:image/png;base64,"
-"""What the data URI of a PNG begins with."""
+"""The beginning of a PNG's data URI."""
 Kind = Literal["text", "image"]
 MAX_LOG_SHARE = 1e-6
-"""A share of 1, rounded."""
+"""ln of a share of 1, with room for rounding."""
 MAX_DRAWS = 2**16
-"""Draws of an input, and of a bin."""
+"""Largest number of draws of an input, and of draws per bin."""
 Draws = Annotated[
     int, Field(strict=True, ge=0, le=MAX_DRAWS), expected(f"a whole number from 0 to {MAX_DRAWS:,}")
 ]
@@ -55,9 +55,9 @@ _PngUri = Annotated[
 
 @dataclass(frozen=True)
 class Task:
-    """One text, or picture (a data URI), to score; its id is opaque.
+    """One text or picture (a data URI) to score; its id is opaque.
 
-    `prefix` is a fixed beginning that all inputs of the model share, shown apart.
+    `prefix` is a fixed beginning that all inputs of the model share; it is displayed separately.
     """
 
     id: Text
@@ -68,9 +68,9 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskSet:
-    """A file of tasks; `tasks_id` names the set, and is made from its ids.
+    """A file of tasks; `tasks_id` identifies the set, and is a hash of its ids.
 
-    Its scores are in files beside it, or in the folder `results`.
+    Score files are beside the task file, or in the folder `results`.
     """
 
     path: Path
@@ -81,7 +81,7 @@ class TaskSet:
 
     @property
     def scored(self) -> Path:
-        """What the score files are beside: the task file, or its name in the folder `results`."""
+        """The path beside which score files are stored: the task file, or its name in `results`."""
         return self.path if self.results is None else self.results / self.path.name
 
     @property
@@ -92,9 +92,9 @@ class TaskSet:
 
 @dataclass(frozen=True)
 class KeyRun:
-    """A run that tasks were drawn from, and the range of z that they were drawn from.
+    """A run that tasks were drawn from, and the range of z that was used.
 
-    `created` is when the run was begun; None in keys of older versions.
+    `created` is the time when the run began; None in keys of older versions.
     """
 
     path: Text
@@ -104,27 +104,29 @@ class KeyRun:
 
     @property
     def identity(self) -> str:
-        """The same for two keys of one run, as far as they say: its name and when it was begun."""
+        """The run's name and start, equal in all keys of one run as far as they record them."""
         return self.path if self.created is None else f"{Path(self.path).name} {self.created}"
 
 
 @dataclass(frozen=True)
 class KeyItem:
-    """Which input a task shows.
+    """The input that a task shows.
+
+    Gold items are not drawn: their run, bin_lower, z, log_weight and lane are None, x is empty.
 
     Attributes
     ----------
     id : of the task
-    run : index into the key's runs; None for gold items, which are not drawn
-    bin_lower : lower edge of the bin (of the key's width); None for gold items
-    z : output of the input; None for gold items
+    run : index into the key's runs
+    bin_lower : lower edge of the bin (of the key's width)
+    z : output of the input
     log_weight : ln of the input's share of its bin's weight before the draw (shares of all distinct
-        recorded inputs of the bin and run sum to 1); None for gold items
+        recorded inputs of the bin and run sum to 1)
     draws : how often the input was drawn (see `Key.draw_method`); 0 for repeats and gold items
-    x : the input's values; empty for gold items
-    lane : the lane of the recorded sample that was drawn; None for gold items
-    repeats : for a repeated item the id of the task that shows the same; else None
-    gold : for a gold item its known score; else None
+    x : the input's values
+    lane : the lane of the drawn sample
+    repeats : for a repeat, the id of the task that shows the same input; otherwise None
+    gold : for a gold item, its known score; otherwise None
     """
 
     id: Text
@@ -147,12 +149,12 @@ class Key:
     ----------
     draw_method : "by-weight": inputs were drawn in proportion to their weight, so that the mean
         score of a bin, each item counted ``draws`` times, estimates r without bias; "uniform":
-        distinct inputs were drawn with equal probability, and scores must be weighted by
-        exp(log_weight). The file calls it "law"
-    runs : of which models
+        with equal probability, so that scores must be weighted by exp(log_weight). Files call it
+        "law"
+    runs : the runs that tasks were drawn from
     width : of the bins
-    range : lowest and highest output of all runs' ranges
-    per_bin : draws asked for per bin and run
+    range : lowest and highest output over the ranges of all runs
+    per_bin : requested draws per bin and run
     duplicates : recorded samples in range that were copies of others
     """
 
@@ -197,22 +199,22 @@ class _KeyHeader:
 
 
 def key_path(tasks_path: Path) -> Path:
-    """Return the key's path: ``RUN.tasks.jsonl`` has ``RUN.tasks.key.jsonl``."""
+    """Return the key's path: ``RUN.tasks.key.jsonl`` for ``RUN.tasks.jsonl``."""
     return tasks_path.with_name(tasks_path.name.removesuffix(".jsonl") + ".key.jsonl")
 
 
 def stem_of(tasks_path: Path) -> str:
-    """Return the name that files beside a task file begin with: ``RUN`` of ``RUN.tasks.jsonl``."""
+    """Return the prefix that related files share: ``RUN`` of ``RUN.tasks.jsonl``."""
     return tasks_path.name.removesuffix(".jsonl").removesuffix(".tasks")
 
 
 def tasks_id_of(ids: Iterable[str]) -> str:
-    """Return the set's id, a hash of its tasks' ids: it stays where the texts are masked."""
+    """Return the set's id, a hash of its tasks' ids, which stays the same if texts are masked."""
     return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()[:16]
 
 
 def write_tasks(path: Path, kind: Kind, tasks: Sequence[Task], note: str = "") -> str:
-    """Write a task file, whole or not at all, and return its tasks_id."""
+    """Write a task file atomically, and return its tasks_id."""
     tasks_id = tasks_id_of(task.id for task in tasks)
     header = {"format": TASKS_FORMAT, "version": VERSION, "tasks_id": tasks_id, "kind": kind}
     header |= {"tasks": len(tasks)} | ({"note": note} if note else {})
@@ -222,7 +224,7 @@ def write_tasks(path: Path, kind: Kind, tasks: Sequence[Task], note: str = "") -
 
 
 def write_key(path: Path, header: dict[str, Any], items: Sequence[KeyItem]) -> None:
-    """Write a key, whole or not at all, for its owner alone; `header` holds what `Key` lists."""
+    """Write a key atomically, readable only by its owner; `header` holds the fields of `Key`."""
     first = {"format": KEY_FORMAT, "version": VERSION, **header, "items": len(items)}
     write_objects(path, [first, *map(asdict, items)], KEY_MODE)
 
@@ -233,7 +235,8 @@ def read_tasks(path: Path, results: Path | None = None) -> TaskSet:
     Raises
     ------
     UserError
-        No such file, another format, cut short, lines added or lost, the same id twice.
+        No such file, another format, a file cut short, lines added or lost, or an id that occurs
+        twice.
     """
     header, rows = _read(path, TASKS_FORMAT, "task file", _TasksHeader)
     _check_count(path, len(rows), header.tasks, "tasks")
@@ -249,13 +252,13 @@ def read_tasks(path: Path, results: Path | None = None) -> TaskSet:
 
 
 def read_key(path: Path, tasks_id: str | None = None) -> Key:
-    """Read the key of a task file, of the set `tasks_id` (None: of any).
+    """Read the key of a task file, which must belong to the set `tasks_id` (None: any set).
 
     Raises
     ------
     UserError
-        No such file, another format, cut short, of another task set, or with items that are in
-        none of its runs' bins.
+        No such file, another format, a file cut short, the key of another task set, or items
+        outside the bins of their runs.
     """
     header, rows = _read(path, KEY_FORMAT, "key of a task file", _KeyHeader)
     _check_count(path, len(rows), header.items, "items")
@@ -273,7 +276,7 @@ def read_key(path: Path, tasks_id: str | None = None) -> Key:
 def _read(
     path: Path, format_: str, what: str, header: type[Record]
 ) -> tuple[Record, list[tuple[str, dict[str, Any]]]]:
-    """Return the header, and the other lines' objects with their places."""
+    """Return the header, and the objects of the other lines with their places."""
     (where, first), *rows = read_objects(path, what)
     if first.get("format") != format_:
         problem = f"is no {what} of omniinput_hpc (its first line names no such format)"
@@ -296,7 +299,7 @@ def _check_ids(path: Path, tasks_id: str, ids: Sequence[str]) -> None:
 
 
 def _check_drawn_items(key: Key, places: Sequence[str]) -> None:
-    """Check that every item but gold ones is in a bin of a run of the key."""
+    """Check that every item except gold ones is in a bin of its run."""
     for run in key.runs:
         if (run.range[1] - run.range[0]) / key.width > MAX_BINS:
             raise UserError(f"{key.path}, line 1: more than {MAX_BINS:,} bins of {key.width:g}")

@@ -1,1 +1,1 @@
-"""The Python interface: what `omniinput_hpc.open` returns, and its results as small objects."""
+"""The Python interface: the objects that `omniinput_hpc.open` returns, and their results."""

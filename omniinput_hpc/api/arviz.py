@@ -1,4 +1,4 @@
-"""A run as ArviZ sees it: the lanes of each rung as chains of the output z."""
+"""Convert a run for ArviZ: the lanes of each rung become chains of the output z."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 def to_arviz(run: RunReader) -> xarray.DataTree:
     """Return the recorded outputs as a DataTree.
 
-    Its group `posterior` holds ``z``, float64 [chain, draw, rung]: chain w is lane w of every
-    rung, an independent copy of the whole ladder; draws are in the order of time, over all
-    committed rounds. The group `sample_stats` holds ``walker``, int64 of the same shape: who was
-    there. The coordinate ``beta`` [rung] is each rung's; a rung samples in proportion to
-    exp(-beta z), none but beta = 0 the inputs alike.
+    Its group `posterior` holds ``z``, float64 [chain, draw, rung]. Chain w is lane w of every rung,
+    an independent copy of the whole ladder; draws are in order of time, over all committed rounds.
+    The group `sample_stats` holds ``walker``, int64 of the same shape: the walker that was sampled.
+    The coordinate ``beta`` [rung] is the rung's beta (NaN: flat histogram). Draws are samples of
+    their rung, weighted by exp(-beta z); only beta = 0 gives all inputs the same weight.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What is estimated of a run, or of several runs of one model joined: density and curve."""
+"""Estimates from a run, or from several joined runs of one model: density and curve."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Estimates:
-    """The density and the curve of some opened runs of one model.
+    """The density and the curve of one or more open runs of one model.
 
     Attributes
     ----------
@@ -41,13 +41,13 @@ class Estimates:
         self._density: results.Density | None = None
 
     def density(self) -> results.Density:
-        """Return how many inputs have which output, with errors and the verdict.
+        """Return how many inputs have each output, with errors and the verdict.
 
         Raises
         ------
         EstimateError
             No committed round, no counts inside the bins, or rungs that share no bin; several runs
-            of other models, other bins, or with the same seed.
+            of different models, with different bins, or with the same seed.
         """
         if self._density is None:
             found = joined_density(self.readers)
@@ -70,17 +70,17 @@ class Estimates:
         ----------
         rule : a function from inputs, int64 [n, D], to scores [n] in [0, 1], or its name
             "module:function"
-        scores, key : score files of one or several annotators, and the key of their tasks
-            (default: beside them)
-        side : the model's confident outputs, "low" or "high" (default: what the run says of it)
-        fewest_inputs, fewest_lanes : that a bin must have
-        recall_range : of ln recall, that the AUPR is over (default: the curve's own ends)
+        scores, key : score files of one or more annotators, and the key of their tasks
+            (default: the one beside them)
+        side : the model's confident end of the outputs, "low" or "high" (default: from the run)
+        fewest_inputs, fewest_lanes : the numbers that a bin must have
+        recall_range : range of ln recall for the AUPR (default: the curve's own)
 
         Raises
         ------
         UserError, EstimateError
             Neither rule nor scores, or both; a rule that fails; score files of another run; runs
-            of different sides.
+            with different sides.
         """
         if (rule is None) == (not scores):
             raise UserError("precision_recall takes a rule or score files: give one of them")
@@ -99,7 +99,7 @@ class Estimates:
         return results.PrecisionRecall(found, self._label(), self._source())
 
     def plot(self) -> Figure:
-        """Return the picture of the density."""
+        """Return the figure of the density."""
         return self.density().plot()
 
     def _label(self) -> str:
@@ -110,10 +110,9 @@ class Estimates:
 
 
 class JoinedRuns(Estimates):
-    """Several runs of one model, as one: see `omniinput_hpc.join`. The runs stay open."""
+    """Several runs of one model, analysed as one: see `omniinput_hpc.join`. The runs stay open."""
 
     def __repr__(self) -> str:
-        """Return the runs, a line each."""
         names = [
             f"  {run.path}: {run.rounds} of {run.rounds_planned} rounds" for run in self.readers
         ]
@@ -121,5 +120,5 @@ class JoinedRuns(Estimates):
 
 
 def _checked(rule: Callable[[NDArray[np.int64]], object], name: str) -> Rule:
-    """Return a rule whose mistakes are named, and whose scores are checked."""
+    """Return a rule with its scores checked, and with its name in errors."""
     return lambda x: check_scores(call_rule(rule, x, name, "rule"), len(x), name)

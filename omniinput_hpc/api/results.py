@@ -1,4 +1,4 @@
-"""The results that a `Run` gives: density, precision and recall, diagnosis, recorded inputs."""
+"""The results of a `Run`: density, precision and recall, diagnosis, recorded inputs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Density(Result):
-    """How many inputs have which output: a row for each bin that has counts.
+    """How many inputs have each output: a row for each bin that has counts.
 
     Attributes
     ----------
     estimate : `estimators.density.density.Density`, all bins and the jackknife replicates
-    label : of z, with its unit
+    label : axis label of z, with its unit
     source : the run, its rounds, and its model
     """
 
@@ -36,22 +36,22 @@ class Density(Result):
 
     @property
     def converged(self) -> bool:
-        """Whether the errors can be believed."""
+        """Whether the errors can be relied on."""
         return self.estimate.verdict.converged
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why it has not converged, a sentence each."""
+        """Why the run has not converged, one sentence each."""
         return self.estimate.verdict.reasons
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """What the run was asked, and what was found: name, value, threshold, sentence, remedy."""
+        """The checks of convergence: name, value, threshold, sentence and remedy of each."""
         return self.estimate.verdict.checks
 
     @property
     def absolute(self) -> bool:
-        """Whether exp(log_g) counts inputs; else it adds up to 1."""
+        """Whether exp(log_g) counts inputs; otherwise it sums to 1."""
         return self.estimate.absolute
 
     @property
@@ -66,14 +66,14 @@ class Density(Result):
 
     @property
     def log_g_error(self) -> FloatArray:
-        """Its standard error, float64 [n]; inf where it is not known."""
+        """Standard error of log_g, float64 [n]; inf if unknown."""
         return self._of(self.estimate.log_g_error_b)
 
     def interval(self, level: float = 0.95) -> tuple[FloatArray, FloatArray]:
-        """Return low and high ends of log_g's intervals, float64 [n] each; infinite if not known.
+        """Return low and high ends of log_g's intervals, float64 [n] each; infinite if unknown.
 
-        Not to be believed where `converged` is false, or in bins of few counts (see `log_g_upper`
-        of the columns).
+        They are unreliable if `converged` is false, and in bins with few counts (see `log_g_upper`
+        in the columns).
         """
         width = t_quantile(len(self.estimate.lanes_g), level) * self.log_g_error
         return self.log_g - width, self.log_g + width
@@ -92,7 +92,7 @@ class Density(Result):
         return tables.density_columns(self.estimate) | more
 
     def plot(self) -> Figure:
-        """Return the picture that ``omniinput reweight`` draws."""
+        """Return the figure that ``omniinput reweight`` draws."""
         from omniinput_hpc.plots.density import density_figure
 
         return density_figure(self.estimate, self.label)
@@ -114,47 +114,47 @@ class PrecisionRecall(Result):
 
     @property
     def side(self) -> str:
-        """The model's confident end, "low" or "high"; `found.side.why` says how it is known."""
+        """The model's confident end, "low" or "high"; `found.side.why` gives the reason."""
         return self.found.side.end
 
     @property
     def aupr(self) -> Interval:
-        """Mean precision over the ln recall of `recall_range`."""
+        """Mean precision over ln recall within `recall_range`."""
         curve = self.found.curve
         return Interval(curve.aupr, curve.aupr_error, curve.aupr_low, curve.aupr_high)
 
     @property
     def recall_range(self) -> tuple[float, float]:
-        """The ends of ln recall that the AUPR is taken between."""
+        """The ends of ln recall between which the AUPR is taken."""
         return self.found.curve.aupr_range
 
     @property
     def threshold(self) -> FloatArray:
-        """The output up to which inputs are counted, float64 [n]."""
+        """The output up to which inputs are accepted, float64 [n]."""
         return self.found.curve.threshold_t
 
     @property
     def precision(self) -> FloatArray:
-        """Share of right inputs among those counted, float64 [n]."""
+        """Share of right inputs among those accepted, float64 [n]."""
         return self.found.curve.precision_t
 
     @property
     def log_recall(self) -> FloatArray:
-        """Natural log of the number of right inputs among those counted, float64 [n]."""
+        """Natural log of the number of right inputs among those accepted, float64 [n]."""
         return self.found.curve.log_recall_t
 
     @property
     def converged(self) -> bool:
-        """Whether the run's errors can be believed."""
+        """Whether the run's errors can be relied on."""
         return self.found.density.verdict.converged
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why not, a sentence each."""
+        """Why the run has not converged, one sentence each."""
         return self.found.density.verdict.reasons
 
     def lines(self) -> list[str]:
-        """Return what ``omniinput precision-recall`` prints, and whose scores and which side."""
+        """Return what ``omniinput precision-recall`` prints, with side and source of the scores."""
         density, curve = self.found.density, self.found.curve
         return [
             f"Precision and recall of {self.source}",
@@ -188,7 +188,7 @@ class Diagnosis(Result):
     Attributes
     ----------
     found : `results.diagnosis.Diagnosis`
-    advice : what to change, a sentence each; empty if nothing stands out
+    advice : changes to make, one sentence each; empty if nothing stands out
     label, source : as in `Density`
     """
 
@@ -200,7 +200,7 @@ class Diagnosis(Result):
 
     @property
     def advice(self) -> list[str]:
-        """What to change, a sentence each; empty if nothing stands out."""
+        """Changes to make, one sentence each; empty if nothing stands out."""
         return diagnosis.advice(self.found)
 
     def lines(self) -> list[str]:
@@ -220,16 +220,16 @@ class Diagnosis(Result):
 
 @dataclass(frozen=True, repr=False)
 class Samples(Result):
-    """Recorded inputs: a row for each. They are samples of their rungs, not of all inputs.
+    """Recorded inputs, one per row. They are samples of their rungs, not of all inputs.
 
     Attributes
     ----------
     x : integers [n, D], the values of each input
     z : float64 [n], their outputs
-    round, rung : int64 [n], where they were recorded
+    round, rung : int64 [n], of the recording
     beta : float64 [n], of that rung
-    log_weight : float64 [n], up to one constant: with the weights exp(log_weight) they stand for
-        all inputs alike
+    log_weight : float64 [n], up to one constant; weighted by exp(log_weight), the samples
+        represent all inputs equally
     source : as in `Density`
     """
 
@@ -246,7 +246,7 @@ class Samples(Result):
         return [f"{len(self.z):,} recorded inputs of {self.source}"]
 
     def columns(self) -> Columns:
-        """Return all arrays; x as a column of arrays."""
+        """Return all arrays; x is a column of arrays."""
         return {
             "round": self.round, "rung": self.rung, "beta": self.beta, "z": self.z,
             "log_weight": self.log_weight, "x": self.x,

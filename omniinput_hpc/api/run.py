@@ -1,4 +1,4 @@
-"""A run file, opened: `omniinput_hpc.open` returns a `Run`."""
+"""An open run file: `omniinput_hpc.open` returns a `Run`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_SAMPLES = 1_000_000
 
 
 class Run(Estimates):
-    """A run file, also of a run that goes on: its committed rounds at the time it was opened.
+    """An open run file, of a finished or a live run, with the rounds committed when it was opened.
 
     Use it as a context manager, or call `close`. It takes no lock.
 
@@ -43,12 +43,12 @@ class Run(Estimates):
 
     @property
     def rounds(self) -> int:
-        """Rounds that are committed."""
+        """Number of committed rounds."""
         return self.reader.rounds
 
     @property
     def betas(self) -> FloatArray:
-        """The rungs' betas, float64 [K]; NaN of a flat-histogram rung."""
+        """The rungs' betas, float64 [K]; NaN for a flat-histogram rung."""
         return self.reader.beta_k
 
     @property
@@ -59,14 +59,14 @@ class Run(Estimates):
     def samples(
         self, z: tuple[float, float] = (-np.inf, np.inf), rungs: Sequence[int] | None = None
     ) -> results.Samples:
-        """Return the recorded inputs with outputs from z[0] to below z[1], of some or all rungs.
+        """Return the recorded inputs with z[0] <= output < z[1], of some or all rungs.
 
         Raises
         ------
         UserError
             More than a million inputs.
         EstimateError
-            The density, which the weights come from, cannot be estimated.
+            The density, which gives the weights, cannot be estimated.
         """
         low, high = z
         density = self.density().estimate
@@ -104,21 +104,19 @@ class Run(Estimates):
         return results.Diagnosis(found, z_label(self.config), self._source(), traces, paths)
 
     def to_arviz(self) -> xarray.DataTree:
-        """Return the recorded outputs as a DataTree that ArviZ takes: see `api.arviz`."""
+        """Return the recorded outputs as a DataTree for ArviZ: see `api.arviz`."""
         from omniinput_hpc.api.arviz import to_arviz
 
         return to_arviz(self.reader)
 
     def close(self) -> None:
-        """Close the file; results that were made stay."""
+        """Close the file; results that exist stay valid."""
         self.reader.close()
 
     def __enter__(self) -> Self:
-        """Return the run, to be closed at the end."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the file."""
         self.close()
 
     def _facts(self) -> dict[str, str]:
@@ -132,12 +130,10 @@ class Run(Estimates):
         }
 
     def __repr__(self) -> str:
-        """Return what the file is, a line each."""
         facts = [f"  {name}: {text}" for name, text in self._facts().items()]
         return "\n".join([f"Run {self.path}", *facts])
 
     def _repr_html_(self) -> str:
-        """Return the same for a notebook."""
         escape = html.escape
         rows = [
             f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>"

@@ -1,4 +1,4 @@
-"""What all results share: columns, a data frame, a text and a table in a notebook."""
+"""The base of all results: columns, a data frame, text, and a table in a notebook."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Columns = dict[str, NDArray[Any]]
 SHOWN_ROWS = 10
-"""Of a table's text: its first rows."""
+"""Rows of a table that its text shows."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,10 @@ class Interval:
     high: float
 
     def __repr__(self) -> str:
-        """Return it as a sentence has it."""
         error = f" ± {self.error:.2g}" if math.isfinite(self.error) else ""
         return f"{shown(self.value, '.6g')}{error} (95 %: {interval(self.low, self.high, '.6g')})"
 
     def __float__(self) -> float:
-        """Return the value."""
         return self.value
 
 
@@ -52,11 +50,11 @@ class Result(ABC):
 
     @abstractmethod
     def lines(self) -> list[str]:
-        """Return what it says, a plain line each; the first one is its title."""
+        """Return the result in plain lines; the first one is its title."""
 
     @abstractmethod
     def columns(self) -> Columns:
-        """Return its table: the name of each column to its values [n]."""
+        """Return the table: each column's name and its values [n]."""
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return the table as a pandas data frame.
@@ -75,11 +73,9 @@ class Result(ABC):
         return pandas.DataFrame(whole)
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(next(iter(self.columns().values())))
 
     def __repr__(self) -> str:
-        """Return the lines, and the first rows of the table."""
         columns = self.columns()
         width = [max(len(name), 12) for name in columns]
         pairs = list(zip(columns, width, strict=True))
@@ -95,7 +91,7 @@ class Result(ABC):
         return [f"... and {more} rows more"] if more > 0 else []
 
     def _repr_html_(self) -> str:
-        """Return the same for a notebook; all texts are escaped."""
+        """Return the text as HTML for a notebook; everything is escaped."""
         columns, escape = self.columns(), html.escape
         title, *lines = self.lines()
         head = "".join(f"<th>{escape(name)}</th>" for name in columns)
@@ -112,7 +108,6 @@ class Result(ABC):
 
 
 def _cell(value: Any) -> str:
-    """Return a cell as it is shown; long arrays are cut."""
     if isinstance(value, np.ndarray):
         shown = " ".join(str(v) for v in value[:8])
         return shown + (" ..." if len(value) > 8 else "")

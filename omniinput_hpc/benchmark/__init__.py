@@ -1,1 +1,1 @@
-"""Every sampling method on models whose density is known: ``python -m omniinput_hpc.benchmark``."""
+"""Benchmark of the sampling methods on exact densities: ``python -m omniinput_hpc.benchmark``."""

@@ -1,11 +1,11 @@
-"""Methods against exact densities: ``python -m omniinput_hpc.benchmark [--models NAME ...]``.
+"""Compare methods with exact densities: ``python -m omniinput_hpc.benchmark [--models NAME ...]``.
 
-Each line is a model of `zoo.exact` and a method, run some times with other random numbers. z is
-(log g - exact) / standard error in a bin with at least 50 effective counts, as the normal deviate
-of the same probability as Student's t of the groups of lanes. A right sampler with right errors
-gives an rms z of about 1, and intervals that hold the truth in about 95 %; bins of one run depend
-on each other, so that few runs scatter. To check a sampler of your own, or a model whose density
-you know, add a `Case` or a method to `omniinput_hpc/benchmark/cases.py`.
+Each line is a model of `zoo.exact` and a method, run several times with different random numbers.
+z is (log g - exact) / standard error in a bin with at least 50 effective counts, converted from
+Student's t of the groups of lanes to the normal deviate of the same probability. If sampler and
+errors are right, the rms of z is about 1, and about 95 % of the intervals hold the truth. Bins of
+one run are correlated, so the results of few runs scatter. To check a sampler of your own, or a
+model whose density you know, add a `Case` or a method to `omniinput_hpc/benchmark/cases.py`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ HEAD += f"{'rms z':>8}{'largest':>9}{'held by 95%':>13}{'seconds':>9}"
 
 @dataclass
 class Row:
-    """What the runs of one method on one model gave."""
+    """The results of all runs of one method on one model."""
 
     z: list[FloatArray] = field(default_factory=list)
     held: list[BoolArray] = field(default_factory=list)
@@ -51,13 +51,13 @@ class Row:
     n_converged: int = 0
 
     def add(self, density: Density, exact_b: FloatArray) -> None:
-        """Add a run. Raises an EstimateError where a bin without an input has counts."""
+        """Add a run. Raises an EstimateError if a bin that no input belongs to has counts."""
         if not np.isfinite(exact_b[density.count_b > 0]).all():
             raise EstimateError("counts in a bin that no input belongs to")
         use = (density.effective_b >= MIN_EFFECTIVE_COUNT) & np.isfinite(density.log_g_error_b)
         use &= density.log_g_error_b > 0
         exact = exact_b[use]
-        if not density.absolute:  # each adds up to 1 over the bins that were seen
+        if not density.absolute:  # normalize to 1 over the visited bins, like the estimate
             exact = exact - np.logaddexp.reduce(exact_b[density.count_b > 0])
         t = (density.log_g_b[use] - exact) / density.log_g_error_b[use]
         n_groups = len(density.lanes_g)
@@ -68,7 +68,7 @@ class Row:
         self.n_converged += density.verdict.converged
 
     def words(self, model: str, method: str, seconds: float) -> str:
-        """Return the row of the table."""
+        """Return the row as a line of the table."""
         z = np.concatenate(self.z or [np.zeros(0)])
         held = np.concatenate(self.held or [np.zeros(0, dtype=bool)])
         numbers = f"{'-':>8}{'-':>9}{'-':>13}"
@@ -82,9 +82,9 @@ class Row:
 
 
 def run_case(case: Case, method: str, n_runs: int, folder: Path) -> Row:
-    """Run a method on a model with seeds 1, 2, ...; return what came of it.
+    """Run a method on a model with seeds 1, 2, ...; return the results.
 
-    Raises a RuntimeError where a run does not end well.
+    Raises a RuntimeError if a run fails.
     """
     row, model = Row(), case.make("cpu")
     for seed in range(1, n_runs + 1):
@@ -102,7 +102,7 @@ def run_case(case: Case, method: str, n_runs: int, folder: Path) -> Row:
 
 
 def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
-    """Print the table; return 0, or 1 where a method failed."""
+    """Print the table; return 0, or 1 if a method failed."""
     print_any_text()
     text = (__doc__ or "").partition("\n\n")
     parser = argparse.ArgumentParser(

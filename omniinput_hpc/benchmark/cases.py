@@ -1,4 +1,4 @@
-"""The models of the benchmark, each with its bins and ladder, and the methods that run on them."""
+"""The models of the benchmark, each with its bins and ladder, and the methods to run on them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ Tables = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Case:
-    """A model of `zoo.exact`.
+    """A model of `zoo.exact`, and the settings of its runs.
 
     Attributes
     ----------
-    factory : its name there
-    make : makes it, given a device
+    factory : name of the model in `zoo.exact`
+    make : function that makes the model, given a device
     bins : lower, upper, width
-    betas : a ladder that holds 0
-    rounds, walkers, steps, exchanges : of a run of some seconds
-    gradient, language : which kernels it has a form for
+    betas : a ladder that contains 0
+    rounds, walkers, steps, exchanges : settings of a run that takes some seconds
+    gradient, language : whether the model supports gradient kernels, and those of language models
+    more : further tables of the input file
     """
 
     factory: str
@@ -39,7 +40,7 @@ class Case:
     more: Tables = field(default_factory=dict)
 
     def tables(self, method: str) -> dict[str, dict[str, Any]]:
-        """Return the input file's tables for one of `methods`, without output and seed."""
+        """Return the tables of the input file for one of `methods`, without output and seed."""
         lower, upper, width = self.bins
         tables: dict[str, dict[str, Any]] = {
             "run": {"rounds": self.rounds, "burn_in": max(8, 2 * self.rounds // 3)},
@@ -59,7 +60,7 @@ class Case:
         return tables
 
     def methods(self) -> list[str]:
-        """Return the methods that the model has a form for."""
+        """Return the methods that the model supports."""
         needs = {"gibbs-with-gradients": self.gradient, "discrete-langevin": self.gradient,
                  "lm-conditional": self.language, "ancestral": self.language}  # fmt: skip
         return [name for name in METHODS if needs.get(name, True)]
@@ -80,7 +81,7 @@ METHODS: dict[str, Tables] = {
     },
     "ancestral": {"sampler": {"method": "ancestral"}, "samples": {"every": 1}},
 }  # fmt: skip
-"""Kernels of parallel tempering, and methods with other ensembles: what they change in a case."""
+"""Methods by name: the tables of the input file by which a method differs from its case."""
 
 _WARM = (0.0, 0.09, 0.19, 0.3, 0.43, 0.57, 0.73, 0.92, 1.15, 1.45, 1.8)
 _AROUND = (0.0, 0.1, 0.2, 0.25, 0.29, 0.31, 0.325, 0.335, 0.34, 0.345, 0.355, 0.38)
@@ -105,4 +106,3 @@ CASES = {
         steps=6, exchanges=4, language=True,
     ),
 }  # fmt: skip
-"""Models by name."""

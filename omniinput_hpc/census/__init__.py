@@ -1,1 +1,1 @@
-"""All inputs up to an output Z, exactly: the tree of prefixes of an autoregressive model."""
+"""The exact census of all inputs up to an output Z, by a tree search over prefixes."""

@@ -1,9 +1,10 @@
-"""All inputs up to an output Z: ``[mpirun -n R] python -m omniinput_hpc.census INPUT.toml``.
+"""Find all inputs up to an output Z: ``[mpirun -n R] python -m omniinput_hpc.census INPUT.toml``.
 
-For an autoregressive model: the tree of prefixes is walked, and each prefix left whose loss alone
-is too large already, which bounds all that extends it. ``--below Z`` finds every input with
-z <= Z; ``--seconds S`` goes on by the lowest losses, and says up to which z all are found and how
-many there can be beyond. After a stop or a kill, the same command resumes, on any number of ranks.
+This searches the tree of prefixes of an autoregressive model. A prefix bounds the losses of its
+continuations from below, so it is pruned together with them if its loss is too large. ``--below Z``
+finds every input with z <= Z. ``--seconds S`` expands the lowest losses first, and reports up to
+which z all inputs are found and how many there can be beyond. After a stop or a kill, the same
+command resumes on any number of ranks.
 """
 
 from __future__ import annotations
@@ -43,21 +44,22 @@ log = logging.getLogger("omniinput_hpc")
 
 PROGRAM = "python -m omniinput_hpc.census"
 MARGIN = 4.0
-"""Times what rounding explains is the margin of z, by which prefixes are kept longer."""
+"""The margin of z for pruning, as a multiple of the rounding error."""
 FRONTIER, LISTED = 2_000_000, 1_000_000
 ROWS_AT_ONCE, FEWEST, MOST = 1 << 18, 64, 2048
-"""Numbers in the rows of a batch of prefixes, and how many prefixes it has by itself."""
+"""The default batch has this many logits, but at least and at most this many prefixes."""
 MAX_BATCHES = 16
-"""Of one walk: then its rank looks whether it was asked to stop."""
+"""The most batches per walk, so that a rank regularly checks for stop requests."""
 WALKERS = 64
-"""Inputs in a batch where the input file says ``walkers = "auto"``."""
+"""Inputs per batch if the input file has ``walkers = "auto"``."""
 N_TRIED = 64
+"""Inputs that `try_losses` compares, at least."""
 
 
 def main(
     argv: Sequence[str] | None = None, world: World | None = None, program: str = PROGRAM
 ) -> int:
-    """Run the program on this rank and return its exit code; `program` is what was typed."""
+    """Run the program on this rank and return its exit code; `program` is the command as typed."""
     return common.main(partial(_run, program=program), argv, world)
 
 
@@ -91,7 +93,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
 
 
 def space_of(model: Any, config: Config, args: argparse.Namespace, device: str) -> Space:
-    """Return what is to be walked; a `UserError` where the model or the arguments do not do."""
+    """Return the space to search. Raise a `UserError` for an unsuitable model or argument."""
     conditionals.require_conditionals(model, "a census", "enumerate, or sample the space instead")
     first = models.offers_of(model).predicted_from
     if not 0 <= first < model.n_sites:
@@ -110,9 +112,9 @@ def space_of(model: Any, config: Config, args: argparse.Namespace, device: str) 
 
 
 def try_losses(model: Any, tree: Any, space: Space, name: str) -> None:
-    """Compare outputs of some inputs with the sums of their conditional log-probabilities.
+    """Compare the outputs of some inputs with the means of their -l over predicted sites.
 
-    A `UserError` says where z is no mean of -l.
+    Raises a `UserError` if they differ by more than the margin.
     """
     from omniinput_hpc.models import batches
     from omniinput_hpc.models.checked import try_out
@@ -124,7 +126,7 @@ def try_losses(model: Any, tree: Any, space: Space, name: str) -> None:
         x = random.integers(space.n_values, size=(tree.batch, space.n_sites))
         z = batches.evaluate(model, x, space.walkers, space.device).astype(np.float64)
         expected = tree.losses(x) / space.m
-        allowed = np.isfinite(expected)  # values that are forbidden
+        allowed = np.isfinite(expected)  # forbidden values have an infinite loss
         apart_n = np.abs(z - expected)[allowed]
         limit_n = space.margin * np.maximum(1.0, np.abs(expected[allowed]))
         if not (apart_n <= limit_n).all():
@@ -194,7 +196,7 @@ def _arguments(world: World, argv: Sequence[str] | None, program: str) -> argpar
 
 
 if __name__ == "__main__":
-    request.install()  # MPICH's initialization takes SIGUSR1 for itself
+    request.install()  # again, because MPICH's initialization replaces the handler of SIGUSR1
     code = main()
     request.ignore()
     raise SystemExit(code)

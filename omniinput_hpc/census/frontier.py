@@ -1,4 +1,4 @@
-"""The open prefixes of a census: those whose continuations are not known yet, up to a number."""
+"""The open prefixes of a census, whose continuations are not known yet."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Nodes:
-    """Prefixes, of any lengths.
+    """Prefixes of any lengths.
 
     Attributes
     ----------
-    x : unsigned integers [n, D], 0 beyond the prefix
-    depth : int64 [n], values of each
-    loss : float64 [n], sums of -l over the predicted ones of them
+    x : unsigned integers [n, D], padded with 0
+    depth : int64 [n], lengths of the prefixes
+    loss : float64 [n], sums of -l over their predicted sites
     """
 
     x: NDArray[Any]
@@ -27,12 +27,12 @@ class Nodes:
 
     @classmethod
     def empty(cls, n_sites: int, n_values: int) -> Self:
-        """Return no prefixes, of a space."""
+        """Return an empty set of prefixes."""
         x = np.zeros((0, n_sites), dtype=np.min_scalar_type(n_values - 1))
         return cls(x, np.zeros(0, dtype=np.int64), np.zeros(0))
 
     def of_parts(self, parts: Sequence[tuple[NDArray[Any], NDArray[np.float64]]]) -> Nodes:
-        """Return these and others: values [k, t] and losses [k] of some lengths t."""
+        """Return these prefixes and others, given as values [k, t] and losses [k] per length t."""
         all_x, all_depth, all_loss = [self.x], [self.depth], [self.loss]
         for values, loss in parts:
             x = np.zeros((len(values), self.x.shape[1]), dtype=self.x.dtype)
@@ -44,7 +44,7 @@ class Nodes:
         return Nodes(join(all_x), join(all_depth), join(all_loss))
 
     def take(self, some: NDArray[Any]) -> Nodes:
-        """Return those of some indices, or of a mask."""
+        """Return the prefixes at some indices or of a mask."""
         return Nodes(self.x[some], self.depth[some], self.loss[some])
 
     def __len__(self) -> int:
@@ -52,7 +52,7 @@ class Nodes:
 
 
 def lowest(loss: NDArray[np.float64], n: int) -> NDArray[np.bool_]:
-    """Return which n of the losses are lowest, bool; of equal ones the first."""
+    """Return a mask of the n lowest losses, bool; of equal losses, the first ones count."""
     keep = np.zeros(len(loss), dtype=bool)
     if n >= len(loss):
         return ~keep
@@ -64,20 +64,16 @@ def lowest(loss: NDArray[np.float64], n: int) -> NDArray[np.bool_]:
 
 
 class Frontier:
-    """Open prefixes, at most `limit`: of more, those of the highest losses are left for good.
-
-    (An eighth more than must be, so that the next ones need no look at all of them.) What is left
-    is never forgotten: its mass and its smallest loss are kept.
+    """Open prefixes, at most `limit`; beyond that, those with the highest losses are pruned.
 
     Parameters
     ----------
-    n_free : sites that nothing predicts; a prefix shorter than that stands for all their values
+    n_free : number of leading sites that the model does not predict
 
     Attributes
     ----------
     nodes : the open prefixes
-    lost_mass : sum of exp(-loss) over the prefixes that were left for good
-    least_lost : the smallest loss of these; inf without one
+    lost_mass, least_lost : mass and smallest loss of the pruned prefixes (see `mass_and_least`)
     """
 
     def __init__(self, nodes: Nodes, limit: int, n_values: int, n_free: int) -> None:
@@ -86,7 +82,7 @@ class Frontier:
         self.lost_mass, self.least_lost = 0.0, np.inf
 
     def add(self, nodes: Nodes) -> None:
-        """Add prefixes, and leave those beyond the limit."""
+        """Add prefixes; beyond the limit, prune to 7/8 of it, so that pruning is rare."""
         join = np.concatenate
         pairs = ((getattr(self.nodes, k), getattr(nodes, k)) for k in ("x", "depth", "loss"))
         self.nodes = Nodes(*map(join, pairs))
@@ -94,33 +90,36 @@ class Frontier:
             self.keep(lowest(self.nodes.loss, self.limit - self.limit // 8))
 
     def keep(self, some: NDArray[np.bool_]) -> None:
-        """Leave all but some prefixes, bool [n], for good."""
+        """Prune all prefixes outside a mask, bool [n]."""
         self.lose(*self.mass_and_least(self.nodes.take(~some)))
         self.nodes = self.nodes.take(some)
 
     def lose(self, mass: float, least: float) -> None:
-        """Note prefixes that were left for good: their mass, and their smallest loss."""
+        """Record the mass and the smallest loss of pruned prefixes."""
         self.lost_mass += mass
         self.least_lost = min(self.least_lost, least)
 
     def mass_and_least(self, nodes: Nodes) -> tuple[float, float]:
-        """Return the mass of prefixes, and the smallest loss."""
+        """Return the mass and the smallest loss of prefixes; inf without prefixes.
+
+        The mass is the sum of exp(-loss), times V per site that a prefix lacks of the `n_free`.
+        """
         free = np.maximum(0, self._n_free - nodes.depth)
         mass = np.exp(free * np.log(self._n_values) - nodes.loss).sum()
         return float(mass), float(nodes.loss.min(initial=np.inf))
 
     @property
     def open_mass(self) -> float:
-        """The mass of all inputs that are not known: under open prefixes, and those left."""
+        """The mass of all unknown inputs, under open and under pruned prefixes."""
         return self.mass_and_least(self.nodes)[0] + self.lost_mass
 
     @property
     def least(self) -> float:
-        """The smallest loss that an input which is not known can have."""
+        """The smallest loss that an unknown input can have."""
         return min(self.mass_and_least(self.nodes)[1], self.least_lost)
 
     def pop(self, n: int, best_first: bool) -> Nodes:
-        """Remove and return n prefixes: of the lowest losses, or else the longest (those of them).
+        """Remove and return n prefixes: those with the lowest losses, or the longest ones.
 
         Longest first needs the least memory; lowest first completes the smallest outputs first.
         """
@@ -128,7 +127,7 @@ class Frontier:
         if best_first or n >= len(loss):
             some = lowest(loss, n)
         else:
-            # how many are of each length or more
+            # longer[t]: the number of prefixes of length t or more
             longer = np.cumsum(np.bincount(depth)[::-1])[::-1]
             length = int(np.flatnonzero(longer >= n)[-1])
             some = depth > length
@@ -140,7 +139,7 @@ class Frontier:
 
 
 def batches_of(nodes: Nodes, batch: int) -> list[Nodes]:
-    """Return prefixes in batches of one length each, in the order of lengths."""
+    """Return prefixes in batches of equal length, sorted by length."""
     found = []
     for depth in np.unique(nodes.depth):
         index = np.flatnonzero(nodes.depth == depth)

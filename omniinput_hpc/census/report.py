@@ -1,4 +1,4 @@
-"""What a census says: the list of inputs, exact counts per bin, and bounds beyond."""
+"""The results of a census: the list of inputs, exact counts per bin, and bounds beyond."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from omniinput_hpc.results.record import Record
 from omniinput_hpc.text import write_atomically
 
 Texts = Callable[[NDArray[Any]], Iterable[str | None]]
-"""Returns what a person sees of inputs [n, D]; None where there is no text."""
+"""Returns the text of each input, given inputs [n, D]; None for inputs without a text."""
 
 ROUNDING = 1e-4
-"""A bound's mass is made larger by this share: single probabilities are float32."""
+"""Relative increase of the mass in a bound, because the probabilities are float32."""
 
 
 def complete_bins(edges: NDArray[np.float64], complete_below: float) -> int:
-    """Return how many of the bins, from the lowest on, hold all their inputs."""
-    # a bin is half open, the last one closed
+    """Return the number of bins, from the lowest, whose inputs are all found."""
+    # Bins are half-open, the last one closed.
     n = int(np.searchsorted(edges[1:-1], complete_below, side="right"))
     return n + int(complete_below >= edges[-1])
 
 
 def log_most(space: Space, open_mass: float, found: int, z: float) -> float:
-    """Return ln of how many inputs with outputs below z there can be, beyond what is complete.
+    """Return an upper bound for ln of the number of inputs with outputs below z.
 
-    An input that is not known has a probability (times V for each free site) exp(-m z') with
-    z' < z, and these add up to `open_mass` at most.
+    An unknown input with output z' < z has the probability exp(-m z') (times V per free site), and
+    these add up to at most `open_mass`. `found` is the number of known inputs below z.
     """
     if open_mass <= 0.0:
         return float(np.log(found)) if found else -np.inf
@@ -44,7 +44,7 @@ def log_most(space: Space, open_mass: float, found: int, z: float) -> float:
 
 
 def lines(state: State, space: Space) -> list[str]:
-    """Return what is complete, found and open, a line each."""
+    """Return one line each on the complete, the found and the unknown inputs, and on the work."""
     complete = space.complete_below(state.frontier.least)
     found, n_bins = state.found, complete_bins(state.found.edges, complete)
     total = int(found.count_b.sum())
@@ -82,10 +82,10 @@ def _listed(state: State, space: Space, complete: float, texts: Texts) -> Iterat
 
 
 def write(record: Record, state: State, space: Space, texts: Texts) -> list[Path]:
-    """Write the list and the tables beside the census's file, and the record; return their paths.
+    """Write the results next to the file of the census, and the record; return their paths.
 
-    The list holds all inputs up to the output that is complete, lowest first; the density its
-    bins; and the bounds, at the edges beyond, ln of how many inputs there are at least and at most.
+    The list holds all inputs up to the complete output, lowest first. The density holds the
+    complete bins. The bounds are for ln of the number of inputs below the edges of other bins.
     """
     found, frontier, path = state.found, state.frontier, record.run_path
     found.sort()

@@ -1,4 +1,4 @@
-"""A census's state, as it stands in its file and as it goes on from there."""
+"""Saving the state of a census to its file and resuming from it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger("omniinput_hpc")
 
 
 def begin(space: Space, edges: NDArray[np.float64], frontier: int, listed: int) -> State:
-    """Return the state of a census that has done nothing: the empty prefix is open."""
+    """Return the initial state of a census, in which only the empty prefix is open."""
     none = Nodes.empty(space.n_sites, space.n_values)
     root = none.of_parts([(np.zeros((1, 0), dtype=np.int64), np.zeros(1))])
     opened = Frontier(root, frontier, space.n_values, space.predicted_from)
@@ -32,12 +32,12 @@ def begin(space: Space, edges: NDArray[np.float64], frontier: int, listed: int) 
 
 
 def resume_if_there(path: Path, state: State, space: Space, texts: Mapping[str, str]) -> None:
-    """Make a state that has done nothing the one of a file, if there is one.
+    """Replace an initial state by the one in a file, if the file exists.
 
     Raises
     ------
     UserError
-        The file is of another census, or damaged.
+        The file belongs to another census or is damaged.
     """
     if not os.path.exists(path):
         return
@@ -73,7 +73,7 @@ def resume_if_there(path: Path, state: State, space: Space, texts: Mapping[str, 
 
 
 def stored(state: State, space: Space, texts: Mapping[str, str]) -> StoredCensus:
-    """Return what the file of a census holds; `texts` are its input file and the fingerprint."""
+    """Return the content for the file; `texts` are the input file and the model's fingerprint."""
     frontier, found = state.frontier, state.found
     found.cut()
     numbers: dict[str, float] = {

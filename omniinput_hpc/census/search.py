@@ -1,9 +1,9 @@
-"""The search of a census: rounds in which all ranks evaluate prefixes, and rank 0 keeps the rest.
+"""The search of a census: rounds in which all ranks evaluate prefixes.
 
-In each round rank 0 takes prefixes from the `Frontier`, every rank walks its share of them (see
-`models.prefix_tree`), and what they leave open goes back. Whatever is left for good has a loss
-that is known; so the smallest loss of all that is not known says up to which z every input is
-found.
+In each round, rank 0 takes prefixes from the `Frontier`, every rank walks the tree below its share
+of them (see `models.prefix_tree`), and the prefixes that are still open go back to the frontier.
+The losses of pruned prefixes are recorded, so the smallest loss of all open and pruned prefixes
+determines up to which z every input is found.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
     from omniinput_hpc.models.prefix_tree import PrefixTree
 
 DEEP_BATCHES, BEST_BATCHES = 4, 32
-"""Batches of prefixes that a rank gets in a round, longest or lowest first; each is the root of a
-walk. Lowest first the walks are short, and looking through a large frontier takes as long as 1,000
-prefixes."""
+"""Batches of prefixes per rank and round, longest first or lowest first; each starts a walk. There
+are more with lowest first, because these walks are short, and scanning a large frontier takes as
+long as evaluating 1,000 prefixes."""
 ANY_LOSS = 1e300
-"""Above every loss but that of forbidden values."""
+"""Above every loss except the infinite loss of forbidden values."""
 BISECTIONS = 60
 
 
 @dataclass(frozen=True)
 class Space:
-    """What is walked, and up to where.
+    """The space to search, and up to which output.
 
     Attributes
     ----------
     n_sites, n_values : D and V
     predicted_from : the first predicted site
-    below : the Z that is asked for; None: as far as the time allows
-    margin : by how much z and loss / m of an input may differ, and more than that
-    walkers : inputs in a batch of whole inputs, as in a run of the same input file
+    below : the requested Z; None: as far as the time allows
+    margin : a generous bound for the difference between z and loss / m of an input
+    walkers : whole inputs per batch, as in a run of the same input file
     device : of the model
-    values : the ids of the values, which the list of inputs has; None: the values themselves
+    values : the ids of the values, written to the list of inputs; None: the values themselves
     """
 
     n_sites: int
@@ -64,11 +64,11 @@ class Space:
 
     @property
     def most_loss(self) -> float:
-        """The largest loss that an input with z <= Z can have, by far more than rounding."""
+        """The largest loss that an input with z <= Z can have, including the margin."""
         return ANY_LOSS if self.below is None else self.m * (self.below + self.margin)
 
     def complete_below(self, least: float) -> float:
-        """Return up to which z all are found, if what is not found has losses from `least` on."""
+        """Return up to which z all inputs are found, if `least` is the smallest unknown loss."""
         if self.below is not None and least > self.most_loss:
             return self.below
         if np.isinf(least):
@@ -78,14 +78,14 @@ class Space:
 
 @dataclass
 class State:
-    """What is kept of a census between rounds, and in its file.
+    """The state of a census between rounds and in its file.
 
     Attributes
     ----------
-    frontier, found : on rank 0 alone
+    frontier, found : up to date only on rank 0
     n_evaluated : prefixes evaluated so far
-    apart : how far loss / m and z of an input were apart at most
-    seconds : that the work took
+    apart : the largest difference between loss / m and z of an input
+    seconds : run time so far
     """
 
     frontier: Frontier
@@ -97,7 +97,7 @@ class State:
 
 @dataclass
 class _Work:
-    """What a rank did in a round: what is open and what was left (in `open`), and what it found."""
+    """The results of a rank in a round; `open` has the open and the pruned prefixes."""
 
     open: Frontier
     x: NDArray[Any]
@@ -111,9 +111,9 @@ class Search:
 
     Parameters
     ----------
-    space, model, tree : what is walked, and by what
-    state : what a round changes
-    best_first : lowest losses first, else longest prefixes first
+    space, model, tree : the space to search, and the model's tree of prefixes
+    state : updated by every round
+    best_first : take the lowest losses first, not the longest prefixes
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Search:
         self._none = Nodes.empty(space.n_sites, space.n_values)
 
     def step(self) -> bool:
-        """Make one round on all ranks; return whether there was anything left to do."""
+        """Do one round on all ranks; return False if nothing was open."""
         popped, descend, most = self._next()
         if not len(popped):
             return False
@@ -137,11 +137,11 @@ class Search:
 
     @property
     def complete_below(self) -> float:
-        """Up to which z all inputs are found (on rank 0)."""
+        """The z up to which all inputs are found (on rank 0)."""
         return self.space.complete_below(self.state.frontier.least)
 
     def _next(self) -> tuple[Nodes, float, float]:
-        """Return the prefixes of this round, up to which loss to descend, and what to leave."""
+        """Return the prefixes of this round, and `descend` and `most` of `PrefixTree.walk`."""
         world, popped = self._world, self._none
         numbers = [0.0, 0.0, 0.0]
         if world.rank == 0:
@@ -160,7 +160,7 @@ class Search:
         return Nodes(*map(shared, (popped.x, popped.depth, popped.loss))), descend, most
 
     def _work(self, popped: Nodes, descend: float, most: float) -> _Work:
-        """Walk this rank's share of prefixes, and evaluate the inputs that are whole."""
+        """Walk the tree below this rank's share of prefixes, and evaluate whole inputs."""
         space, world = self.space, self._world
         limit = self.state.frontier.limit
         opened = Frontier(self._none, limit, space.n_values, space.predicted_from)
@@ -182,7 +182,7 @@ class Search:
         return done
 
     def _evaluate(self, done: _Work, whole: list[Nodes]) -> None:
-        """Find the inputs among whole ones whose z, by the model's own output, is not above Z."""
+        """Evaluate z of whole inputs with the model, and add those with z <= Z to `done`."""
         from omniinput_hpc.models import batches  # imports torch
 
         space = self.space
@@ -196,10 +196,10 @@ class Search:
         done.apart = float(np.abs(z64 - loss / space.m).max())
         inside = np.ones(len(z), dtype=bool) if space.below is None else z64 <= space.below
         done.x, done.z = x[inside], z[inside]
-        done.open.lose(float(np.exp(-loss[~inside]).sum()), np.inf)  # known, and above Z
+        done.open.lose(float(np.exp(-loss[~inside]).sum()), np.inf)  # inf: known to be above Z
 
     def _check_apart(self, apart: float) -> None:
-        """Raise a UserError where z and loss / m differ by more than half of the margin."""
+        """Raise a UserError if z and loss / m differ by more than half of the margin."""
         apart = max(self.state.apart, float(self._world.max(np.array([apart]))[0]))
         if apart > 0.5 * self.space.margin:
             raise UserError(
@@ -210,7 +210,7 @@ class Search:
         self.state.apart = apart
 
     def _fit(self, opened: Frontier) -> None:
-        """Leave what is open beyond the limit for good: of all ranks' prefixes the highest."""
+        """Prune the highest losses, if the open prefixes of all ranks exceed the limit."""
         world, loss = self._world, opened.nodes.loss
 
         def total(up_to: float) -> int:
@@ -225,7 +225,7 @@ class Search:
         opened.keep(loss <= low)
 
     def _collect(self, done: _Work) -> None:
-        """Bring what all ranks did to rank 0."""
+        """Collect the results of all ranks on rank 0."""
         world, nodes = self._world, done.open.nodes
         mass, evaluated = world.sum(np.array([done.open.lost_mass, done.n_evaluated]))
         least = -float(world.max(np.array([-done.open.least_lost]))[0])

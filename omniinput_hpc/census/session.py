@@ -1,4 +1,4 @@
-"""Rounds of a census until it is complete, its time is over, or it is asked to stop; commits."""
+"""Running a census, with commits, until it is complete, out of time or asked to stop."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ log = logging.getLogger("omniinput_hpc")
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_COMMITS = 30.0
 COMMIT_SHARE = 0.05
-"""Of the time that commits may take."""
+"""The largest share of the time that commits may take."""
 GO_ON, COMMIT, END = range(3)
 
 
 class Session:
     """The work on a census in this process; all ranks call `run` together.
 
-    path : the census's file
-    texts : the input file and the model's fingerprint, for it
+    path : the file of the census
+    texts : the input file and the model's fingerprint, for that file
     """
 
     def __init__(self, world: World, search: Search, path: Path, texts: Mapping[str, str]) -> None:
@@ -36,9 +36,9 @@ class Session:
         self._before, self._commit_took = search.state.seconds, 0.0
 
     def run(self, stopping: StopCheck, seconds: float | None) -> None:
-        """Make rounds until nothing is open, or for so many seconds; then commit.
+        """Do rounds until nothing is open or `seconds` are over; then commit.
 
-        Raises a StopRun on all ranks, after a commit, where one was asked to stop.
+        Raises a StopRun on all ranks, after a commit, if one was asked to stop.
         """
         stopping.moves_begin()
         try:
@@ -56,7 +56,7 @@ class Session:
         self._commit()
 
     def _after_round(self, seconds: float | None) -> int:
-        """Return what comes next, as rank 0 sees it; say how far it is."""
+        """Return what comes next (the answer of rank 0 counts), and log the progress."""
         now = time.monotonic()
         state = self._search.state
         if now - self._line > SECONDS_BETWEEN_LINES and self._world.rank == 0:

@@ -1,6 +1,6 @@
-"""The command lines of a run: of ``python -m omniinput_hpc``, and of the verbs that it has become.
+"""Command lines of a run: ``python -m omniinput_hpc`` and the verbs that replace its options.
 
-Imports neither MPI nor torch, so that a help text and a mistake in typing take no time.
+Imports neither MPI nor torch, so that help texts and usage errors appear at once.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ PROGRAM = "python -m omniinput_hpc"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are `UserError`, so that rank 0 prints one message."""
+    """An argument parser that raises `UserError`, so that only rank 0 prints the message."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise the message as a `UserError`."""
+        """Raise a `UserError` with the message and the usage."""
         raise UserError(f"{message}\n{self.format_usage().strip()}")
 
 
 def new_parser(program: str, description: str, example: str, more: str = EXIT_CODES) -> Parser:
-    """Return a parser with --version, whose help ends with `more` and an example's arguments."""
+    """Return a parser with --version; its help ends with `more` and an example command."""
     parser = Parser(
         prog=program,
         description=description,
@@ -41,7 +41,7 @@ def new_parser(program: str, description: str, example: str, more: str = EXIT_CO
 
 
 def parse(parser: Parser, rank: int, argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line on every rank; help and version are printed by rank 0 alone."""
+    """Parse the command line on every rank; only rank 0 prints help and version."""
     given = set(argv if argv is not None else sys.argv[1:])
     if rank != 0 and {"-h", "--help", "--version"} & given:
         raise SystemExit(0)
@@ -170,15 +170,15 @@ VERBS: dict[str, Any] = {
     "salvage": (_salvage, "Bring back the rounds of a damaged run file, by RUN.h5.checkpoint.",
                 "runs/toy.h5 runs/saved.h5", FINDINGS),
 }  # fmt: skip
-"""Of each verb: its own arguments, what it does, an example's arguments, and its exit codes."""
+"""For each verb: the function that adds its arguments, a description, an example, exit codes."""
 
 
 def parse_verb(
     verb: str, program: str, rank: int, argv: Sequence[str] | None
 ) -> argparse.Namespace:
-    """Parse a verb's command line; returned is what `parse_arguments` returns for the same.
+    """Parse a verb's command line into the same attributes as `parse_arguments`.
 
-    The verb "" is ``python -m omniinput_hpc`` itself.
+    The verb "" stands for ``python -m omniinput_hpc`` itself.
     """
     if not verb:
         return parse_arguments(rank, argv)

@@ -1,4 +1,4 @@
-"""Shared by all commands that run on ranks: input files, messages, exit codes."""
+"""Input files, messages and exit codes of all commands that run on MPI ranks."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ Command = Callable[[World, Sequence[str] | None], int]
 
 
 def main(command: Command, argv: Sequence[str] | None, world: World | None = None) -> int:
-    """Run a command on this rank and return its exit code, the same on all ranks of the world.
+    """Run a command on this rank and return its exit code, the same on all ranks.
 
-    A `UserError` or `StopRun` is raised by all ranks together. Anything else is a failure of one
-    rank, which ends all of them at once.
+    All ranks raise a `UserError` or `StopRun` together; any other exception aborts all of them.
     """
     print_any_text()
     world = world or World()
@@ -48,17 +47,17 @@ def main(command: Command, argv: Sequence[str] | None, world: World | None = Non
 
 
 def read_input(args: argparse.Namespace) -> str:
-    """Return the resolved input file as TOML; given a run file, the input stored in it."""
+    """Return the resolved input as TOML, from an input file or from the run file that stores it."""
     return to_toml(given_input.load(args.input, args.set))
 
 
 def to_toml(config: Config) -> str:
-    """Return an input file's text with every key that has a value."""
+    """Return the input as TOML, with every key that has a value."""
     return tomli_w.dumps(config.model_dump(exclude_none=True))
 
 
 def _start_logging(rank: int) -> None:
-    """Log to stderr with the rank in every line; ranks other than 0 log warnings only."""
+    """Log to stderr with the rank in every line; ranks other than 0 log only warnings."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"[rank {rank}] %(message)s"))
     log.handlers = [handler]

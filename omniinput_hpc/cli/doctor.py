@@ -1,8 +1,8 @@
 """Check a machine before a run: ``[mpirun -n R] python -m omniinput_hpc --doctor [FOLDER]``.
 
-One line for each thing that a run needs, with a remedy where something is wrong; exit code 0 if
-nothing is wrong, else 1. FOLDER is where the run file will be (default: the current
-directory). Start it as the run will be started: same launcher, number of ranks and nodes.
+Prints one line for each thing that a run needs, with a remedy if something is wrong. The exit code
+is 0 if nothing is wrong, else 1. FOLDER is where the run file will be (default: the current
+directory). Start it like the run itself: with the same launcher, number of ranks and nodes.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ PACKAGES = ("numpy", "scipy", "h5py", "mpi4py", "torch", "transformers", "safete
 IN_MEMORY = ("tmpfs", "ramfs")
 PROBE_BYTES = 1 << 20
 SECONDS_TO_APPEAR = 10.0
-"""How long a file of rank 0 may take to appear on another host (NFS caches for seconds)."""
+"""Longest time for a file of rank 0 to appear on another host (NFS caches for seconds)."""
 SMALL_MESSAGE, LARGE_MESSAGE = 1_000, 1_000_000
 SLOW_EXCHANGE = 0.1
-"""Seconds for a small message."""
+"""Seconds per exchange of a small message above which exchanges count as slow."""
 SLOW_WRITE = 1e6
-"""Bytes a second."""
+"""Bytes per second below which writing counts as slow."""
 TRIAL_ROUNDS, TRIAL_BYTES, TRIAL_SITES = 32, 8_000_000, 250
-"""Of the trial file: its rounds, bytes of samples that all ranks commit in a round, sites."""
+"""The trial file: rounds, bytes of samples per round over all ranks, sites."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class Line:
 def run(world: World, folder: Path, seconds: float = 1.0) -> int:
     """Print a line for each check on rank 0, and return the exit code.
 
-    The exchange test and the write test take `seconds` each. Raises a UserError where there is no
-    such folder.
+    The exchange test and the write test take `seconds` each. Raises a UserError if the folder does
+    not exist.
     """
     world.on_rank_0(lambda: _check_folder(folder))
     hosts = world.hosts()
@@ -104,7 +104,7 @@ def _check_folder(folder: Path) -> None:
 def attempt(world: World, action: Callable[[], T]) -> tuple[T | None, str]:
     """Call a function on every rank; return its value and the first failure's message ("": none).
 
-    If the ranks wait for each other within the function, it must fail on all of them.
+    A function that synchronizes ranks must fail on all of them or on none.
     """
     value, message = None, ""
     try:
@@ -117,7 +117,7 @@ def attempt(world: World, action: Callable[[], T]) -> tuple[T | None, str]:
 
 
 def packages(world: World) -> Line:
-    """Report the versions, and whether all ranks have the same."""
+    """Report the versions of packages, and whether they are the same on all ranks."""
     versions, missing = [], []
     for name in PACKAGES:
         try:
@@ -182,7 +182,7 @@ def hdf5(kind: str, reason: str) -> Line:
 
 
 def devices(world: World, hosts: list[str]) -> Line:
-    """Report the device on which each rank evaluates the model, and whether it computes."""
+    """Report the device on which each rank evaluates the model, and whether it works."""
     local = world.local_rank()
     found, failure = attempt(world, lambda: _try_device(local))
     if failure:
@@ -215,7 +215,7 @@ def _try_device(local_rank: int) -> tuple[str, str, str]:
 def scratch(world: World, folder: Path) -> Iterator[tuple[Path | None, str]]:
     """Make a temporary folder inside another, for a ``with`` block that all ranks enter.
 
-    Where none can be made, the block gets None, and the reason.
+    Yields its path and "", or None and the reason if it cannot be made.
     """
 
     def make() -> list[str]:
@@ -234,7 +234,7 @@ def scratch(world: World, folder: Path) -> Iterator[tuple[Path | None, str]]:
 
 
 def file_system(world: World, folder: Path, failure: str) -> Line:
-    """Report the file system of the output's folder."""
+    """Report the file system of the output folder, its free space, and whether it is writable."""
     kind = world.texts(writers.file_system(folder))[0]
     free = amount(layout.free_bytes(folder))
     text = f"{folder.absolute()} is on {kind}, {free} free"
@@ -247,7 +247,7 @@ def file_system(world: World, folder: Path, failure: str) -> Line:
 
 
 def durable(world: World, hosts: list[str], scratch: Path) -> Line:
-    """Write a file and fsync it on rank 0, and read it on all ranks."""
+    """Write and fsync a file on rank 0, then read it on all ranks."""
     path, data = scratch / "probe", bytes(range(256)) * (PROBE_BYTES // 256)
     seconds, failure = attempt(world, lambda: _write(path, data) if world.rank == 0 else 0.0)
     if failure:
@@ -280,7 +280,7 @@ def _read_back(path: Path, data: bytes) -> None:
 
 
 def exchanges(world: World, seconds: float) -> Line:
-    """Swap bytes with the neighbours, as a run does, and check what arrives."""
+    """Swap bytes with neighbouring ranks, as a run does, and check that they arrive unchanged."""
     if world.size == 1:
         return Line("exchange", "one rank, nothing to exchange")
     _exchange(world, SMALL_MESSAGE, 1, 0.0)  # the first message opens the connection
@@ -300,7 +300,7 @@ def exchanges(world: World, seconds: float) -> Line:
 
 
 def _exchange(world: World, n_bytes: int, n_max: int, seconds: float) -> tuple[float, bool]:
-    """Return the slowest rank's mean time of an exchange, and whether the bytes were intact."""
+    """Return the slowest rank's mean seconds per exchange, and whether all bytes were intact."""
     data = random_bytes(world.rank, n_bytes)
     neighbours = [r for r in (world.rank - 1, world.rank + 1) if 0 <= r < world.size]
     expected = {r: random_bytes(r, n_bytes) for r in neighbours}
@@ -326,12 +326,12 @@ def _exchange(world: World, n_bytes: int, n_max: int, seconds: float) -> tuple[f
 
 
 def random_bytes(seed: int | list[int], n: int) -> NDArray[np.uint8]:
-    """Return n random bytes, the same for the same seed."""
+    """Return n reproducible random bytes, uint8 [n]."""
     return np.random.default_rng(seed).integers(256, size=n, dtype=np.uint8)
 
 
 def writing(world: World, folder: Path, kind: str, seconds: float) -> Line:
-    """Commit rounds to a small run file, and read on each rank what its neighbour wrote."""
+    """Commit rounds to a small run file; each rank then reads what its neighbour wrote."""
     n_samples = max(1, TRIAL_BYTES // (TRIAL_SITES * world.size))
     g = layout.Geometry(
         TRIAL_ROUNDS, world.size, 1, 1, n_samples, TRIAL_SITES, 256, 1, checksums=True
@@ -370,7 +370,7 @@ def _create_trial(path: Path, g: layout.Geometry) -> None:
 def _commit_rounds(
     world: World, path: Path, g: layout.Geometry, writer_kind: str, seconds: float
 ) -> tuple[int, float]:
-    """Commit rounds for some seconds, at least two; return how many, and how long they took."""
+    """Commit at least two rounds, for about `seconds`; return their number and the time taken."""
     rungs = range(world.rank, world.rank + 1)
     values = {}
     for name, field in layout.layout(g).items():
@@ -391,7 +391,7 @@ def _commit_rounds(
 
 
 def _check_trial(path: Path, n_rounds: int, rung: int) -> None:
-    """Compare the samples of a rung with what its rank committed; an OSError if they differ."""
+    """Raise an OSError if the file lacks samples that the rank of a rung committed."""
     with reader.open_run(path, tried=True) as run:
         if run.rounds != n_rounds:
             raise OSError(f"{run.rounds} rounds in the file, {n_rounds} were committed")

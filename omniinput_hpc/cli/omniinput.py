@@ -1,4 +1,4 @@
-"""The one command: ``omniinput VERB``, or ``python -m omniinput_hpc VERB``.
+"""The command ``omniinput VERB``, also available as ``python -m omniinput_hpc VERB``.
 
 A verb's module is imported when it is called: this file imports neither MPI nor torch nor numpy.
 """
@@ -21,13 +21,13 @@ OFFLINE, RUN = "omniinput_hpc.cli.verbs", "omniinput_hpc.cli.run"
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb: what it does, and where its ``main(arguments, program)`` is.
+    """A verb: its description, and the module with its ``main(arguments, program)``.
 
     Attributes
     ----------
-    what : one line of the list of verbs
-    module : imports MPI or torch; "": the one in `cli.verbs` with the verb's name, which does not
-    stops : SIGTERM, SIGUSR1 and SIGINT ask it to stop in good order
+    what : its line in the list of verbs
+    module : its module, if that imports MPI or torch; "": the module of its name in `cli.verbs`
+    stops : whether SIGTERM, SIGUSR1 and SIGINT ask it to stop cleanly
     """
 
     what: str
@@ -87,13 +87,13 @@ GROUPS = {
 }  # fmt: skip
 VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
 WITHOUT_MPI = ("verify", "salvage")
-"""What one process can do as well: there are modules in `cli.verbs` for it, too."""
+"""Verbs for which `cli.verbs` also has a module that works in one process without MPI."""
 
 
 def main(argv: Sequence[str] | None = None, program: str = "omniinput") -> int:
-    """Call a verb and return its exit code; `program` is what stands before it in messages.
+    """Call a verb and return its exit code; `program` is the name of the command in messages.
 
-    What begins with no verb is left to ``python -m omniinput_hpc`` where that was called.
+    ``python -m omniinput_hpc`` also accepts arguments without a verb.
     """
     print_any_text()
     given = list(sys.argv[1:] if argv is None else argv)
@@ -129,30 +129,30 @@ def call(name: str, arguments: list[str], program: str) -> int:
 
 
 def _with_extra_run(verb: Verb, arguments: list[str], options: dict[str, str]) -> int:
-    """Call the main of a verb that imports MPI and torch."""
+    """Call the ``main`` of a verb whose module imports MPI or torch."""
     problem = _missing(verb)
     if problem:
         print(f"error: {problem}", file=sys.stderr)
         return EXIT_BAD_INPUT
-    if verb.stops:  # again: MPICH's initialization installs a handler of SIGUSR1, which hangs
+    if verb.stops:  # again: MPICH's initialization installs a SIGUSR1 handler that hangs
         request.install()
     code: int = import_module(verb.module).main(arguments, **options)
-    if verb.stops:  # the interpreter's shutdown would restore handlers that end the process
+    if verb.stops:  # at shutdown the interpreter restores handlers that would kill it
         request.ignore()
     return code
 
 
 def _missing(verb: Verb) -> str:
-    """Import a verb's module; return "", or what is missing for it and how to install that."""
+    """Import a verb's module; return "", or which library is missing and how to install it."""
     from omniinput_hpc.cli.scripts import how_to_install
 
-    if verb.stops:  # before torch and mpi4py: in the seconds of their import a signal would kill
+    if verb.stops:  # a signal during the slow import of torch and mpi4py would kill
         request.install()
     try:
         import_module(verb.module)
     except ModuleNotFoundError as error:
         return f"{error.name} is not installed: {how_to_install('run')}"
-    except (ImportError, RuntimeError) as error:  # which of them depends on how mpi4py was built
+    except (ImportError, RuntimeError) as error:  # which one depends on how mpi4py was built
         if "mpi" not in str(error).lower():
             raise
         return (

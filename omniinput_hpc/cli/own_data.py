@@ -1,16 +1,16 @@
-"""The user's own test data as inputs of a model: texts, pictures or values from files.
+"""Read a user's own test data as inputs of a model: texts, pictures or values from files.
 
-| file | what |
+| file | contents |
 | --- | --- |
-| ``.txt`` | a text a line; a line ends with LF, CR LF or CR |
-| ``.jsonl`` | an object a line: ``text`` or ``values`` (a list), perhaps ``label`` (1 positive, 0 negative) |
+| ``.txt`` | one text per line; lines end with LF, CR LF or CR |
+| ``.jsonl`` | one object per line: ``text`` or ``values`` (a list), optionally ``label`` (1 positive, 0 negative) |
 | ``.npy`` | values, integers [n, D], or pictures, uint8 [n, h, w] or [n, h, w, 3] |
-| ``.csv``, ``.tsv`` | values, a row an input, or a column ``text``; a first row of names may name one \
-column ``label``; cells are separated by commas, semicolons or tabs |
+| ``.csv``, ``.tsv`` | one input per row: values, or a column ``text``; a header row may name a column \
+``label``; cells are separated by commas, semicolons or tabs |
 | a folder | pictures, ``*.png``, in the order of their names |
 
-Texts may be UTF-8 or UTF-16. Empty lines and rows, and what else is left out, are counted.
-No torch is imported here.
+Texts may be UTF-8 or UTF-16. Notes report how many empty lines, rows and other items are left out.
+This module does not import torch.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ ROLES = {None: "data", 0: "negative", 1: "positive"}
 
 @dataclass(frozen=True)
 class OwnData:
-    """Inputs of a model, from a file.
+    """Inputs of a model, read from a file.
 
     Attributes
     ----------
     x : int64 [n, D], values
-    role : [n], "positive" or "negative" where the file has labels, else "data"
-    notes : what was left out or cut, for the user
+    role : [n], "positive" or "negative" according to the label, "data" without a label
+    notes : messages to the user about items that were left out or cut
     of_texts : whether the file holds texts
     """
 
@@ -61,15 +61,15 @@ class OwnData:
 
 
 def is_file_of_data(text: str) -> bool:
-    """Whether a command's argument is a file that `read` knows by its ending, or a folder."""
+    """Return whether an argument is a folder, or ends like a file that `read` can read."""
     return Path(text).suffix.lower() in ENDINGS or Path(text).is_dir()
 
 
 def read(path: Path, config: Config, n_sites: int, space: Space) -> OwnData:
-    """Return the inputs of a model of D = `n_sites` sites that a file holds.
+    """Read a file as inputs of a model with D = `n_sites` sites.
 
-    A text of more tokens than sites is cut behind the last site, one of fewer is left out. Raises a
-    `UserError` that names the file where it cannot be read or does not fit the model.
+    A text with more tokens than sites is cut after the last site; one with fewer is left out.
+    Raises a `UserError` that names the file if it cannot be read or does not fit the model.
     """
     notes: list[str] = []
     items, label = _items(path, notes)
@@ -86,7 +86,7 @@ def read(path: Path, config: Config, n_sites: int, space: Space) -> OwnData:
         raise UserError(
             f"{path}: its inputs have {x.shape[1]} values each; the model has {n_sites}"
         )
-    if not isinstance(items[0], str):  # tokens of texts have been looked at
+    if not isinstance(items[0], str):  # tokens of texts are already checked
         _refuse(path, ids, (ids < 0) | (ids >= space.n_ids), f"is not from 0 to {space.n_ids - 1}")
         _refuse(path, ids, x < 0, "is none that a site may take (space.allowed)")
     return OwnData(x, [ROLES[one] for one in label], notes, isinstance(items[0], str))
@@ -157,7 +157,7 @@ def _of_jsonl(path: Path, lines: list[tuple[int, str]]) -> tuple[list[Any], list
 
 
 def _of_csv(sheet: tables.Sheet, notes: list[str]) -> tuple[list[Any], list[int | None]]:
-    """Return the column of texts, or each row's values, and the labels."""
+    """Return the column of texts or the values of each row, and the labels."""
     path = sheet.path
     rows = [(n, cells) for n, cells in sheet.rows if not cells[0].startswith("#")]
     _note(notes, path, sheet.n_empty, "empty row")
@@ -167,7 +167,7 @@ def _of_csv(sheet: tables.Sheet, notes: list[str]) -> tuple[list[Any], list[int 
     names = [tables.folded(name) for name in rows[0][1]]
     named = {"label", "text"} & set(names) or not any(map(_NUMBER.fullmatch, names))
     width = max(i for _, cells in rows for i, cell in enumerate(cells, 1) if cell.strip())
-    rows = [(n, cells[:width]) for n, cells in rows]  # a spreadsheet may add separators behind
+    rows = [(n, cells[:width]) for n, cells in rows]  # spreadsheets may append empty cells
     if named:
         rows = rows[1:]
     elif names[:width] == [str(i) for i in range(width)]:
@@ -194,7 +194,7 @@ def _of_csv(sheet: tables.Sheet, notes: list[str]) -> tuple[list[Any], list[int 
 
 
 def _whole(cell: str, where: str) -> int:
-    """Return a cell's whole number; `int` would read 1_000 and the digits of other scripts, too."""
+    """Return a cell's whole number; `int` would also accept 1_000 and digits of other scripts."""
     if not _WHOLE.fullmatch(cell.strip()):
         raise UserError(
             f"{where}: each input must be a row of as many whole numbers as the others, found "
@@ -212,7 +212,7 @@ def _label(value: Any, where: str) -> int | None:
 
 
 def _as_array(path: Path, items: Any) -> NDArray[Any]:
-    """Return lists of whole numbers as int64 [n, D]; an array as it is."""
+    """Return lists of whole numbers as int64 [n, D]; return an array unchanged."""
     if isinstance(items, np.ndarray):
         return items
     try:
@@ -241,7 +241,7 @@ def _of_array(path: Path, array: NDArray[Any], config: Config, n_sites: int) -> 
 def _of_pictures(path: Path, pictures: NDArray[np.uint8], shape: Shape) -> NDArray[np.int64]:
     """Return the grey levels of pictures, uint8 [n, h, w] or [n, h, w, 3]."""
     if pictures.ndim == 4 and shape.channels == 1 and (pictures == pictures[..., :1]).all():
-        pictures = pictures[..., 0]  # grey, stored as red, green and blue
+        pictures = pictures[..., 0]  # grey, stored as RGB
     last = (3,) if shape.channels == 3 else ()
     if pictures.shape[1:] != (shape.height, shape.width, *last):
         raise UserError(
@@ -255,7 +255,7 @@ def _of_pictures(path: Path, pictures: NDArray[np.uint8], shape: Shape) -> NDArr
 def _of_texts(
     path: Path, texts: list[str], config: Config, n_sites: int, notes: list[str]
 ) -> tuple[list[int], NDArray[np.int64]]:
-    """Return which texts are inputs of the model, and their values [n, D]."""
+    """Return the indices of texts that are inputs of the model, and their values, int64 [n, D]."""
     if not isinstance(config.model, CausalLm | SequenceClassifier):
         raise UserError(f'{path} holds texts, and model.kind = "{config.model.kind}" takes none')
     encode = hf_folder.encoder(config.model, config.allowed)

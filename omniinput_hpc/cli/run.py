@@ -1,7 +1,7 @@
 """From the command line to a finished run: check everything, build, sample, report.
 
-Exit codes: 0 complete, 2 bad input, 75 stopped early in good order, 1 any other failure. All
-ranks leave with the same code; a failure on one rank ends all of them (MPI_Abort).
+Exit codes: 0 complete; 2 bad input; 75 stopped early, with everything committed; 1 any other
+failure. All ranks exit with the same code; a failure on one rank aborts all of them (MPI_Abort).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def main(
 ) -> int:
     """Run the program on this rank and return its exit code.
 
-    `argv` are the arguments of ``python -m omniinput_hpc``, or of a `verb` of `arguments.VERBS`,
-    whose help and messages call it `program`.
+    `argv` are the arguments of ``python -m omniinput_hpc``, or of a `verb` in `arguments.VERBS`.
+    `program` is the command's name in help texts and messages.
     """
     return common.main(partial(_run, verb=verb, program=program), argv, world)
 
@@ -92,7 +92,7 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
         return EXIT_COMPLETE
     with lock.hold(Path(config.run.output), world) as held_lock:
 
-        def prepare() -> None:  # another run may have written while this one read its model
+        def prepare() -> None:  # another run may have written while this one loaded its model
             fresh = restart.find_existing(built.config, here.fingerprint, args.restart)
             if fresh != found:
                 restart.check_resume(built.config, built.geometry, here, fresh)
@@ -107,10 +107,10 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
 def _tried(
     world: World, built: Built, to_find: Config | None, fingerprint: str, check: bool
 ) -> tuple[Built, str | None, str]:
-    """Find the number of walkers, where the input leaves it open, and try moves for --check.
+    """Choose the number of walkers if the input leaves it open, and try moves for --check.
 
-    `to_find` is the input that leaves it open, None where none does. Returned are also what --check
-    says of memory, and what is said of how the number was found.
+    `to_find` is the input that leaves it open, or None. Also returns sentences on memory (for
+    --check) and on how the number was found.
     """
     if to_find is None and not check:
         return built, None, ""
@@ -134,9 +134,9 @@ def _tried(
 
 
 def _identity(world: World, built: Built, about: Mapping[str, Any]) -> restart.Identity:
-    """Return what tells whether a resumed run has the same model, on the same machine.
+    """Return the data by which a resumed run recognizes the same model and machine.
 
-    `about` is what `models.preflight` found.
+    `about` is the result of `models.preflight`.
     """
     from omniinput_hpc.models import device as devices
 
@@ -155,7 +155,7 @@ def _identity(world: World, built: Built, about: Mapping[str, Any]) -> restart.I
 
 
 def _show_plan(world: World, the_plan: plan.Plan) -> None:
-    """Log the plan, and warnings where the file is large, or the disk has too little room."""
+    """Log the plan, and warn if the file is large or the disk is too full."""
     log.info("omniinput_hpc %s\n%s", __version__, plan.describe(the_plan))
     for warning in plan.disk_warnings(the_plan.config, the_plan.geometry):
         if world.rank == 0:
@@ -169,7 +169,7 @@ def _sample(
     max_walltime: float | None,
     held_lock: lock.RunLock,
 ) -> None:
-    """Sample until all rounds are in the file, and say where the time went."""
+    """Sample until all rounds are in the file, then log where the time went."""
     from omniinput_hpc.sampling import loop
 
     path = Path(built.config.run.output)
@@ -185,7 +185,7 @@ def _sample(
         stop.outcome = stopping.outcome(moves, ", or fewer sampler.exchanges in a new run")
         run.writer.close()
         raise
-    except UserError:  # on all ranks; other failures end them with the file open
+    except UserError:  # on all ranks; other failures abort them with the file open
         run.writer.close()
         raise
     finally:
@@ -202,7 +202,7 @@ def _sample(
 
 
 def _read_input(world: World, args: argparse.Namespace) -> tuple[Config, Config]:
-    """Return the input as it is given, and with a number of walkers to begin with, checked."""
+    """Return the checked input, as given and with a first number of walkers in place of "auto"."""
     world.together(lambda: plan.check_launch(comm.connected()))
     text = world.on_rank_0(lambda: common.read_input(args))
     given = models.with_side(input_file.parse(text, str(args.input)))

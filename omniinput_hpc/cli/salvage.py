@@ -1,10 +1,10 @@
-"""Bring back the rounds of a damaged run file: ``omniinput_hpc RUN.h5 --salvage NEW.h5``.
+"""Recover the rounds of a damaged run file: ``omniinput_hpc RUN.h5 --salvage NEW.h5``.
 
-The old file is read by the side file RUN.h5.checkpoint, also where HDF5 cannot open it any more,
-and is not changed. NEW.h5 is resumed like any run. It holds all rounds of the old file; where the
-last ones or its walkers are damaged, those up to the side file's checkpoint. Exit code 0:
-`--verify` finds nothing in NEW.h5; 1: NEW.h5 is there, a line for each finding; 2: nothing was
-written.
+The side file RUN.h5.checkpoint helps to read the old file even if HDF5 can no longer open it; the
+old file is not changed. NEW.h5 can be resumed like any run. It holds all rounds of the old file or,
+if the last rounds or the walkers are damaged, the rounds up to the side file's checkpoint. Exit
+codes: 0 if `--verify` finds nothing wrong with NEW.h5; 1 if it does, with one line for each
+finding; 2 if nothing was written.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ SUFFIXES = (".h5", ".hdf5")
 
 
 def run(world: Ranks, path: Path, new: Path) -> int:
-    """Salvage a run file on rank 0, print what came of it, and return the exit code.
+    """Salvage a run file on rank 0, print the result, and return the exit code.
 
-    Raises a UserError where nothing can be brought back, or the new file cannot be written.
+    Raises a UserError if nothing can be recovered or the new file cannot be written.
     """
     world.on_rank_0(lambda: _check_paths(path, new))
     with lock.hold(path, world, key="") as held, lock.hold(new, world, key="") as held_new:
@@ -42,7 +42,7 @@ def run(world: Ranks, path: Path, new: Path) -> int:
             _check_paths(path, new)
 
         def bring_back() -> bool:
-            _check_paths(path, new)  # once more: another job may have been there
+            _check_paths(path, new)  # again: another job may have made the file
             notes, findings = salvage_file(path, new, heartbeat, still_free)
             for line in [*notes, *(f"WRONG  {line}" for line in findings)]:
                 print(line)
@@ -61,10 +61,10 @@ def salvage_file(
     heartbeat: Callable[[], object] = lambda: None,
     before_naming: Callable[[], object] = lambda: None,
 ) -> tuple[list[str], list[str]]:
-    """Salvage a run file; return notes, and what `--verify` finds in the new one, a line each.
+    """Salvage a run file; return notes and the findings of `--verify` in the new file, as lines.
 
-    `heartbeat` is called for each round that is copied or verified, and `before_naming` when the
-    new file is about to get its name. Raises a UserError where nothing can be brought back.
+    `heartbeat` is called for each round that is copied or verified, `before_naming` just before the
+    new file gets its name. Raises a UserError if nothing can be recovered.
     """
     candidate, notes = new.with_name(new.name + ".salvaged"), []
     try:
@@ -77,7 +77,7 @@ def salvage_file(
             while found[-1] and len(found) < len(states):
                 salvage.put_state(old, candidate, states[len(found)])
                 found.append(verify_file(candidate, heartbeat=heartbeat)[1])
-            best = min(range(len(found)), key=lambda i: len(found[i]))  # the newest of equals
+            best = min(range(len(found)), key=lambda i: len(found[i]))  # the newest one of equals
             if best != len(found) - 1:
                 salvage.put_state(old, candidate, states[best])
             if best > 0 or old.unreadable:
@@ -115,7 +115,7 @@ def _check_readable(path: Path, candidate: Path) -> None:
 
 
 def _dropped(old: salvage.OldFile, kept: salvage.State, finding: str) -> str:
-    """Say what of the old file a new one does not hold, and why; `finding` is the newest's."""
+    """Describe what the new file lacks and why; `finding` is the first one in the newest state."""
     what = "its walkers are those of the side file"
     if kept.rounds < old.claimed:
         what = f"rounds {kept.rounds} to {old.claimed - 1} are sampled again on resume"

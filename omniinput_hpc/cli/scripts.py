@@ -1,7 +1,6 @@
-"""What the offline verbs share (and so analysis/): how they fail, and their common arguments.
+"""Error handling and common arguments of the offline verbs, and so of the scripts in analysis/.
 
-Needs neither MPI nor torch. Estimators are imported where they are used: a script that needs none
-starts without waiting for scipy.
+Needs neither MPI nor torch. Functions import estimators only if needed, since scipy loads slowly.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def run_script(main: Callable[[list[str]], int | None], arguments: list[str] | None = None) -> int:
-    """Call a script's main and return its exit code: 2 and one plain line for a user's mistake."""
+    """Return the exit code of a script's main; for a user's mistake print one line and return 2."""
     print_any_text()
     try:
         return main(sys.argv[1:] if arguments is None else arguments) or EXIT_COMPLETE
@@ -47,7 +46,7 @@ def run_script(main: Callable[[list[str]], int | None], arguments: list[str] | N
 
 
 def count(text: str, least: int = 0) -> int:
-    """Return a whole number of at least `least` from the command line."""
+    """Parse a whole number of at least `least` from the command line."""
     try:
         value = int(text)
     except ValueError:
@@ -59,12 +58,12 @@ def count(text: str, least: int = 0) -> int:
 
 
 def positive_count(text: str) -> int:
-    """Return a whole number of at least 1 from the command line."""
+    """Parse a whole number of at least 1 from the command line."""
     return count(text, 1)
 
 
 def other_bins_of(text: str) -> NDArray[np.float64]:
-    """Return the edges, float64 [B + 1], of LOWER:UPPER:WIDTH from the command line."""
+    """Parse LOWER:UPPER:WIDTH from the command line into bin edges, float64 [B + 1]."""
     from omniinput_hpc.estimators.density.other_bins import edges_of
 
     try:
@@ -74,9 +73,9 @@ def other_bins_of(text: str) -> NDArray[np.float64]:
 
 
 def check_output(output: Path | None, inputs: Sequence[Path | None], ending: str = "") -> None:
-    """Raise a UserError where --output (None: not given) would replace what is read, or any run.
+    """Raise a UserError if --output would replace a file that is read, or is named like a run file.
 
-    `ending` is what its name must end with.
+    `output` is None if the option was not given. Its name must end with `ending`.
     """
     if output is None:
         return
@@ -92,13 +91,13 @@ def check_output(output: Path | None, inputs: Sequence[Path | None], ending: str
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that installs an extra. The package is on no index: a clone has it."""
+    """Return the command that installs an extra in a clone (the package is on no index)."""
     return f"python -m pip install '.[{extra}]' in the folder of the repository"
 
 
 @contextmanager
 def with_extra(name: str) -> Iterator[None]:
-    """Turn a library that is missing into a `UserError` that names the extra to install."""
+    """Turn a missing library into a `UserError` that names the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -113,11 +112,11 @@ def new_parser(
     nargs: int | str | None = None,
     of_tasks: bool = False,
 ) -> argparse.ArgumentParser:
-    """Return a parser of arguments that begin with ``run``, or with a task file, ``tasks``.
+    """Return a parser whose first argument is ``run``, a run file, or ``tasks``, a task file.
 
-    `program` is what was called: a script of analysis/, or a verb with the command's name. The help
-    ends with an example, given as its arguments. Of run files there is --damaged as well, whose
-    value `on_damage` is for `reader.open_run`.
+    `program` is the script of analysis/ that was called, or the command with its verb. `example`
+    holds the arguments of the example at the end of the help. For run files the parser also has
+    --damaged, whose value `on_damage` is an argument of `reader.open_run`.
     """
     called = f"python analysis/{program}" if program.endswith(".py") else program
     parser = argparse.ArgumentParser(
@@ -141,14 +140,14 @@ def new_parser(
 
 
 def run_file(text: str) -> Path:
-    """Return the path of a run file from the command line."""
+    """Parse the path of a run file from the command line."""
     if not Path(text).name:  # "", ".", "/"
         raise UserError(f"expected a run file, found {text!r}")
     return Path(text)
 
 
 def results_folder(options: argparse.Namespace) -> Path | None:
-    """Return the folder of --results, made where there is none; None where it is not given."""
+    """Return the folder of --results, made if missing; None if the option is not given."""
     folder: Path | None = getattr(options, "results", None)
     if folder is not None:
         try:
@@ -159,9 +158,9 @@ def results_folder(options: argparse.Namespace) -> Path | None:
 
 
 def in_results(options: argparse.Namespace, path: Path) -> Path:
-    """Return what results are beside: a file, or its name in the folder of --results.
+    """Return the path next to which results are written: `path`, or its name in --results.
 
-    Raises a UserError where that folder cannot be written, unless --output names another place.
+    Raises a UserError if that folder is not writable, unless --output names another place.
     """
     given = results_folder(options)
     folder = given or path.parent
@@ -194,7 +193,7 @@ def _add_damaged(parser: argparse.ArgumentParser) -> None:
 
 
 def add_range(parser: argparse.ArgumentParser, words: str, **options: Any) -> None:
-    """Add --range LOW HIGH, of outputs; its help is `words`."""
+    """Add --range LOW HIGH, a range of outputs, with `words` as its help."""
     ends = ("LOW", "HIGH")
     parser.add_argument("--range", type=float, nargs=2, metavar=ends, help=words, **options)
 
@@ -242,7 +241,7 @@ def add_score_options(
 
 
 def recall_range(text: str) -> tuple[float, float]:
-    """Return a range LOW:HIGH of ln recall from the command line."""
+    """Parse LOW:HIGH, a range of ln recall, from the command line."""
     try:
         low, high = (float(word) for word in text.split(":"))
     except ValueError:
@@ -254,7 +253,7 @@ def recall_range(text: str) -> tuple[float, float]:
 
 
 def add_threshold_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for what is said at chosen thresholds, and of test data."""
+    """Add the options for chosen thresholds and test sets."""
     add = parser.add_argument
     chosen = "say precision and recall there: an output, or SET:Q, the quantile Q of a test set"
     add("--threshold", action="append", default=[], metavar="Z", help=chosen)
@@ -271,14 +270,14 @@ def add_key(parser: argparse.ArgumentParser) -> None:
 def new_record(
     program: str, arguments: Sequence[str], options: argparse.Namespace, run_path: Path
 ) -> Record:
-    """Return the record of an analysis: its command and all options, and where its results lie."""
+    """Return the record of an analysis: its command, its options and the place of its results."""
     from omniinput_hpc.results.record import Record
     from omniinput_hpc.runfile import checked_datasets
 
     called = f"python analysis/{program}" if program.endswith(".py") else program
     verb = program.split()[-1].removesuffix(".py").rpartition(".")[2].replace("_", "-")
     given = dict(vars(options))
-    if "results" in given:  # a verb's; where its results are is no part of what they are
+    if "results" in given:  # the folder does not change the results
         del given["results"]
         run_path = in_results(options, run_path)
     if "on_damage" in given:
@@ -287,7 +286,7 @@ def new_record(
 
 
 def curve_options(options: argparse.Namespace) -> CurveOptions:
-    """Return what was given for the arguments of `add_score_options`."""
+    """Return the values of the options that `add_score_options` adds."""
     from omniinput_hpc.results.curves import CurveOptions
 
     rule, fewest = getattr(options, "rule", None), (options.fewest_inputs, options.fewest_lanes)

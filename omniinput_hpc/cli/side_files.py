@@ -1,4 +1,4 @@
-"""What `--verify` finds in the files beside a run file: its second checkpoint, rescored samples."""
+"""Checks by `--verify` of the files next to a run file: second checkpoint, rescored samples."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from omniinput_hpc.runfile.layout import checkpoint_of
 from omniinput_hpc.runfile.reader import RunReader
 
 Add = Callable[[str, str], None]
-"""Takes the name of a check, and what it found."""
+"""Takes the name of a check and a finding."""
 
 
 def check_checkpoint(run: RunReader, notes: list[str], add: Add) -> None:
-    """Check the second copy of the checkpoint, if there is one; append a note on it."""
+    """Check the second copy of the checkpoint, if it exists, and append a note about it."""
     path = checkpoint_of(run.path)
     if not os.path.exists(path):
         return
@@ -36,7 +36,7 @@ def _add_to(damage: list[str]) -> OnDamage:
 
 
 def check_rescored(run: RunReader, notes: list[str], add: Add) -> None:
-    """Compare the files of rescored samples beside a run with their checksums; append notes."""
+    """Check the checksums of the files of rescored samples next to a run, and append notes."""
     check = "rescored samples"
     for path in rescored.beside(run.path):
         damage: list[str] = []

@@ -1,10 +1,10 @@
 """Check that a run file is consistent: ``omniinput_hpc --verify RUN.h5 [--rescore 1000]``.
 
-Every committed round is read, one at a time, compared with its checksums, and what must agree is
-compared: counters, moves and histograms, swaps, walkers, samples, the state that a run resumes
-from; and so are the files of rescored samples beside it. With ``--rescore`` the model evaluates
-some of the recorded samples again. Exit code 0: all agrees; 1: something is wrong, one line for
-each finding; 2: no run file. The file of a live run can be verified, too.
+Every committed round is read and compared with its checksums. Counters, moves and histograms,
+swaps, walkers, samples and the state that a run resumes from must agree. Files of rescored samples
+next to the run file are checked, too. With ``--rescore`` the model evaluates some of the recorded
+samples again. Exit codes: 0 all agrees; 1 something is wrong, with one line for each finding; 2 not
+a run file. The file of a live run can be verified, too.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ MAX_ATTEMPTS = 50
 
 
 class Findings:
-    """What is wrong: the first few lines of each check, and how many more there are."""
+    """Findings: the first few lines of each check, and the number of further ones."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._count: Counter[str] = Counter()
 
     def add(self, check: str, text: str) -> None:
-        """Add what a check found."""
+        """Add a finding of a check."""
         self._count[check] += 1
         if self._count[check] <= LINES_PER_CHECK:
             self._lines.append(f"{check}: {text}")
 
     def extend(self, found: Iterable[tuple[str, str]], where: str = "") -> None:
-        """Add pairs of a check's name and what it found; `where` begins each text."""
+        """Add pairs of a check's name and a finding; each text begins with `where`."""
         for check, text in found:
             self.add(check, where + text)
 
@@ -65,11 +65,11 @@ class Findings:
 
 
 def run(world: Ranks, path: Path, n_rescored: int, assignments: Sequence[str] = ()) -> int:
-    """Verify a run file on rank 0, print what was found, and return the exit code.
+    """Verify a run file on rank 0, print the findings, and return the exit code.
 
-    The model evaluates `n_rescored` samples again (0: none, and no model is needed); `assignments`
-    override the stored input for it (``--set model.path=...``). Raises a UserError where the file
-    is no run file, or the model cannot be built.
+    The model evaluates `n_rescored` samples again; with 0 no model is needed. For this model,
+    `assignments` override the stored input (``--set model.path=...``). Raises a UserError if the
+    file is not a run file or the model cannot be built.
     """
 
     def verify() -> bool:
@@ -89,10 +89,7 @@ def verify_file(
     assignments: Sequence[str] = (),
     heartbeat: Callable[[], object] = lambda: None,
 ) -> tuple[list[str], list[str]]:
-    """Verify a run file; return notes and findings, a line each (see `run`).
-
-    `heartbeat` is called for each round.
-    """
+    """Verify a run file; return notes and findings as lines; call `heartbeat` for each round."""
     findings = Findings()
     try:
         reader, last, damage = _open(path)
@@ -102,7 +99,7 @@ def verify_file(
         notes, source = _summary(run), f"{path} (stored input)"
         try:
             config = input_file.parse(run.config_toml, source)
-            _ = config.sampler.n_walkers  # a run file's input holds the number
+            _ = config.sampler.n_walkers  # raises if it is "auto", which no run file stores
         except UserError as error:
             return notes, [*(f"checksums: {words}" for words in damage), f"stored input: {error}"]
         checks: list[Callable[[], None]] = [
@@ -124,14 +121,15 @@ def verify_file(
 
 
 def _open(path: Path) -> tuple[RunReader, Checkpoint | None, list[str]]:
-    """Open a file, and read what a live run will soon overwrite, all of it of the same round.
+    """Open a run file and read the state that a live run will soon overwrite, all of one round.
 
-    What does not fit its checksum comes last; it gets longer while the file is read.
+    Returns the reader, the state and the list of checksum errors, which grows while the file is
+    read.
     """
     for _ in range(MAX_ATTEMPTS):
         damage: list[str] = []
         with ExitStack() as undo, suppress(BeingWritten):
-            # What is impossible the checks below find, with the words of the same functions.
+            # Impossible values are ignored here: the checks report them in the same words.
             run = undo.enter_context(open_run(path, _add_to(damage), lambda *_: None))
             last = run.stored()
             with open_run(path, lambda *_: None, tried=True) as again:
@@ -198,7 +196,7 @@ def _check_rounds(
     findings: Findings,
     heartbeat: Callable[[], object],
 ) -> None:
-    """Check every committed round, then the sums over them, and the state to resume from."""
+    """Check every committed round, then the sums over them and the state to resume from."""
     g = run.geometry
     total_kb = np.zeros((g.n_rungs, g.n_bins), dtype=np.int64)
     walker_kw = None
@@ -226,11 +224,11 @@ def _check_rounds(
 
 
 Lines = Iterator[tuple[str, str]]
-"""Pairs of a check's name and what it found."""
+"""Pairs of a check's name and a finding."""
 
 
 def _stacked(state: Checkpoint, name: str) -> NDArray[Any]:
-    """Return a field of all rungs' states, [K, ...]."""
+    """Return a field of the states of all rungs, [K, ...]."""
     return np.stack([getattr(rung, name) for rung in state.rungs])
 
 
@@ -241,7 +239,7 @@ def _histogram(
     counts_kb: NDArray[np.int64],
     seen_kb: NDArray[np.int64],
 ) -> Lines:
-    """Check the histogram of some rounds, [K, B], also by their samples (see `_samples`)."""
+    """Check the histogram of some rounds, [K, B], also against their samples (see `_samples`)."""
     moves = len(rounds) * config.sampler.moves_per_round * run.walkers
     outside_k2 = np.asarray(sum(run.round(n).outside_k2.astype(np.int64) for n in rounds))
     for k, words in consistency.counted(counts_kb, outside_k2, moves):
@@ -283,7 +281,7 @@ def _swaps(run: RunReader, config: Config, round_: RecordedRound) -> Lines:
 
 
 def misplaced_lanes(walker_kw: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return the lanes in which not every walker of the lane occurs once; walkers int32 [K, W]."""
+    """Return the lanes that do not hold each of their walkers once; walkers are int32 [K, W]."""
     k, w = walker_kw.shape
     expected_kw = np.arange(k)[:, None] * w + np.arange(w)
     return np.flatnonzero((np.sort(walker_kw, axis=0) != expected_kw).any(axis=0))
@@ -292,7 +290,7 @@ def misplaced_lanes(walker_kw: NDArray[np.int32]) -> NDArray[np.int64]:
 def _walkers(
     run: RunReader, config: Config, round_: RecordedRound, before_kw: NDArray[np.int32] | None
 ) -> Lines:
-    """Check where walkers are at each sampled move; `before_kw`: after the round before."""
+    """Check which walkers the lanes hold at each sample; `before_kw` is from the round before."""
     g = run.geometry
     lanes = misplaced_lanes(round_.walker_kw)
     if lanes.size:
@@ -309,9 +307,9 @@ def _walkers(
 
 
 def _samples(run: RunReader, round_: RecordedRound, seen_kb: NDArray[np.int64]) -> Lines:
-    """Check the samples rung by rung: values, and finite outputs.
+    """Check the values and the outputs of the samples, rung by rung.
 
-    Outputs are added to `seen_kb`, int64 [K, B + 2]: those below the bins, in each, and above.
+    Counts the outputs in `seen_kb`, int64 [K, B + 2]: below the bins, in each bin, above the bins.
     """
     g, z_ks = run.geometry, round_.samples_z
     for k in range(g.n_rungs):
@@ -341,7 +339,7 @@ def _cumulative(run: RunReader, total_kb: NDArray[np.int64], last: Checkpoint) -
 def _state(
     run: RunReader, config: Config, walker_kw: NDArray[np.int32] | None, state: Checkpoint
 ) -> Lines:
-    """Check the walkers that a run resumes from; `walker_kw` is the last round's, if counted."""
+    """Check the state that a run resumes from; `walker_kw` is of the last counted round, if any."""
     x_kwd, z_kw = _stacked(state, "x"), _stacked(state, "z")
     state_walker_kw = _stacked(state, "walker_w")
     for words in (*consistency.inputs(x_kwd, run.space), *consistency.outputs(z_kw)):
@@ -364,7 +362,7 @@ def _state(
 def _last_samples(
     run: RunReader, v_kw: NDArray[np.int32], x_kwd: NDArray[Any], z_kw: NDArray[np.float32]
 ) -> Lines:
-    """Compare the walkers' state with the last sample of each; no move came after it."""
+    """Compare the state of each walker with its last sample, after which it did not move."""
     g, newest = run.geometry, slice(-run.geometry.n_walkers, None)
     x_vd = np.empty((g.n_rungs * g.n_walkers, g.n_sites), dtype=g.x_dtype)
     z_v = np.empty(len(x_vd), dtype=np.float32)
@@ -373,7 +371,7 @@ def _last_samples(
         rung = run.round(run.rounds - 1, range(k, k + 1))
         v = rung.samples_walker[0, newest]
         if not np.all((v >= 0) & (v < len(x_vd))):
-            return  # the check of walkers has reported it
+            return  # `_walkers` has reported it
         x_vd[v] = rung.samples_x[0, newest]
         z_v[v] = rung.samples_z[0, newest]
         seen_v[v] = True
@@ -389,7 +387,7 @@ def _some(numbers: NDArray[Any]) -> str:
 
 
 def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list[str]:
-    """Evaluate n samples, spread over rounds and rungs, and compare; return notes, a line each."""
+    """Evaluate n samples, spread over rounds and rungs, and compare z; return notes as lines."""
     from omniinput_hpc.models import device as devices  # imports torch
     from omniinput_hpc.models.batches import evaluate
     from omniinput_hpc.models.checked import try_out
@@ -398,7 +396,7 @@ def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list
     about = models.preflight(config)
     if about["fingerprint"] != run.fingerprint:
         findings.add("model", "its files or options have changed since the run")
-    # Where torch sees no GPU, checks on the CPU are better than none
+    # "auto" would refuse a GPU that torch does not see; a check on the CPU is better than none
     wish = "cpu" if devices.unseen_gpu() else "auto"
     device = devices.choose(wish, 0, config.run.threads, config.run.precision)
     model = models.build(config, device, about.get("folder"))
@@ -435,7 +433,7 @@ def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list
 
 
 def choose_samples(run: RunReader, n: int) -> dict[tuple[int, int], NDArray[np.int64]]:
-    """Return the samples to rescore by (round, rung): of each n-th part the same random one."""
+    """Return samples to rescore by (round, rung): a random one (fixed seed) from each n-th part."""
     g = run.geometry
     total = run.rounds * g.n_rungs * g.samples_per_round
     n = min(n, total)

@@ -1,6 +1,6 @@
 """The input file as types: every table and key that a run may have.
 
-Reading, checking and the messages are in `input_file`; this package only says what is allowed.
+`input_file` reads files and writes the messages; this package only defines what is allowed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from omniinput_hpc.config.table import Finite, Positive, Table, WholePositive
 from omniinput_hpc.histogram import MAX_BINS
 
 Side = Literal["low", "high"]
-"""An end of z."""
+"""The low or the high end of z."""
 Allowed = Literal["tokenizer"] | None
-"""Which values sites may take; None: all."""
+"""The values that sites may take; None means all."""
 Precision = Literal["highest", "tf32"]
-"""Of products of matrices on a GPU."""
+"""Precision of matrix products on a GPU."""
 
 __all__ = [
     "Allowed",
@@ -57,7 +57,7 @@ __all__ = [
 
 
 class Run(Table):
-    """``[run]``: where, how long, on what."""
+    """``[run]``: the run file, the number of rounds, and the hardware."""
 
     output: PathText = Field(
         description='Run file, relative to the current directory; ends with ".h5".',
@@ -110,7 +110,7 @@ class Run(Table):
 
 
 class Space(Table):
-    """``[space]``: which inputs there are."""
+    """``[space]``: which inputs exist."""
 
     allowed: Allowed = Field(
         None,
@@ -121,7 +121,7 @@ class Space(Table):
 
 
 class Bins(Table):
-    """``[bins]``: the histogram of z, half-open bins of equal width, the last one closed."""
+    """``[bins]``: the histogram of z; bins are half-open, of equal width, the last one closed."""
 
     lower: Finite = Field(description="Lower end of the first bin, in units of z.")
     upper: Finite = Field(description="Upper end of the last bin.")
@@ -168,7 +168,7 @@ class Samples(Table):
 
 
 class Analysis(Table):
-    """``[analysis]``: what to make of the run; sampling does not read it."""
+    """``[analysis]``: settings for the analysis of a run; sampling ignores them."""
 
     side: Side | None = Field(
         None,
@@ -255,12 +255,12 @@ class Config(Table):
 
     @property
     def allowed(self) -> Allowed:
-        """Which values sites may take, ``space.allowed``."""
+        """The values that sites may take, ``space.allowed``."""
         return None if self.space is None else self.space.allowed
 
     @property
     def rounded_as(self) -> str:
-        """The type whose rounding z has: TF32 keeps as many bits as float16."""
+        """The type to whose precision z is rounded; TF32 keeps as many bits as float16."""
         dtype = str(getattr(self.model, "dtype", "float32"))
         return "float16" if self.run.precision == "tf32" else dtype
 
@@ -287,7 +287,7 @@ class Config(Table):
             self._fits_ancestral()
         if method == "annealed":
             check_annealed(self.sampler, self.ladder, self.samples.every)
-        _ = self.windows  # raises what is wrong with them
+        _ = self.windows  # raises a ValueError if they are wrong
         if self.ladder is not None and self.ladder.tune and method != "parallel-tempering":
             raise ValueError('ladder.tune is for sampler.method = "parallel-tempering"')
         return self
@@ -317,7 +317,7 @@ class Config(Table):
     def windows(self) -> list[tuple[int, int]]:
         """Bins [first, end) of each flat-histogram rung; empty without Wang-Landau.
 
-        Raises a ValueError where a window holds no bin, or neighbours share none.
+        Raises a ValueError if a window holds no bin, or if neighbouring windows share none.
         """
         if self.sampler.method != "wang-landau":
             return []
@@ -339,17 +339,17 @@ class Config(Table):
 
     @property
     def beta_k(self) -> NDArray[np.float64]:
-        """The betas of all rungs, float64 [K]: flat-histogram rungs first, as NaN."""
+        """Betas of all rungs, float64 [K]; flat-histogram rungs come first, as NaN."""
         flat = np.full(len(self.windows), np.nan)
         return np.concatenate([flat, self.ladder.beta_k]) if self.ladder is not None else flat
 
     @property
     def samples_per_round(self) -> int:
-        """Recorded samples of a rung in a round: S = W * (steps * exchanges // every)."""
+        """Recorded samples per rung and round: S = W * (steps * exchanges // every)."""
         return self.sampler.n_walkers * (self.sampler.moves_per_round // self.samples.every)
 
     def with_walkers(self, n_walkers: int) -> Config:
-        """Return the same with another number of walkers per rung."""
+        """Return a copy with another number of walkers per rung."""
         sampler = self.sampler.model_copy(update={"walkers": n_walkers})
         return self.model_copy(update={"sampler": sampler})
 

@@ -1,6 +1,6 @@
-"""The page about the input file, from the descriptions of its keys.
+"""Write docs/input-file.md from the descriptions of the keys.
 
-``python -m omniinput_hpc.config.describe docs/input-file.md`` writes it; a test compares the two.
+Run ``python -m omniinput_hpc.config.describe docs/input-file.md``; a test compares the two.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ its key, what was expected, and the nearest known name.
 """
 WORDS: dict[Any, str] = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 LARGEST_SHOWN = 2**31 - 1
-"""Larger bounds are left out: nobody meets them, and the message of the check states them."""
+"""Larger bounds are left out: no user reaches them, and the check's message states them."""
 BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 
 def page() -> str:
-    """Return the page, Markdown."""
+    """Return the page as Markdown."""
     parts = [HEAD]
     for name, field in Config.model_fields.items():
         tables = tables_in(field.annotation)
@@ -62,7 +62,7 @@ def page() -> str:
 
 
 def _heading(name: str, table: type[BaseModel], several: bool) -> str:
-    """Return the heading of one of a table's kinds, and what it is; nothing of the only one."""
+    """Return heading and description of one kind of a table; empty if there is only one kind."""
     if not several:
         return ""
     key, tag = tag_of(table)
@@ -71,7 +71,7 @@ def _heading(name: str, table: type[BaseModel], several: bool) -> str:
 
 
 def _rows(table: type[BaseModel]) -> str:
-    """Return the Markdown table of a table's keys; the key of its kind is in the heading."""
+    """Return the keys as a Markdown table, without the key that the heading states."""
     keys = {k: v for k, v in table.model_fields.items() if k != tag_of(table)[0]}
     if not keys:
         return "No further keys.\n"
@@ -83,7 +83,7 @@ def _rows(table: type[BaseModel]) -> str:
 
 
 def _value(field: FieldInfo) -> str:
-    """Return what a key takes, in words: its type and bounds."""
+    """Return the type and the bounds of a key in words."""
     return _words(field.annotation) + _bounds(field.metadata)
 
 
@@ -103,7 +103,7 @@ def _words(annotation: Any) -> str:
 
 
 def _bounds(metadata: Any) -> str:
-    # A Field inside Annotated has a list of its own.
+    # A Field inside Annotated holds its own list of bounds.
     items = [bound for item in metadata for bound in getattr(item, "metadata", [item])]
     return ",".join(
         f" {sign} {_number(getattr(item, name))}"

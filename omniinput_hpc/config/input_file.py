@@ -1,4 +1,4 @@
-"""Reading the input file: all mistakes at once, each with its key and what was expected."""
+"""Read the input file, and report all mistakes at once, each with its key and what was expected."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from omniinput_hpc.untrusted.files import read_text
 from omniinput_hpc.untrusted.parsing import MAX_TOML_BYTES, check_tree, parse_toml
 
 MAX_LINES = 40
-"""Mistakes listed at most."""
+"""Largest number of mistakes that are listed."""
 RUN_OUTPUT = ("run", "output")
 
 
 def load(path: Path, assignments: Sequence[str] = ()) -> Config:
     """Read and check an input file; `assignments` are ``table.key=value``, applied in order.
 
-    Raises a UserError where the file is missing or is no TOML, or keys are unknown or wrong (the
+    Raises a UserError if the file is missing or is not TOML, or if keys are unknown or wrong (the
     first `MAX_LINES` are listed).
     """
     if os.path.isdir(path):
@@ -34,7 +34,7 @@ def load(path: Path, assignments: Sequence[str] = ()) -> Config:
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{path}: no such input file{_nearby(path)}") from None
     except (OSError, ValueError):
-        pass  # reading it says why it cannot be read
+        pass  # `read_text` reports why it cannot be read
     text = read_text(path, "input file (.toml)", MAX_TOML_BYTES)
     return _checked(_read(text, str(path)), str(path), assignments)
 
@@ -42,10 +42,11 @@ def load(path: Path, assignments: Sequence[str] = ()) -> Config:
 def parse(
     text: str, source: str, assignments: Sequence[str] = (), here: Path | None = None
 ) -> Config:
-    """Check the text of an input file that this program wrote, as a run file holds it.
+    """Check the text of an input that this program wrote, such as the one in a run file.
 
-    Its paths are taken as they are, those of `assignments` expanded. `source` names the text in
-    messages, and `here` is the run file that holds it, wherever that is now (see `load`).
+    Its paths are not expanded; those in `assignments` are. `source` names the text in messages.
+    `here` is the current path of the run file that holds it, and replaces ``run.output``. See also
+    `load`.
     """
     return _checked(_read(text, source), source, assignments, stored=True, here=here)
 
@@ -64,9 +65,9 @@ def _checked(
     stored: bool = False,
     here: Path | None = None,
 ) -> Config:
-    """Return the tables of a tree; `stored` says that its paths are not to be expanded."""
+    """Return the checked input of a tree; with `stored`, the paths in the tree are not expanded."""
     given = list(map(_assignment, assignments))
-    wrong: dict[tuple[str, ...], str] = {}  # what is wrong with a path, by its key
+    wrong: dict[tuple[str, ...], str] = {}  # the problem of a path, by its key
     if here is not None:
         tree.setdefault("run", {})["output"] = str(here)
         wrong |= _changed_paths(tree, paths.check_encoding, lambda keys: keys != RUN_OUTPUT)
@@ -105,7 +106,7 @@ def _changed_paths(
     change: Callable[[str], str],
     but: Callable[[tuple[str, ...]], bool] = lambda keys: False,
 ) -> dict[tuple[str, ...], str]:
-    """Change the paths of a tree in place, but some; return what is wrong with which."""
+    """Change the paths of a tree in place, unless `but` is true; return the problems by key."""
     wrong = {}
     for keys, table in paths.places(tree, [Config]):
         if but(keys):
@@ -129,7 +130,7 @@ def _did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def _assignment(text: str) -> tuple[tuple[str, ...], Any]:
-    """Return the keys and the value of ``table.key=value``: TOML, or else a plain string."""
+    """Parse ``table.key=value``; a value that is not TOML is a plain string."""
     target, equals, value = text.partition("=")
     keys = tuple(key.strip() for key in target.split("."))
     if not equals or len(keys) < 2 or not all(keys):
@@ -141,14 +142,14 @@ def _assignment(text: str) -> tuple[tuple[str, ...], Any]:
 
 
 def _nested(keys: Sequence[str], value: Any) -> dict[str, Any]:
-    """Return the tables that hold one value."""
+    """Return nested tables that hold one value."""
     for key in reversed(keys):
         value = {key: value}
     return dict(value)
 
 
 def _put(tree: dict[str, Any], keys: Sequence[str], part: Mapping[str, Any]) -> None:
-    """Put the value that tables of these keys hold in the same place of a tree."""
+    """Copy the value at `keys` from the nested tables `part` to the same place of a tree."""
     for key in keys[:-1]:
         tree, part = tree.setdefault(key, {}), part[key]
         if not isinstance(tree, dict):

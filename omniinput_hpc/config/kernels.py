@@ -1,4 +1,4 @@
-"""``[kernel]``: one table a kernel, told apart by ``name``.
+"""``[kernel]``: one table per kernel, distinguished by ``name``.
 
 To add a kernel, write its table here, add it to `KERNELS`, and write the file that its
 `implementation` names (CONTRIBUTING.md has an example).
@@ -18,42 +18,41 @@ STEP_SIZES = (1e-3, 1e6)
 """Smallest and largest step size of the discrete Langevin proposal."""
 
 MAX_PARTS = 64
-"""Of a mixture."""
+"""Largest number of parts of a mixture."""
 CONTEXT_LENGTH, MAX_CONTEXTS, MAX_CONTINUATIONS = 4, 2048, 4096
-"""Of what `look_ahead` keeps of a language model's continuations: see
-`kernels.parts.continuations`."""
+"""Sizes of the continuations that `look_ahead` keeps: see `kernels.parts.continuations`."""
 Lengths = Annotated[list[WholePositive], Field(min_length=2, max_length=2)]
 
 
 class KernelTable(Table):
-    """What all kernels' tables have, and what the layout of the run file needs of them."""
+    """Base class of the kernels' tables, with the properties that the run file's layout needs."""
 
-    implementation: ClassVar[str]  # "module:class", imported when it is built: it needs torch
+    implementation: ClassVar[str]  # "module:class", imported only to build it: it needs torch
     name: str
 
     @property
     def part_names(self) -> tuple[str, ...]:
-        """Name of each kind of move that is counted on its own."""
+        """Name of each kind of move that is counted separately."""
         return (self.name,)
 
     @property
     def n_tuned(self) -> int:
-        """How many numbers the kernel tunes in burn-in."""
+        """Number of values that the kernel tunes in burn-in."""
         return 0
 
     @property
     def learns_ahead(self) -> bool:
-        """Whether it learns in burn-in from all walkers of a rung together."""
+        """Whether the kernel learns in burn-in from all walkers of a rung together."""
         return False
 
     @property
     def evaluates_part(self) -> bool:
-        """Whether a KV cache spares it the evaluation of the sites before the first changed one."""
+        """Whether a KV cache lets the kernel skip the sites before the first changed one."""
         return False
 
 
 class Metropolis(KernelTable):
-    """``[kernel] name = "metropolis"``: uniform values at ``sites`` uniformly chosen sites."""
+    """``[kernel] name = "metropolis"``: random other values at ``sites`` random sites."""
 
     implementation: ClassVar = "omniinput_hpc.kernels.metropolis:Metropolis"
     name: Literal["metropolis"] = Field(
@@ -65,7 +64,7 @@ class Metropolis(KernelTable):
 
     @property
     def evaluates_part(self) -> bool:
-        """It does."""
+        """Always true."""
         return True
 
 
@@ -79,7 +78,7 @@ class GibbsWithGradients(KernelTable):
 
 
 class DiscreteLangevin(KernelTable):
-    """``[kernel] name = "discrete-langevin"``: all sites at once."""
+    """``[kernel] name = "discrete-langevin"``: changes all sites at once."""
 
     implementation: ClassVar = "omniinput_hpc.kernels.discrete_langevin:DiscreteLangevin"
     name: Literal["discrete-langevin"] = Field(
@@ -110,12 +109,12 @@ class DiscreteLangevin(KernelTable):
 
     @property
     def n_tuned(self) -> int:
-        """Two: the step size, and how often it was adapted."""
+        """Two: the step size, and the number of its adaptations."""
         return 2
 
 
 class ProposalWeights(Table):
-    """``[kernel.weights]`` of lm-conditional, relative; what is not named is not used."""
+    """``[kernel.weights]`` of lm-conditional: relative frequencies, 0 for kinds not named."""
 
     site: NotNegative = Field(0.0, description="One site is redrawn.")
     block: NotNegative = Field(0.0, description="A block of neighbouring sites is redrawn.")
@@ -130,7 +129,7 @@ class ProposalWeights(Table):
 
 
 class LmConditional(KernelTable):
-    """``[kernel] name = "lm-conditional"``: redraws spans by the model's conditionals."""
+    """``[kernel] name = "lm-conditional"``: redraws spans from the model's conditionals."""
 
     implementation: ClassVar = "omniinput_hpc.kernels.lm_conditional:LmConditional"
     name: Literal["lm-conditional"] = Field(
@@ -172,18 +171,18 @@ class LmConditional(KernelTable):
 
     @property
     def n_tuned(self) -> int:
-        """The numbers of `kernels.parts.continuations`, with `look_ahead`; else none."""
+        """Size of the state of `kernels.parts.continuations` with `look_ahead`, else 0."""
         contexts, continuations = (CONTEXT_LENGTH + 3) * MAX_CONTEXTS, 4 * MAX_CONTINUATIONS
         return 4 + contexts + continuations if self.look_ahead else 0
 
     @property
     def learns_ahead(self) -> bool:
-        """With `look_ahead`."""
+        """Whether `look_ahead` is set."""
         return self.look_ahead
 
     @property
     def evaluates_part(self) -> bool:
-        """It does."""
+        """Always true."""
         return True
 
 
@@ -195,24 +194,24 @@ KERNELS: tuple[type[KernelTable], ...] = (
     DiscreteLangevin,
     LmConditional,
 )
-"""One row a kernel. The types below, and so the checks and docs/input-file.md, follow from it."""
+"""One row per kernel, from which the types below, the checks and docs/input-file.md follow."""
 
 
 def _part(table: type[KernelTable]) -> type[KernelTable]:
-    """Return a kernel's table as one of ``[[kernel.parts]]``: the same keys and a weight."""
+    """Return a kernel's table as an entry of ``[[kernel.parts]]``: the same keys and a weight."""
     weight: Any = (Positive, PART_WEIGHT)
     return create_model(f"{table.__name__}Part", __base__=table, __module__=__name__, weight=weight)
 
 
 def with_default_name(table: Any) -> Any:
-    """Return a ``[kernel]`` table as read, its name being "metropolis" where it has none."""
+    """Return a ``[kernel]`` table as read, with the name "metropolis" if it has none."""
     return {"name": "metropolis", **table} if isinstance(table, dict) else table
 
 
 if TYPE_CHECKING:
 
     class Part(KernelTable):
-        """Any kernel's table with a weight, as far as a type checker needs to know."""
+        """The table of any kernel with a weight, for the type checker."""
 
         weight: float
 
@@ -234,24 +233,24 @@ class Mixture(KernelTable):
 
     @property
     def part_names(self) -> tuple[str, ...]:
-        """Names of all parts' moves, numbered, in order."""
+        """Names of the moves of all parts, each with the number of its part."""
         return tuple(
             f"{index}:{name}" for index, part in enumerate(self.parts) for name in part.part_names
         )
 
     @property
     def n_tuned(self) -> int:
-        """How many numbers all parts tune together."""
+        """Number of values that all parts tune together."""
         return sum(part.n_tuned for part in self.parts)
 
     @property
     def learns_ahead(self) -> bool:
-        """Whether a part does."""
+        """Whether any part learns ahead."""
         return any(part.learns_ahead for part in self.parts)
 
     @property
     def evaluates_part(self) -> bool:
-        """Whether all parts are spared it."""
+        """Whether a KV cache lets all parts skip sites."""
         return all(part.evaluates_part for part in self.parts)
 
 

@@ -1,4 +1,4 @@
-"""``[sampler]``, ``[ladder]`` and ``[wang_landau]``: the method, a round's lengths, the rungs."""
+"""``[sampler]``, ``[ladder]``, ``[wang_landau]``: the method, the length of a round, the rungs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import MAX_GROUPS
 
 ROUNDING = 1e-12
-"""How far from a whole number a beta is that number, as a share of the largest beta."""
+"""Distance from a whole number, relative to the largest beta, that counts as rounding."""
 MAX_RUNGS = 1 << 14
-"""Betas and windows, at most."""
+"""Largest number of betas, and of windows."""
 MAX_WALKERS = 1 << 24
 MAX_SHOWN = 8
-"""Betas in a message."""
+"""Largest number of betas in a message."""
 
 
 class Sampler(Table):
-    """``[sampler]``: walkers per rung, and the lengths of a round."""
+    """``[sampler]``: the method, the walkers per rung, and the length of a round."""
 
     method: Literal["parallel-tempering", "wang-landau", "ancestral", "annealed"] = Field(
         "parallel-tempering", description="See [methods.md](methods.md)."
@@ -75,7 +75,7 @@ class Sampler(Table):
 
     @property
     def weighs_draws(self) -> bool:
-        """Whether what is recorded are draws with weights of their own, not chains of a rung."""
+        """Whether samples are draws with their own weights, not states of a rung's chain."""
         return self.method in ("ancestral", "annealed")
 
     @property
@@ -85,19 +85,19 @@ class Sampler(Table):
 
     @property
     def block_walkers(self) -> int:
-        """Walkers of a block, evaluated as one batch: W / blocks."""
+        """Walkers per block, evaluated as one batch: W / blocks."""
         return self.n_walkers // self.blocks
 
     @property
     def n_walkers(self) -> int:
-        """W; a `UserError` where it is "auto" and the number is not known yet."""
+        """W; raises a `UserError` if it is "auto" and not resolved yet."""
         if self.walkers == "auto":
             raise UserError('sampler.walkers = "auto" is no number yet; a run finds it')
         return self.walkers
 
     @property
     def moves_per_round(self) -> int:
-        """Kernel moves of every walker in a round."""
+        """Kernel moves per walker and round."""
         return self.steps * self.exchanges
 
 
@@ -201,7 +201,7 @@ class Ladder(Table):
 
     @property
     def with_anchors(self) -> bool:
-        """Whether rungs are drawn from directly where that is possible."""
+        """Whether rungs are sampled directly if that is possible."""
         return self.anchors is not False
 
     @property
@@ -211,23 +211,23 @@ class Ladder(Table):
 
 
 def without_rounding(beta_k: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return betas, float64 [K], those put on a whole number that differ from it by rounding.
+    """Return betas, float64 [K], with those within rounding of a whole number replaced by it.
 
-    A density is absolute, and a rung is drawn from directly, where beta is exactly 0, or exactly m,
-    a number of tokens: both are whole. Spacing by rule gives -2.2e-16 in their place.
+    The density is absolute, and a rung can be sampled directly, only if beta is exactly 0 or
+    exactly m, a number of tokens. Both are whole, but spacing by a rule can give -2.2e-16 instead.
     """
     gaps = np.diff(beta_k)
-    gap = gaps[gaps > 0].min(initial=np.inf)  # betas that are close on purpose stay as they are
+    gap = gaps[gaps > 0].min(initial=np.inf)  # betas that are close on purpose do not change
     whole_k = np.rint(beta_k) + 0.0  # no -0.0
     near_k = np.abs(beta_k - whole_k) <= min(ROUNDING * np.abs(beta_k).max(), 1e-6 * gap)
     return np.where(near_k & (beta_k != whole_k), whole_k, beta_k)
 
 
 def check_annealed(sampler: Sampler, ladder: Ladder | None, every: int) -> None:
-    """Check what ``method = "annealed"`` needs of other keys; `every` is that of ``[samples]``.
+    """Check the keys on which ``method = "annealed"`` depends; `every` is ``samples.every``.
 
-    Raises a ValueError where a ladder has one rung or Gaussian ones, where not every move is
-    recorded, and where populations would not be equally large, or be cut by blocks.
+    Raises a ValueError if the ladder has one rung or Gaussian rungs, if not every move is recorded,
+    if the populations would differ in size, or if blocks would cut them.
     """
     if ladder is not None and len(ladder.beta_k) < 2:
         raise ValueError(
@@ -259,7 +259,7 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class WangLandau(Table):
-    """``[wang_landau]``: learning S(z) in burn-in, one rung a window of z."""
+    """``[wang_landau]``: how burn-in learns S(z), with one rung per window of z."""
 
     flatness: Share = Field(
         0.8, description="ln f is halved when the rarest bin has this share of the mean count."
@@ -306,7 +306,7 @@ class WangLandau(Table):
 
     @property
     def keeps_direction(self) -> bool:
-        """Whether each walker has a direction of its own that lasts."""
+        """Whether each walker keeps its own direction between exchanges."""
         return self.direction == "kept"
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""``[model]``: one table a family of models, told apart by ``kind``."""
+"""``[model]``: one table per family of models, distinguished by ``kind``."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class CausalLm(Table):
 
 
 class SequenceClassifier(Table):
-    """``[model] kind = "sequence-classifier"``: an encoder with classes, as DistilBERT on SST-2."""
+    """``[model] kind = "sequence-classifier"``: an encoder with classes, such as DistilBERT."""
 
     kind: Literal["sequence-classifier"] = Field(
         description="A Hugging Face encoder with classes, such as DistilBERT on SST-2."
@@ -95,7 +95,7 @@ class SequenceClassifier(Table):
 
 
 class ImageClassifier(Table):
-    """``[model] kind = "image-classifier"``: a network that gives one number per class."""
+    """``[model] kind = "image-classifier"``: a network with one output per class."""
 
     kind: Literal["image-classifier"] = Field(
         description="A network with one output per class, or one in all. Sites are the pixels' "
@@ -158,7 +158,7 @@ class ImageClassifier(Table):
 
 
 class PythonModel(Table):
-    """``[model] kind = "python"``: an object made by the user's own ``module:function``."""
+    """``[model] kind = "python"``: an object that the user's own ``module:function`` returns."""
 
     kind: Literal["python"] = Field(description="An object made by a function of your own.")
     factory: FunctionName = Field(

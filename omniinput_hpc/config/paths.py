@@ -1,7 +1,7 @@
-"""Paths in the input file: which keys are paths, and what ``~`` and ``$NAME`` stand for in them.
+"""Paths in the input file: which keys are paths, and how ``~`` and ``$NAME`` are expanded.
 
-They are expanded where the user's own text is read (a file, ``--set``), and there only: a stored
-input holds what came of it, so that a run goes on where the variables have other values or none.
+Only the user's own text (a file, ``--set``) is expanded, when it is read. A stored input holds the
+expanded paths, so that a run can resume even if the variables have changed or are unset.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ PathText = Annotated[str, Field(min_length=1), IsPath()]
 def expanded(text: str) -> str:
     """Return a path with ``~``, ``~user``, ``$NAME`` and ``${NAME}`` replaced.
 
-    Raises a ValueError if a variable is not set or is empty, if there is no such user, or if the
-    process cannot name such a file.
+    Raises a ValueError if a variable is unset or empty, the user unknown, or the name not
+    encodable.
     """
     home = _HOME.match(text)
     if home is not None:
         found = os.path.expanduser(home[0])
         if found != home[0]:
             text = found + text[home.end() :]
-        elif len(text) > home.end():  # ~name/..., which would be a folder of that name
+        elif len(text) > home.end():  # otherwise ~name/... would name a local folder
             raise ValueError(
                 f"there is no home folder of {home[0]}; a folder of that name is ./{home[0]}"
             )
@@ -60,14 +60,14 @@ def _value_of(found: re.Match[str]) -> str:
 
 
 def check_encoding(text: str) -> str:
-    """Return a path that can be stored as UTF-8 and opened; a ValueError says why it cannot."""
+    """Return a path that can be stored as UTF-8 and opened; raise a ValueError if it cannot."""
     if not text.isascii():
         try:
-            text = os.fsencode(text).decode("utf-8")  # of the command line in another locale
+            text = os.fsencode(text).decode("utf-8")  # from a command line in another locale
         except UnicodeDecodeError:
             raise ValueError("the name is not UTF-8; rename the file or its folder") from None
         except UnicodeEncodeError:
-            pass  # found below
+            pass  # reported below
         try:
             os.fsencode(text)
         except UnicodeEncodeError:
@@ -81,7 +81,7 @@ def check_encoding(text: str) -> str:
 def places(
     tree: Any, tables: Sequence[type[BaseModel]], at: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], MutableMapping[str, Any]]]:
-    """Yield the key of every path in the tree of some tables, and the table that holds it."""
+    """Yield the key of every path in a tree of tables, and the dictionary that holds it."""
     if isinstance(tree, list):
         for entry in tree:
             yield from places(entry, tables, at)

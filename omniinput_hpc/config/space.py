@@ -1,8 +1,8 @@
-"""Which inputs there are: the values that a site may take, and their numbers in files.
+"""The input space: the values that a site may take, and their ids in files.
 
-A model knows `n_ids` values (a language model: its tokens). A run whose input file has a table
-``[space]`` samples some of them only. Inside the program these are numbered 0 to n_values - 1, so
-that no kernel, draw or count can meet another one; files hold the model's own numbers ("ids").
+A model knows `n_ids` values (for a language model, its tokens). A run with a table ``[space]``
+samples only some of them. Inside the program these are numbered 0 to n_values - 1, so that no
+kernel, draw or count can encounter another value. Files hold the model's own numbers, called ids.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Space:
 
     Parameters
     ----------
-    n_ids : values that the model knows
-    allowed : ids of those that a site may take, ascending; None: all of them
+    n_ids : number of values that the model knows
+    allowed : ids that a site may take, ascending; None means all
     """
 
     def __init__(
@@ -37,27 +37,27 @@ class Space:
 
     @property
     def n_values(self) -> int:
-        """How many values a site may take: D sites have n_values^D inputs."""
+        """Number of values that a site may take; D sites have n_values^D inputs."""
         return self.n_ids if self.allowed is None else len(self.allowed)
 
     @property
     def n_ids_if_some(self) -> int:
-        """How many values the model knows, where a site may not take them all; else 0."""
+        """`n_ids` if a site may take only some of the values, else 0."""
         return 0 if self.allowed is None else self.n_ids
 
     def to_ids(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Return the ids of values, in the type of x where there are no others."""
+        """Return the ids of values, with the dtype of `x`."""
         return x if self.allowed is None else self.allowed[x].astype(x.dtype)
 
     def to_values(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Return the values of ids, int64; -1 for an id that no site may have."""
+        """Return the values of ids, int64, -1 if not allowed; `x` itself if all are allowed."""
         if self.allowed is None:
             return x
         inside = (x >= 0) & (x < self.n_ids)
         return np.where(inside, self._value_of[np.where(inside, x, 0)], -1)
 
     def same_as(self, other: Space) -> bool:
-        """Return whether both have the same values."""
+        """Return whether both allow the same values."""
         if self.allowed is None or other.allowed is None:
             return self.allowed is other.allowed and self.n_ids == other.n_ids
         return self.n_ids == other.n_ids and np.array_equal(self.allowed, other.allowed)

@@ -1,4 +1,4 @@
-"""What all tables of the input file share."""
+"""Base class and common types of the tables of the input file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 MAX_SITES = 1 << 22
-"""Sites of an input, at most."""
+"""Largest number of sites of an input."""
 WholePositive = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -22,7 +22,7 @@ class Table(BaseModel):
 
 
 def tag_of(table: type[BaseModel]) -> tuple[str, str]:
-    """Return the key that tells a table from its like and its value there, or two empty texts."""
+    """Return the key that names a table's kind, and its value; two empty texts if there is none."""
     for key in ("kind", "name"):
         if key in table.model_fields:
             return key, str(get_args(table.model_fields[key].annotation)[0])
@@ -30,7 +30,7 @@ def tag_of(table: type[BaseModel]) -> tuple[str, str]:
 
 
 def tables_in(annotation: Any) -> list[type[BaseModel]]:
-    """Return the tables that an annotation is made of."""
+    """Return the tables that a type annotation contains."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [table for part in get_args(annotation) for table in tables_in(part)]

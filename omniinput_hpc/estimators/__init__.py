@@ -1,9 +1,8 @@
-"""Estimators: arrays in, numbers with errors out; numpy and scipy alone (no MPI, torch, HDF5).
+"""Estimators: arrays in, numbers with errors out; only numpy and scipy (no MPI, torch or HDF5).
 
-`run_data` says what is asked of a run. `density` makes the density of outputs of it, `errors` gives
-standard errors and the verdict whether they can be believed, `precision_recall` makes curves from a
-rule or from annotators' scores, and `comparison` compares results with exact values and with each
-other.
+`run_data` defines what the estimators read from a run. `density` estimates the density of outputs,
+`errors` gives standard errors and a verdict on them, `precision_recall` makes curves from a rule or
+from annotators' scores, and `comparison` compares results with exact values and with each other.
 """
 
 from __future__ import annotations
@@ -17,4 +16,4 @@ BoolArray = NDArray[np.bool_]
 
 
 class EstimateError(ValueError):
-    """The data do not determine what was asked; the text is a plain message for the user."""
+    """The data do not determine the result; the text is a plain message for the user."""

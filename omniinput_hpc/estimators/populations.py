@@ -1,18 +1,19 @@
-"""What the populations of an annealed run tell: Z of every rung, and their draws' distributions.
+"""Estimate Z of every rung, and distributions of the draws, from annealed populations.
 
-A draw x_i of rung k carries ln q_i, of q_i = exp(-beta_k z_i) / w_i (`tempering.annealing`): over
-the draws of one population, means of f(x_i) / q_i estimate the sum of f over all inputs without
-bias. The draws of a population depend on each other, populations do not: they are the units of
-every error. Each rung estimates a bin's number by itself; those estimates are averaged with weights
-that add up to 1 in every bin (Veach & Guibas, SIGGRAPH 95, 419 (1995)),
+A draw x_i of rung k carries ln q_i, where q_i = exp(-beta_k z_i) / w_i (`tempering.annealing`):
+over the draws of one population, means of f(x_i) / q_i are unbiased estimates of the sum of f over
+all inputs. Draws of one population depend on each other, but populations are independent: they are
+the units of every error. Each rung has its own estimate of the number of inputs in a bin. These
+estimates are averaged with weights that add up to 1 in every bin (Veach & Guibas, SIGGRAPH 95, 419
+(1995)),
 
     a_k(z) = nu_k exp(-beta_k z) / Z_k  over  sum_j nu_j exp(-beta_j z) / Z_j,
 
-Z_k being the mean over all populations, and nu_k the share of the populations that their weights
-are worth, (sum w)^2 / (n sum w^2) (Kish, Survey Sampling (1965), section 11.7): a rung whose
-Z is hardly known counts for little where others have been, too. That is the form which independent
-draws have, with q_ij = q_i a_j(z_i) / a_k(z_i) in place of their distributions q_j(x_i). That Z_k
-and nu_k are estimates is felt to second order only, since the weights always add up to 1.
+where Z_k is the mean over all n populations, and nu_k is the share of n that their weights w are
+worth, (sum w)^2 / (n sum w^2) (Kish, Survey Sampling (1965), section 11.7). So a rung with a poorly
+known Z counts for little at outputs that other rungs have sampled too. This has the form of
+independent draws, with q_ij = q_i a_j(z_i) / a_k(z_i) instead of their distributions q_j(x_i). The
+errors of Z_k and nu_k matter only to second order, because the weights always add up to 1.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from omniinput_hpc.histogram import lane_groups
 from omniinput_hpc.text import shown
 
 MIN_POPULATIONS = 30.0
-"""What the populations' weights on a rung must be worth before errors are believed."""
+"""Equal populations that a rung's weights must be worth before its errors are trusted."""
 
 
 def is_annealed(run: RunData) -> bool:
@@ -38,9 +39,9 @@ def is_annealed(run: RunData) -> bool:
 
 
 def populations_of_samples(run: RunData) -> IntArray:
-    """Return which population of its round each of a rung's samples is in, int64 [S].
+    """Return the population within its round of each sample of a rung, int64 [S].
 
-    On every rung it is the same population.
+    It is the same on every rung.
     """
     lane_s = np.arange(run.samples_per_round) % run.walkers
     group_s = lane_groups(run.walkers)[lane_s]
@@ -51,12 +52,12 @@ def populations_of_samples(run: RunData) -> IntArray:
 
 @dataclass(frozen=True)
 class Constants:
-    """Z of every rung, by n independent populations.
+    """Z of every rung, estimated from n independent populations.
 
     Attributes
     ----------
     log_z_nk : float64 [n, K], ln of each population's estimate of the sum of exp(-beta_k z)
-    z_nk : float64 [n, K], its mean output there
+    z_nk : float64 [n, K], its mean output on that rung
     """
 
     log_z_nk: FloatArray
@@ -69,7 +70,7 @@ class Constants:
 
     @property
     def worth_k(self) -> FloatArray:
-        """How many equal populations their weights are worth [K]."""
+        """Number of equal populations that the weights are worth [K]."""
         log_square_k = logsumexp(2.0 * self.log_z_nk, axis=0)
         return np.asarray(np.exp(2.0 * logsumexp(self.log_z_nk, axis=0) - log_square_k))
 
@@ -89,9 +90,9 @@ class Constants:
 
 
 def constants_of(run: RunData) -> Constants:
-    """Return what the populations of an annealed run found.
+    """Return Z and mean outputs from the populations of an annealed run.
 
-    Raises an EstimateError where there are none.
+    Raises an EstimateError if there are none.
     """
     population_s, parts = populations_of_samples(run), []
     size_n = np.bincount(population_s)
@@ -117,7 +118,7 @@ def constants_of(run: RunData) -> Constants:
 def log_q_of(run: RunData) -> Iterator[FloatArray] | None:
     """Yield log q_j(x), float64 [K, S, K], of each round's draws; None for chains.
 
-    Of an annealed run it stands for q_ij of the module.
+    For an annealed run, these are the log q_ij of the module's docstring.
     """
     log_q = run.samples_log_q()
     if log_q is None or not is_annealed(run) or run.rounds == 0:
@@ -136,10 +137,10 @@ def _as_distributions(run: RunData, log_q: Iterator[FloatArray]) -> Iterator[Flo
 
 
 def floor_of(run: RunData) -> tuple[float, str]:
-    """Return below which output an annealed run is not to be believed, and why.
+    """Return the output below which an annealed run cannot be trusted, and why.
 
-    It is the mean output of the warmest rung where populations are worth less than 30 equal ones;
-    -inf and "" where there is none.
+    This floor is the mean output of the warmest rung whose populations are worth fewer than 30
+    equal ones; -inf and "" if there is none.
     """
     found = constants_of(run)
     few_k = np.flatnonzero(found.worth_k < MIN_POPULATIONS)
@@ -155,7 +156,7 @@ def floor_of(run: RunData) -> tuple[float, str]:
 
 
 def describe(run: RunData) -> list[str]:
-    """Return lines on Z of an annealed run's rungs, with standard errors; none for other runs."""
+    """Return lines with Z and its error on each rung of an annealed run; none for other runs."""
     if not is_annealed(run):
         return []
     found = constants_of(run)

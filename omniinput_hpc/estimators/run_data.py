@@ -1,4 +1,4 @@
-"""What the estimators ask of a run."""
+"""The protocol by which estimators read a run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RunData(Protocol):
 
     @property
     def n_ids(self) -> int:
-        """Values that the model has, at least as many: inputs hold their numbers."""
+        """Values that the model knows, at least `n_values`; recorded inputs hold these ids."""
 
     @property
     def n_sites(self) -> int:
@@ -51,15 +51,15 @@ class RunData(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the model: runs of one model have the same."""
+        """Identifies the model; runs of one model share it."""
 
     @property
     def created(self) -> str:
-        """When the run was begun (ISO 8601), "" where it is not known."""
+        """When the run was started (ISO 8601); "" if unknown."""
 
     @property
     def walkers(self) -> int:
-        """W, per rung."""
+        """W, the walkers per rung."""
 
     @property
     def samples_per_round(self) -> int:
@@ -83,7 +83,7 @@ class RunData(Protocol):
 
     @property
     def cold_starts(self) -> int:
-        """Parts of the lanes that rungs colder than the model itself started apart in."""
+        """Parts of the lanes with different starts on rungs colder than the model itself."""
 
     def round_trips_v(self) -> IntArray:
         """Return the completed round trips of each walker, int64 [W K]."""
@@ -92,7 +92,7 @@ class RunData(Protocol):
         """Return attempted and accepted swaps of neighbouring rungs, int64 [K - 1, 2]."""
 
     def log_weight_kb(self) -> FloatArray:
-        """Return frozen log-weights, float64 [K, B], exact for flat-histogram rungs only."""
+        """Return frozen log-weights, float64 [K, B]; exact only for flat-histogram rungs."""
 
     def kappa_k(self) -> FloatArray:
         """Return kappa of each rung's weight -beta z - kappa (z - z0)^2 / 2, float64 [K]."""
@@ -106,7 +106,7 @@ class RunData(Protocol):
     def counts_nkb(self, n_blocks: int) -> IntArray:
         """Return histograms of equally long blocks of the latest rounds, int64 [n, K, B].
 
-        Rounds that share a histogram are in the same block, or left out.
+        Rounds that share a histogram are in the same block, or are left out.
         """
 
     def outside_k2(self) -> IntArray:
@@ -124,7 +124,7 @@ class RunData(Protocol):
         """Yield x [K, S, D] and z [K, S] of each round, or some; sample t W + w is of lane w."""
 
     def samples_walker(self, round_: int) -> NDArray[np.int32]:
-        """Return which walker, of W K, each sample of a round is of, int32 [K, S]."""
+        """Return the walker, out of W K, of each sample of a round, int32 [K, S]."""
 
     def samples_z(
         self, rounds: slice = slice(None), rungs: slice = slice(None)
@@ -134,18 +134,18 @@ class RunData(Protocol):
     def samples_log_q(self) -> Iterator[FloatArray] | None:
         """Yield log q_j(x) [K, S, J] of each round of an ancestral run; None for chains.
 
-        Of an annealed run, J = 1: see `populations`, whose `log_q_of` is what weights come from.
+        For an annealed run J = 1, and weights come from `populations.log_q_of`.
         """
 
 
 def require_rounds(run: RunData, use: str = "analyse") -> None:
-    """Raise an EstimateError where no round is committed yet; `use` is a verb for its text."""
+    """Raise an EstimateError if no round is committed yet; `use` is a verb for its text."""
     if run.rounds == 0:
         raise EstimateError(f"{run.path} holds no committed round yet: there is nothing to {use}")
 
 
 def evenly_spaced_rounds(run: RunData, max_samples: int) -> IntArray:
-    """Return the rounds to read so that at most about `max_samples` samples are read, int64 [n]."""
+    """Return evenly spaced rounds with about `max_samples` samples at most, int64 [n]."""
     per_round = len(run.beta_k) * run.samples_per_round
     n_rounds = min(run.rounds, max(1, max_samples // per_round))
     return np.unique(np.linspace(0, run.rounds - 1, n_rounds).astype(np.int64))

@@ -1,4 +1,4 @@
-"""One pass over a run's recorded samples."""
+"""Iterate over a run's recorded samples."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ class RecordedSamples:
     Attributes
     ----------
     round_, rung : int
-    index_i : int64 [n], a sample's place among the S samples of its rung and round
+    index_i : int64 [n], a sample's index among the S samples of its rung and round
     lane_i : int64 [n]
     bin_i : int64 [n]
     x_id : [n, D], as recorded (an unsigned integer type)
     z_i : float64 [n]
-    log_q_ik : float64 [n, K], log-probability of the input on each rung of an ancestral run;
-        None for chains
+    log_q_ik : float64 [n, K], log q_k(x_i) on each rung of an ancestral run; None for chains
     """
 
     round_: int
@@ -42,10 +41,10 @@ class RecordedSamples:
 
 
 def samples_in_bins(run: RunData, edges: FloatArray) -> Iterator[RecordedSamples]:
-    """Yield a run's recorded samples inside some bins, a round and a rung at a time.
+    """Yield a run's recorded samples inside some bins, per round and rung.
 
-    Rungs without a sample inside the bins are passed over. The bins' edges, float64 [B + 1], need
-    not be those of the run.
+    Rungs without a sample inside the bins are skipped. The edges, float64 [B + 1], may differ from
+    those of the run.
     """
     log_q = log_q_of(run)
     for round_, (x_ksd, z_ks) in enumerate(run.samples()):
@@ -67,9 +66,9 @@ def samples_in_bins(run: RunData, edges: FloatArray) -> Iterator[RecordedSamples
 
 
 def outputs_by_round(run: RunData) -> Iterator[tuple[FloatArray, FloatArray | None]]:
-    """Yield all outputs of a round's samples, float64 [n], without their inputs.
+    """Yield the outputs of each round's samples, float64 [n], without their inputs.
 
-    Beside them log q_k(x), float64 [n, K], of an ancestral run; None for chains.
+    With them comes log q_k(x), float64 [n, K], for an ancestral run; None for chains.
     """
     log_q = log_q_of(run)
     for round_ in range(run.rounds):

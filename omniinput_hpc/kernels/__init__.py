@@ -1,6 +1,6 @@
 """Kernels: one Markov transition per file. `build` makes the one that the input file names.
 
-The table of kernels is `omniinput_hpc.config.kernels.KERNELS`, which needs no torch.
+The table of kernels is `omniinput_hpc.config.kernels.KERNELS`, which does not import torch.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ __all__ = ["DeviceStream", "Info", "Kernel", "SearchBudget", "State", "build"]
 
 
 def build(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
-    """Make the kernel that the input file names, for one rung.
+    """Build the kernel that the input file names, for one rung.
 
-    A `UserError` says what the model lacks, which option does not fit the model, or that the
-    kernel would never reach some inputs.
+    Raises a `UserError` if the kernel does not fit the model or can never reach some inputs.
     """
     parts = options.parts if isinstance(options, MixtureOptions) else [options]
     kernels = [_build_part(part, model, n_walkers) for part in parts]
@@ -43,7 +42,7 @@ def _build_part(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
 
 
 def _check_reach(parts: Sequence[KernelTable], model: Model) -> None:
-    """Raise a `UserError` where all parts' moves conserve something: inputs would be missing."""
+    """Raise a `UserError` if the moves of all parts conserve a quantity, so inputs are missed."""
     sites = [part.sites for part in parts if isinstance(part, MetropolisOptions)]
     if len(sites) == len(parts) and not reaches_every_input(sites, model.n_values, model.n_sites):
         raise UserError(

@@ -1,4 +1,4 @@
-"""The discrete Langevin proposal: all sites at once."""
+"""The discrete Langevin kernel: propose new values at all sites at once, by the gradient."""
 
 from __future__ import annotations
 
@@ -20,37 +20,35 @@ from omniinput_hpc.models import Model
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
 
 TARGET_ACCEPTANCE = 0.574
-"""Share of accepted moves that tuning aims at: the optimum of the continuous Langevin algorithm
-(Roberts & Rosenthal 1998)."""
+"""Acceptance rate to tune for, the optimum of continuous Langevin (Roberts & Rosenthal 1998)."""
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums of exp(scores) of the proposal from x, a site's values cut in blocks.
+    """Sums of exp(score) of the proposal from x, over blocks of the values of each site.
 
     Attributes
     ----------
-    sums : [W, D, n_blocks], of exp(score - largest); see `categorical.block_sums`
-    largest : [W, D], the largest score of a site
+    sums : [W, D, n_blocks], sums of exp(score - largest); see `categorical.block_sums`
+    largest : [W, D], the largest score of each site
     """
 
     sums: torch.Tensor
     largest: torch.Tensor
 
     def log_sum(self) -> torch.Tensor:
-        """Return ln of each site's sum over values, float64 [W, D]."""
+        """Return ln of the sum of exp(score) over the values of each site, float64 [W, D]."""
         return self.sums.sum(dim=-1, dtype=torch.float64).log() + self.largest
 
 
 @dataclass(frozen=True)
 class Cache:
-    """The gradient at x, and what the proposal from there was computed to.
+    """The gradient at x, and the sums of the proposal from x.
 
     Attributes
     ----------
-    gradient : of z at x
-    made_for : beta of the canonical ensemble and the step size that `sums` is of; else None
-    sums : of the proposal from x; None if not computed
+    made_for : (beta, step size) for which `sums` was computed; None if the slope is not constant
+    sums : None if not computed
     """
 
     gradient: Gradient
@@ -62,17 +60,18 @@ class DiscreteLangevin:
     """Propose all sites at once, each by the gradient and a penalty for distant values.
 
     q(x' | x) is a product over sites of q_i(v) proportional to
-    exp(-b/2 (g[i, v] - g[i, x_i]) - d(v, x_i) / (2 alpha)), with d = (v - x_i)^2 for ordered
-    values (grey levels) and d = 1 for every other value of unordered ones (tokens): Zhang et al.
-    (2022), eq. 3 and 4. All sites are accepted together by Metropolis-Hastings. b is the ensemble's
-    slope, at z forward and at z' backward; or, with ``proposal_beta``, drawn uniformly from a range
-    for each move, independently of the state and the same in both directions. A move takes one
-    forward and one backward pass of the model. With two values a site stays or flips, by a logistic
-    function of the difference of their scores, so that no row is summed.
+    exp(-b/2 (g[i, v] - g[i, x_i]) - d(v, x_i) / (2 alpha)). For ordered values (grey levels)
+    d = (v - x_i)^2; for unordered ones (tokens) d = 1 at every other value. These are eq. 3 and 4
+    of Zhang et al. (2022). All sites are accepted together by Metropolis-Hastings.
+
+    b is the slope of the ensemble, taken at z for the proposal and at z' for its reverse. With
+    ``proposal_beta``, b is drawn uniformly from a range for each move, independently of the state
+    and the same in both directions. A move takes one forward and one backward pass of the model.
+    Sites with two values flip by a logistic function of their scores, without sums over values.
 
     Attributes
     ----------
-    tuned : float64 [2], the step size alpha, and how often it has been adapted
+    tuned : float64 [2], the step size alpha and how often it has been adapted
     """
 
     def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
@@ -83,7 +82,7 @@ class DiscreteLangevin:
         self.uniforms_per_move = n_walkers * (model.n_sites + 1)
 
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
-        """Return the state of walkers with the gradient at x."""
+        """Return the state of walkers, with the gradient at x."""
         gradient = self._model.evaluate_again(x, z)
         return State(x, z, Cache(gradient))
 
@@ -92,7 +91,7 @@ class DiscreteLangevin:
         x, z, cached = state.x, state.z, state.cache
         drawn = self._draw_slope(z, stream)
         slope = ensemble.slope(z.double()) if drawn is None else drawn  # [W]
-        key = None  # only a canonical slope is constant: others change with z, or while learned
+        key = None  # only a canonical slope is constant: others change with z or while learning
         if isinstance(ensemble, Canonical) and drawn is None and not self._binary:
             key = (float(ensemble.beta), float(self.tuned[0]))
         sums = cached.sums
@@ -121,7 +120,7 @@ class DiscreteLangevin:
         return moved, Info(accepted)
 
     def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:
-        """Change the step size towards the target acceptance, by less each time (Robbins-Monro)."""
+        """Move the step size towards the target acceptance, with falling gains (Robbins-Monro)."""
         if not attempted_p[0]:
             return
         alpha, times = self.tuned
@@ -143,7 +142,7 @@ class DiscreteLangevin:
         """Do nothing."""
 
     def _draw_slope(self, z: torch.Tensor, stream: DeviceStream) -> torch.Tensor | None:
-        """Return the proposal's b, float64 [W], where it is drawn from a range."""
+        """Draw b of the proposal, float64 [W], from ``proposal_beta``; None without a range."""
         if self._range is None:
             return None
         low, high = self._range
@@ -151,7 +150,7 @@ class DiscreteLangevin:
         return torch.full(z.shape, b, dtype=torch.float64, device=z.device)
 
     def _sums(self, gradient: Gradient, x: torch.Tensor, slope: torch.Tensor) -> Sums | None:
-        """Return the sums of the proposal from x [W, D], with its gradient; of two values None."""
+        """Return the sums of the proposal from x [W, D], given its gradient; None if V is 2."""
         if self._binary:
             return None
         parts = [
@@ -171,7 +170,7 @@ class DiscreteLangevin:
         slope: torch.Tensor,
         u: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return x' [W, D] for uniform numbers u [W, D], and ln q(x' | x), float64 [W]."""
+        """Draw x' [W, D] with uniform numbers u [W, D]; return it and ln q(x' | x), float64 [W]."""
         x_new = torch.empty_like(x)
         log_q = torch.zeros(len(x), dtype=torch.float64, device=x.device)
         for begin, end in self._model.chunks(x):
@@ -210,7 +209,7 @@ class DiscreteLangevin:
         slope: torch.Tensor,
         to: torch.Tensor,
     ) -> torch.Tensor:
-        """Return ln q(to | x), float64 [W], given the gradient at x and the proposal's sums."""
+        """Return ln q(to | x), float64 [W], given the gradient at x and the proposal sums."""
         log_q = torch.zeros(len(x), dtype=torch.float64, device=x.device)
         log_sums = None if sums is None else sums.log_sum()  # [W, D]
         for begin, end in self._model.chunks(x):
@@ -226,14 +225,14 @@ class DiscreteLangevin:
     def _flip_scores(
         self, rows: torch.Tensor, value: torch.Tensor, slope: torch.Tensor
     ) -> torch.Tensor:
-        """Return ln q_i(other) - ln q_i(x_i), [W, n], given two values' rows [W, n, 2]."""
+        """Return ln q_i(other) - ln q_i(x_i), [W, n], given gradient rows [W, n, 2]."""
         half = (-0.5 * slope).to(rows.dtype)[:, None]
-        rise = rows[..., 1].sub(rows[..., 0]).mul_(half)  # of the score, from value 0 to 1
+        rise = rows[..., 1].sub(rows[..., 0]).mul_(half)  # score of value 1 minus that of value 0
         score = torch.where(value == 0, rise, -rise)
         return score.sub_(0.5 / float(self.tuned[0]))
 
     def _scores(self, rows: torch.Tensor, value: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
-        """Return ln q_i(v) but for its normalizer: [W, n, V], given x_i [W, n] and b [W]."""
+        """Return unnormalized ln q_i(v), [W, n, V], given x_i (`value`) [W, n] and b [W]."""
         value = value[..., None]  # [W, n, 1]
         penalty = 0.5 / float(self.tuned[0])
         half = (-0.5 * slope).to(rows.dtype)[:, None, None]
@@ -241,13 +240,13 @@ class DiscreteLangevin:
         if self._ordered:
             values = torch.arange(rows.shape[-1], dtype=rows.dtype, device=rows.device)
             return scores.sub_((values - value.to(rows.dtype)).square_(), alpha=penalty)
-        # A bonus for the present value gives the same ratios as a penalty on all others.
+        # A bonus for the present value gives the same ratios as a penalty on all other values.
         return scores.scatter_(-1, value, penalty)
 
     def _scores_at(
         self, rows: torch.Tensor, value: torch.Tensor, slope: torch.Tensor, index: torch.Tensor
     ) -> torch.Tensor:
-        """Return what `_scores` holds at some values of each site, index [W, n, m]: [W, n, m]."""
+        """Return the `_scores` of the values `index` [W, n, m] of each site, [W, n, m]."""
         value = value[..., None]  # [W, n, 1]
         penalty = 0.5 / float(self.tuned[0])
         half = (-0.5 * slope).to(rows.dtype)[:, None, None]

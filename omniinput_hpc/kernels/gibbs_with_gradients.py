@@ -1,4 +1,4 @@
-"""Gibbs with gradients: one site and its value, drawn by the changes of z that g predicts."""
+"""Gibbs with gradients: draw one site and its value by changes of z that the gradient predicts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
 
 @dataclass(frozen=True)
 class Cache:
-    """The gradient at x, and the proposal's distribution of sites.
+    """The gradient at x, and the distribution of sites in the proposal.
 
     Attributes
     ----------
-    gradient : of z at x
-    beta : of the canonical ensemble that log_s was computed for; else None
-    log_s : float64 [W, D], ln of each site's sum over values in the proposal; None if not computed
+    beta : beta of the canonical ensemble for which log_s was computed; None for other ensembles
+    log_s : float64 [W, D], ln of the sum of each site's weights over values; None if not computed
     """
 
     gradient: Gradient
@@ -35,9 +34,10 @@ class Cache:
 class GibbsWithGradients(Untuned):
     """Propose from q(i, v | x) proportional to exp(-b/2 (g[i, v] - g[i, x_i])), v other than x_i.
 
-    Grathwohl et al. (2021), eq. 7, with b the ensemble's slope at z (beta where it is canonical):
-    at x forward, at x' backward. Accepted by Metropolis-Hastings. The site is drawn first (by its
-    sum over values), then the value. A move takes one forward and one backward pass of the model.
+    This is eq. 7 of Grathwohl et al. (2021). b is the slope of the ensemble, taken at z for the
+    proposal and at z' for its reverse; for a canonical ensemble it is beta. The site is drawn
+    first, by its sum over values, and then the value. The move is accepted by Metropolis-Hastings.
+    It takes one forward and one backward pass of the model.
     """
 
     def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
@@ -47,7 +47,7 @@ class GibbsWithGradients(Untuned):
         self.uniforms_per_move = 3 * n_walkers
 
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
-        """Return the state of walkers with the gradient at x."""
+        """Return the state of walkers, with the gradient at x."""
         gradient = self._model.evaluate_again(x, z)
         return State(x, z, Cache(gradient))
 
@@ -55,7 +55,7 @@ class GibbsWithGradients(Untuned):
         """Move every walker once."""
         x, z, cached = state.x, state.z, state.cache
         slope = ensemble.slope(z.double())  # [W]
-        # Only a canonical slope is constant: a Wang-Landau ensemble's changes while it learns.
+        # Only a canonical slope is constant: that of a Wang-Landau ensemble changes while learning.
         beta = ensemble.beta if isinstance(ensemble, Canonical) else None
         log_s = cached.log_s
         if log_s is None or beta is None or cached.beta != beta:
@@ -83,7 +83,7 @@ class GibbsWithGradients(Untuned):
     def _log_site_weights(
         self, gradient: Gradient, x: torch.Tensor, slope: torch.Tensor
     ) -> torch.Tensor:
-        """Return ln of the sum over v of exp(scores), for every site: float64 [W, D]."""
+        """Return ln of the sum over v of exp(scores) for every site, float64 [W, D]."""
         log_weights = [
             log_sum(self._scores(gradient.rows(begin, end), x[:, begin:end], slope[:, None]))
             for begin, end in self._model.chunks(x)
@@ -92,7 +92,7 @@ class GibbsWithGradients(Untuned):
 
     @staticmethod
     def _scores(rows: torch.Tensor, value: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
-        """Return -b/2 (g[v] - g[x_i]), -inf at v = x_i: [..., V], with x_i and b [...]."""
+        """Return -b/2 (g[v] - g[x_i]), -inf at v = x_i, [..., V]; x_i (`value`) and b are [...]."""
         value = value[..., None]
         half = (-0.5 * slope).to(rows.dtype)[..., None]
         return (rows - rows.gather(-1, value)).mul_(half).scatter_(-1, value, -torch.inf)

@@ -1,6 +1,6 @@
 """Independent samplers: uniform inputs, and sequences drawn token by token from a model.
 
-They are kernels whose moves forget the state: anchors of a ladder, and ancestral sampling.
+Their moves do not depend on the state. They are anchors of a ladder, or draw ancestral samples.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from omniinput_hpc.models.checked import watch
 from omniinput_hpc.tempering.ensembles import Ensemble
 
 MAX_EXCESS = 1e-3
-"""How far rounding in float32 may lift the sum of a row's probabilities above 1."""
+"""How far float32 rounding may raise the sum of a row's probabilities above 1."""
 MAX_DEFICIT = 1e-5
 """How far rounding may lower it below 1; a larger deficit means forbidden values."""
 MAX_TRIES = 10_000
 MAX_MISSING = 1e-3
-"""The share of sequences with forbidden values up to which rows are taken to sum to 1."""
+"""Share of sequences with forbidden values up to which rows are considered normalized."""
 MIN_WHOLE = 2e-3
-"""The share of sequences with allowed values only with which so many tries suffice."""
+"""Smallest share of sequences without forbidden values for which `MAX_TRIES` tries suffice."""
 N_TRIED = 16
-"""Inputs whose rows are summed before a run."""
+"""Inputs whose rows are summed before a run, at least."""
 
 
 class _IndependentSampler(Untuned):
-    """What the independent samplers have in common: nothing is cached."""
+    """Base class of the independent samplers; nothing is cached."""
 
     parts: tuple[str, ...] = ("draw",)
 
@@ -47,10 +47,10 @@ class _IndependentSampler(Untuned):
         self.uniforms_per_move = n_walkers * model.n_sites
 
     def _output(self, x: torch.Tensor, log_p: torch.Tensor) -> torch.Tensor:
-        """Return z, float32 [W], of inputs that were drawn, given the sums of their l, float64 [W].
+        """Return z, float32 [W], of drawn inputs, given the sums of their l, float64 [W].
 
-        A KV cache's rows are what a whole evaluation finds, which is spared; what a model's own
-        prefixes find is not taken for z.
+        The rows of a KV cache agree with a full evaluation, which is then skipped. Rows from the
+        model's own `prefixes` may not, so z is evaluated.
         """
         if self._offers.draws is None:
             return self._model.output(x)
@@ -63,7 +63,7 @@ class UniformSampler(_IndependentSampler):
     """Draw every walker uniformly in every move: exact at beta = 0, for any model."""
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
-        """Draw all walkers; the ensemble must be uniform."""
+        """Draw all walkers; the ensemble must be that of beta = 0."""
         x = stream.integers(self._model.n_values, *state.x.shape)  # [W, D]
         accepted = torch.ones_like(state.z, dtype=torch.bool)
         return State(x, self._model.output(x)), Info(accepted, exact=True)
@@ -72,8 +72,8 @@ class UniformSampler(_IndependentSampler):
 def conditional_rows(offers: Offers, x: torch.Tensor) -> Iterator[torch.Tensor]:
     """Yield l[:, t], float32 [W, n_values], for the predicted sites t in order.
 
-    The caller sets site t of x, int64 [W, D], before it asks for the next row; the sites before
-    `predicted_from` must be set from the beginning.
+    The caller must set site t of x, int64 [W, D], before it asks for the next row. The sites before
+    `predicted_from` must be set before the first call.
     """
     first, n_sites = offers.predicted_from, x.shape[1]
     if offers.draws is not None:
@@ -100,8 +100,8 @@ def conditional_rows(offers: Offers, x: torch.Tensor) -> Iterator[torch.Tensor]:
 def draw_with_sum(log_weight: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw values with probabilities exp(log_weight), [W, V], by inverting the cumulative sums.
 
-    u is float64 [W], uniform in [0, 1). Returned are the values, int64 [W], V where u is at least
-    the sum, and the sums, float64 [W].
+    u is float64 [W], uniform in [0, 1). Returns the values, int64 [W], and the sums of the
+    probabilities, float64 [W]. A value is V if u is not below the sum.
     """
     cumulative = log_weight.exp().cumsum(dim=1)  # [W, V]
     value = torch.searchsorted(cumulative, u[:, None], right=True).squeeze(1)
@@ -109,12 +109,11 @@ def draw_with_sum(log_weight: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tens
 
 
 class AncestralSampler(_IndependentSampler):
-    """Independent sequences: x_t from exp(b l_t) / Z_t, b = beta / m, with their probabilities.
+    """Draw independent sequences, x_t from exp(b l_t) / Z_t with b = beta / m; keep their log q.
 
     q_b(x) = n_values^-predicted_from * prod_t exp(b l_t[x_t]) / Z_t(b; x_<t) is normalized, so
-    that log q, kept for every b of the ladder `beta_k`, is an exact importance weight. Values that
-    the model forbids are drawn at no b, 0 included. The model must have `conditional_logits`, else
-    a `UserError` says so.
+    log q gives exact importance weights. It is kept for every b of the ladder `beta_k`. Forbidden
+    values are never drawn, not even at b = 0. Raises a `UserError` without `conditional_logits`.
     """
 
     def __init__(self, model: Any, n_walkers: int, beta_k: list[float]) -> None:
@@ -123,7 +122,7 @@ class AncestralSampler(_IndependentSampler):
         self._b_k = [beta / (model.n_sites - self._first) for beta in beta_k]
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
-        """Draw all walkers; the info's log_q is log q_k, float64 [W, K]."""
+        """Draw all walkers; `log_q` of the info is log q_k, float64 [W, K]."""
         n_walkers, n_sites = state.x.shape
         b = float(ensemble.slope(0.0)) / (n_sites - self._first)
         n_values = self._model.n_values
@@ -147,14 +146,14 @@ class AncestralSampler(_IndependentSampler):
 class AutoregressiveSampler(_IndependentSampler):
     """Draw every walker from the model's own distribution in every move: exact at beta = m.
 
-    Draws are independent of the walkers. So `draw` makes those of the next `n_ahead` segments at
-    once, where the model says that it takes less time: a token of few sequences takes as long as
-    one of many, since all weights are read for it. `n_ahead` divides `n_segments`.
+    Draws do not depend on the walkers, so `draw` can make those of the next `n_ahead` segments in
+    one batch. It does if the model reports that this is faster: a token of few sequences takes as
+    long as one of many, since all weights are read for it. `n_ahead` divides `n_segments`.
 
-    Where values are forbidden, rows sum to less than 1. A sequence for which a uniform number falls
-    into the missing rest is rejected whole and drawn again, so that the accepted ones have
-    probabilities proportional to prod_t exp(l_t[x_t]). The model must have `conditional_logits`,
-    else a `UserError` says so.
+    If values are forbidden, rows sum to less than 1. A sequence for which a uniform number falls
+    into the missing part is rejected as a whole and drawn again. The accepted sequences therefore
+    have probabilities proportional to prod_t exp(l_t[x_t]). Raises a `UserError` without
+    `conditional_logits`.
     """
 
     def __init__(self, model: Any, n_walkers: int, n_segments: int = 1) -> None:
@@ -164,22 +163,22 @@ class AutoregressiveSampler(_IndependentSampler):
         if draws is not None:
             n_fit = draws.n_together // n_walkers
             ahead += [n for n in range(2, min(n_fit, n_segments) + 1) if n_segments % n == 0]
-            draws.kv_cache(ahead[-1] * n_walkers)  # now: a lack of memory is told before a run
+            draws.kv_cache(ahead[-1] * n_walkers)  # so that a lack of memory shows before a run
         self.n_ahead = ahead[-1]
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
-        """Draw all walkers; the ensemble must be the model's own (synchronizes)."""
+        """Draw all walkers; the ensemble must be that of beta = m (synchronizes)."""
         x, z = self._draw(state.x, stream)
         return State(x, z), Info(torch.ones_like(z, dtype=torch.bool), exact=True)
 
     def draw(self, like: torch.Tensor, stream: DeviceStream) -> list[State]:
-        """Return the draws of `n_ahead` segments, of walkers like int64 [W, D] (synchronizes)."""
+        """Return draws for `n_ahead` segments, each shaped like `like` [W, D] (synchronizes)."""
         x, z = self._draw(like.repeat(self.n_ahead, 1), stream)
         parts = zip(x.chunk(self.n_ahead), z.chunk(self.n_ahead), strict=True)
         return [State(x_w, z_w) for x_w, z_w in parts]
 
     def _draw(self, like: torch.Tensor, stream: DeviceStream) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return sequences shaped like [n, D], and z, float32 [n]."""
+        """Return sequences shaped like `like`, int64 [n, D], and z, float32 [n]."""
         x, drawn = like, torch.zeros(len(like), dtype=torch.bool, device=like.device)
         log_p = torch.zeros(len(like), dtype=torch.float64, device=like.device)
         for _ in range(MAX_TRIES):
@@ -195,9 +194,9 @@ class AutoregressiveSampler(_IndependentSampler):
         )
 
     def _all_drawn(self, drawn: torch.Tensor, largest: torch.Tensor) -> bool:
-        """Whether all are drawn, bool [n]; an error where a row sums to more than 1.
+        """Return whether all of `drawn`, bool [n], are true; raise if a row sums to more than 1.
 
-        The one place where draws wait for a GPU.
+        This is the only place where draws wait for a GPU.
         """
         all_drawn, sums_to = torch.stack([drawn.all().double(), largest]).tolist()
         if sums_to > 1.0 + MAX_EXCESS:
@@ -208,9 +207,9 @@ class AutoregressiveSampler(_IndependentSampler):
         return bool(all_drawn)
 
     def _draw_once(self, like: torch.Tensor, stream: DeviceStream) -> tuple[torch.Tensor, ...]:
-        """Return sequences shaped like [n, D], and the sums of their l, float64 [n].
+        """Draw sequences x [n, D] once; return them with the sums of their l, float64 [n].
 
-        Then which of them are whole, bool [n], and the largest sum of a row, float64 [].
+        Also returns which sequences have no forbidden values, bool [n], and the largest row sum.
         """
         n_walkers, n_values = like.shape[0], self._model.n_values
         x = torch.zeros_like(like)
@@ -221,7 +220,7 @@ class AutoregressiveSampler(_IndependentSampler):
         for t, row in enumerate(conditional_rows(self._offers, x), start=self._first):
             value, total = draw_with_sum(row.double(), stream.uniform(n_walkers))
             largest = torch.maximum(largest, total.max())
-            # Where a row sums to 1 but for rounding, its last value takes the rest.
+            # If a row sums to 1 except for rounding, its last value takes the rest.
             inside = (value < n_values) | (total > 1.0 - MAX_DEFICIT)
             whole = whole & inside
             x[:, t] = value.clamp(max=n_values - 1)
@@ -231,13 +230,12 @@ class AutoregressiveSampler(_IndependentSampler):
 
 @dataclass(frozen=True)
 class RowSums:
-    """What a model's rows of conditional weights sum to, on inputs that were tried.
+    """Sums of a model's rows of exp(l), on some inputs.
 
     Attributes
     ----------
-    largest : the largest sum over values of exp(l), infinite where there are NaN
-    whole : of sequences drawn value by value, the share that holds allowed values only: the mean
-        product of the rows' sums along sequences
+    largest : the largest sum of a row, infinite if any is NaN
+    whole : share of drawn sequences without forbidden values: the mean product of their row sums
     """
 
     largest: float
@@ -245,12 +243,12 @@ class RowSums:
 
     @property
     def normalized(self) -> bool:
-        """Whether all rows sum to 1, so that the probabilities of whole inputs do."""
+        """Whether all rows sum to 1, so that the probabilities of whole inputs do as well."""
         return not self.problem and self.whole > 1.0 - MAX_MISSING
 
     @property
     def problem(self) -> str:
-        """Why the model cannot be drawn from, as half a sentence; "" where it can."""
+        """Why sequences cannot be drawn from the model, as half a sentence; "" if they can."""
         if self.largest > 1.0 + MAX_EXCESS:
             return f"a row of the model's conditional_logits sums to {self.largest:.4g}, not to 1"
         if self.whole < MIN_WHOLE:
@@ -262,9 +260,10 @@ class RowSums:
 
 
 def try_rows(model: Any, n_walkers: int, device: str) -> RowSums | None:
-    """Sum rows at random inputs, and along sequences drawn from the model; None: it has no rows.
+    """Sum rows at random inputs and along sequences drawn from the model.
 
-    The inputs never change: at least 16 of either kind, in batches of `n_walkers`.
+    Returns None if the model has no `conditional_logits`. The inputs are always the same: at least
+    `N_TRIED` of each kind, in batches of `n_walkers`.
     """
     offers = offers_of(model)
     if offers.conditional_logits is None:
@@ -288,9 +287,10 @@ def try_rows(model: Any, n_walkers: int, device: str) -> RowSums | None:
 def _sums_along(
     offers: Offers, x: torch.Tensor, u: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the largest sum of a row, and ln of the product of an input's sums, float64 [W].
+    """Return the largest row sum, float64 [], and ln of each input's product of sums, float64 [W].
 
-    x, int64 [W, D], is taken as it is, or drawn in place by the rows and by u, [D, W].
+    x, int64 [W, D], is used as given if u is None. Otherwise its predicted sites are drawn in
+    place, from the rows and the uniform numbers u [D, W].
     """
     largest = torch.zeros((), dtype=torch.float64, device=x.device)
     log_whole = torch.zeros(len(x), dtype=torch.float64, device=x.device)
@@ -304,5 +304,5 @@ def _sums_along(
         log_whole += log_sum
         if u is not None:
             value, _ = draw_with_sum(row.double() - log_sum[:, None], u[t])
-            x[:, t] = value.clamp(max=row.shape[1] - 1)  # u within rounding of 1
+            x[:, t] = value.clamp(max=row.shape[1] - 1)  # in case u is 1 within rounding
     return largest, log_whole

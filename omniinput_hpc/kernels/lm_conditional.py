@@ -1,4 +1,4 @@
-"""Moves drawn from an autoregressive model's own conditionals: forward passes, no gradient."""
+"""Redraw spans of sites from a language model's own conditionals: forward passes, no gradient."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
 
 @dataclass(frozen=True)
 class Cache:
-    """The conditionals at the values of x, and their normalizers, for every site.
+    """The conditionals at the values of x and their normalizers, for every site.
 
     Attributes
     ----------
-    beta : of the canonical ensemble that log_z was computed for, b = beta / m; else None
-    log_p : [W, D], l[t, x_t], 0 at sites that are not predicted
+    beta : beta = b m of the canonical ensemble for which log_z was computed; None for other ones
+    log_p : [W, D], l[t, x_t]; 0 at sites that are not predicted
     log_z : float64 [W, D], ln Z_t: ln of the sum over v of exp(b l[t, v])
-    version : of the model's KV cache of x; 0 where it has none
-    ahead : what suffixes are drawn by; None: by exp(b l) / Z
-    lead : float64 [W, D], with `ahead`: ln psi_t(x_t) - ln of the sum of exp(b l[t, v]) psi_t(v)
+    version : version of the KV cache that holds x; 0 without a KV cache
+    ahead : weights of continuations by which suffixes are drawn; None: from exp(b l) / Z
+    lead : float64 [W, D], ln psi_t(x_t) - ln of the sum over v of exp(b l[t, v]) psi_t(v); None
+        without `ahead`
     """
 
     beta: float | None
@@ -52,20 +53,20 @@ class LmConditional(Untuned):
     """Redraw a span of sites i..j, token by token, from exp(b l[t, .]) / Z_t.
 
     The log-probability of the span is the sum over it of b l[t, x'_t] - log Z_t(x'). The reverse
-    proposal has the same form with the old values; the move is accepted by Metropolis-Hastings. For
+    proposal has the same form with the old values. The move is accepted by Metropolis-Hastings. For
     a canonical ensemble, with b = beta / m and z the mean over m predicted sites, the acceptance is
     that of configurational-bias Monte Carlo (Siepmann & Frenkel 1992) with all values as trials:
 
     log a = sum over t = i+1..j of [log Z_t(x') - log Z_t(x)]
             + b * sum over t > j of [l_t(x_t | x'_<t) - l_t(x_t | x_<t)].
 
-    For other ensembles b is the slope / m, at z forward and at z' backward. Sites that are not
-    predicted are drawn uniformly. A flip puts a uniform other value at one site. The span is drawn
-    independently of the state and is the same for all walkers.
+    For other ensembles b is the slope / m, taken at z for the proposal and at z' for its reverse.
+    Sites that are not predicted are drawn uniformly. A flip instead sets one site to a uniformly
+    drawn other value. The span is independent of the state and the same for all walkers.
 
-    With `look_ahead` suffixes are drawn from exp(b l[t, .]) psi_t / Z'_t on canonical ensembles of
-    b > 1, forward and backward. psi_t estimates how much the continuations of a value weigh
-    (`parts.look_ahead`); burn-in learns it, and any psi is exact.
+    With `look_ahead`, suffixes in canonical ensembles of b > 1 are drawn from
+    exp(b l[t, .]) psi_t / Z'_t, forward and backward. psi_t estimates the total weight of the
+    continuations of a value (`parts.look_ahead`). Burn-in learns psi; any psi is exact.
     """
 
     def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
@@ -86,7 +87,7 @@ class LmConditional(Untuned):
 
     @property
     def tuned(self) -> NDArray[np.float64]:
-        """What `learn` found, float64 [n_tuned]; zeros before it. It is not written into."""
+        """What `learn` found, float64 [n_tuned]; zeros before. Assign it only as a whole."""
         return self._numbers
 
     @tuned.setter
@@ -97,13 +98,13 @@ class LmConditional(Untuned):
 
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
         """Return the state of walkers, with an empty cache."""
-        self._look_ahead(x.device)  # here, since a copy to a GPU waits for it
+        self._look_ahead(x.device)  # not in `step`, since copying to a GPU synchronizes
         return super().start(x, z)
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
-        """Move every walker once: one span is redrawn, and what follows it is evaluated.
+        """Move every walker once: redraw one span and evaluate the sites after it.
 
-        The cache depends on the ensemble, so the first step makes it.
+        The cache depends on the ensemble, so it is made by the first step and not by `start`.
         """
         x, z = state.x, state.z
         span = self._schedule.draw(stream.shared_uniform(3))
@@ -117,14 +118,14 @@ class LmConditional(Untuned):
             cache = self._evaluate(x, b, beta, ahead)
             found = self._output(cache.log_p, z.dtype)
             compare(self._model, x, z, found)
-            # of one rounding with log_p, so that what a move leaves as it is cancels
+            # rounded in the same way as log_p, so that terms which a move does not change cancel
             z, b = found, self._exponent(ensemble, found)
         x_new, cache_new = self._propose(x, b, cache, span, stream)
         z_new = self._output(cache_new.log_p, z.dtype)
         watch(self._model, x_new, z_new)
         log_forward = self._log_q(cache_new, b, span)
         if beta is not None:
-            log_backward = self._log_q(cache, b, span)  # by the same psi
+            log_backward = self._log_q(cache, b, span)  # with the same psi
         else:
             b_new = self._exponent(ensemble, z_new)
             log_backward = self._log_q(self._reverse_cache(x, cache, b_new, span), b_new, span)
@@ -148,16 +149,16 @@ class LmConditional(Untuned):
         return 0 if self._kv_cache is None else int(self._kv_cache.version)
 
     def _exponent(self, ensemble: Ensemble, z: torch.Tensor) -> torch.Tensor:
-        """Return b, float64 [W]."""
+        """Return b = slope / m, float64 [W]."""
         slope: torch.Tensor = ensemble.slope(z.double())
         return slope / (self._model.n_sites - self._first)
 
     def _output(self, log_p: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Return z [W] from l at the values of an input, [W, D]."""
+        """Return z [W], given l at the values of each input [W, D]."""
         return -log_p[:, self._first :].mean(dim=1, dtype=torch.float64).to(dtype)
 
     def _look_ahead(self, device: torch.device) -> LookAhead | None:
-        """Return what suffixes are drawn by, once something was learned."""
+        """Return the weights by which suffixes are drawn; None until something was learned."""
         if self._ahead is None and self._known is not None:
             self._ahead = LookAhead(self._known, self._model.n_sites, device)
         return self._ahead
@@ -181,7 +182,7 @@ class LmConditional(Untuned):
     def _lead(
         self, ahead: LookAhead | None, rows: torch.Tensor, x: torch.Tensor, t: int, b: torch.Tensor
     ) -> torch.Tensor:
-        """Return `Cache.lead`, [W, k], of sites from t on, given their rows [k, W, V]."""
+        """Return `Cache.lead` of the k sites from t on, [W, k], given their rows [k, W, V]."""
         k, n_walkers, _ = rows.shape
         if ahead is None:
             return x.new_zeros((n_walkers, k), dtype=torch.float64)
@@ -192,7 +193,7 @@ class LmConditional(Untuned):
     def _lead_unpredicted(
         self, ahead: LookAhead | None, x: torch.Tensor, t: int, b: torch.Tensor
     ) -> torch.Tensor:
-        """Return `Cache.lead`, [W, 1], of a site that is not predicted: there l is 0."""
+        """Return `Cache.lead`, [W, 1], of a site that is not predicted, where l is 0."""
         return self._lead(ahead, self._row_of_zeros(x)[None], x, t, b)
 
     def _row_of_zeros(self, x: torch.Tensor) -> torch.Tensor:
@@ -202,7 +203,7 @@ class LmConditional(Untuned):
     def _with_sites(
         self, blocks: Iterable[torch.Tensor], t: int
     ) -> Iterator[tuple[torch.Tensor, slice]]:
-        """Yield blocks of rows of l, [k, W, V], from site t on, with their sites, if predicted."""
+        """Yield blocks of predicted rows of l, [k, W, V], with their sites; `blocks` begin at t."""
         for rows in blocks:
             begin, t = t, t + len(rows)
             skipped = max(self._first - begin, 0)
@@ -212,7 +213,7 @@ class LmConditional(Untuned):
     def _log_p_and_z(
         self, rows: torch.Tensor, values: torch.Tensor, b: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return l at values [W, k], and ln Z for b (zeros without), of rows [k, W, V]: [W, k]."""
+        """Return l at values [W, k], and ln Z for b (zeros if None), [W, k], of rows [k, W, V]."""
         log_p = pick(rows, values.T).T
         if b is None:
             return log_p, torch.zeros_like(log_p, dtype=torch.float64)
@@ -221,9 +222,9 @@ class LmConditional(Untuned):
     def _propose(
         self, x: torch.Tensor, b: torch.Tensor, cache: Cache, span: Span, stream: DeviceStream
     ) -> tuple[torch.Tensor, Cache]:
-        """Redraw a span, and evaluate what follows it; return x', int64 [W, D], and its cache.
+        """Redraw a span and evaluate the sites after it; return x', int64 [W, D], and its cache.
 
-        Where the ensemble is not canonical, the cache's log_z is set on the span alone.
+        If the ensemble is not canonical, `log_z` of the cache is valid only on the span.
         """
         x_new, log_p, log_z = x.clone(), cache.log_p.clone(), cache.log_z.clone()
         new = Cache(cache.beta, log_p, log_z, 0, cache.ahead, _clone(cache.lead))
@@ -273,7 +274,7 @@ class LmConditional(Untuned):
         b: torch.Tensor,
         u: torch.Tensor,
     ) -> None:
-        """Draw site t of x_new by exp(b l) psi, and set its log_z and lead; l is 0 without row."""
+        """Draw site t of x_new from exp(b l) psi; set its log_z and lead. l is 0 if row is None."""
         assert new.lead is not None
         twist = ahead.after(x_new, t)
         weights = self._row_of_zeros(x_new) if row is None else row
@@ -283,7 +284,7 @@ class LmConditional(Untuned):
             new.log_z[:, t] = log_sums(row, b)
 
     def _reverse_cache(self, x: torch.Tensor, cache: Cache, b: torch.Tensor, span: Span) -> Cache:
-        """Return the cache at the old x, with ln Z on the span for the reverse exponent b."""
+        """Return the cache at the old x, with ln Z on the span for exponent b of the reverse."""
         log_z = torch.zeros_like(cache.log_z)
         begin = max(span.begin, self._first)
         if span.part != self._flip and begin < span.end:
@@ -295,7 +296,7 @@ class LmConditional(Untuned):
         return Cache(cache.beta, cache.log_p, log_z)
 
     def _log_q(self, cache: Cache, b: torch.Tensor, span: Span) -> torch.Tensor:
-        """Return ln of the probability of drawing the span, float64 [W], less constants."""
+        """Return ln of the probability of drawing the span, float64 [W], up to a constant."""
         if cache.lead is not None and span.part == self._suffix:
             some = slice(span.begin, span.end)
             drawn = cache.log_p[:, some] * b.to(cache.log_p.dtype)[:, None]
@@ -307,16 +308,16 @@ class LmConditional(Untuned):
         return (drawn.double() - cache.log_z[:, some]).sum(dim=1)
 
     def searches(self, ensemble: Ensemble) -> bool:
-        """Return whether the ensemble looks ahead and has something to learn."""
+        """Return whether something can be learned for the ensemble (see `_learning_exponent`)."""
         return self._learning_exponent(ensemble) is not None
 
     @torch.no_grad()
     def search(
         self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, budget: SearchBudget
     ) -> torch.Tensor | None:
-        """Search for texts that weigh much, on canonical ensembles colder than the model (b > 1).
+        """Search for texts of large weight, in canonical ensembles colder than the model (b > 1).
 
-        Return the likeliest, int64 [W, D], for all rungs; what else was found waits for `learn`.
+        Returns the likeliest ones, int64 [W, D], for all rungs, and keeps the others for `learn`.
         """
         b = self._learning_exponent(ensemble)
         if b is None:
@@ -335,7 +336,7 @@ class LmConditional(Untuned):
 
     @torch.no_grad()
     def learn(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> None:
-        """Learn where texts lead, from what `search` found and from others, int64 [n W, D]."""
+        """Learn the weights of continuations, from the texts of `search` and from x [n W, D]."""
         b = self._learning_exponent(ensemble)
         if b is None or (self._known is None and self._found is None):
             return
@@ -352,7 +353,7 @@ class LmConditional(Untuned):
         self.tuned = learn(self._known, texts, b, self._model.n_values, self._first).numbers()
 
     def _learning_exponent(self, ensemble: Ensemble) -> float | None:
-        """Return b of an ensemble that looks ahead; None where nothing is to be learned."""
+        """Return b of the ensemble; None if it does not look ahead or has nothing to learn."""
         n_sites = self._model.n_sites
         if not self._looks_ahead or not isinstance(ensemble, Canonical):
             return None

@@ -1,4 +1,4 @@
-"""Metropolis: a few uniformly chosen sites get uniformly chosen different values."""
+"""The Metropolis kernel: change a few uniformly drawn sites to uniformly drawn other values."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 
 
 def reaches_every_input(sites_of_parts: Sequence[int], n_values: int, n_sites: int) -> bool:
-    """Whether moves that change so many sites each, one number a part, together go everywhere.
+    """Return whether moves that change so many sites (one entry per part) reach every input.
 
-    With three values or more they do: a site may change and change back. With two, a move flips the
-    sites that it is given: an even number of flips keeps the parity of the number of 1s, and flips
-    of all sites lead to and fro between two inputs.
+    With three or more values per site they always do: a site can change and change back. With two
+    values a move flips its sites. An even number of flips conserves the parity of the number of 1s,
+    and flips of all sites alternate between two inputs.
     """
     odd = any(sites % 2 for sites in sites_of_parts)
     return n_values > 2 or (odd and (n_sites == 1 or min(sites_of_parts) < n_sites))
 
 
 EVALUATE_EVERY = 1000
-"""Moves after which z, summed from changes, is evaluated anew, so that rounding cannot add up."""
+"""Moves after which z is evaluated again, so that rounding in the sum of changes stays small."""
 
 
 @dataclass(frozen=True)
 class Summed:
-    """The sum of z and of the changes since it was evaluated.
+    """z as the sum of an evaluated output and all changes since.
 
     Attributes
     ----------
     z : float64 [W]
-    n_moves : since z was evaluated
+    n_moves : moves since the evaluation
     """
 
     z: torch.Tensor
@@ -54,17 +54,21 @@ class Summed:
 
 
 class Metropolis(Untuned):
-    """Propose new values at `sites` different sites; accept with min(1, ratio of weights).
+    """Propose new values at `sites` different sites; accept with probability min(1, weight ratio).
 
-    The sites are a uniformly drawn set, each new value is uniform among the other n_values - 1:
-    the proposal is symmetric (Metropolis et al. 1953). Where the model has a KV cache, all walkers
-    of a batch change the same sites, drawn independently of the state, so that only what follows
-    the first of them is evaluated again. Where the model says how z changes with a site (`change`),
-    and one site changes, no input is evaluated but at the start, after exchanges.
+    The sites are a uniformly drawn set, and each new value is uniform among the n_values - 1 other
+    values. The proposal is therefore symmetric (Metropolis et al. 1953).
+
+    If the model has a KV cache, all walkers change the same sites, drawn independently of the
+    state, so that only the sequence from the first of these sites on is evaluated.
+
+    If the model can compute how z changes with one site (`change`) and `sites` is 1, moves add up
+    these changes. Whole inputs are then evaluated only at the start, after exchanges, and every
+    `EVALUATE_EVERY` moves.
 
     Attributes
     ----------
-    loop : makes moves in compiled code; None where the model brings nothing for it
+    loop : makes moves in compiled code; None unless `sites` is 1 and the model supports it
     """
 
     def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
@@ -91,7 +95,7 @@ class Metropolis(Untuned):
             self.loop = CompiledLoop(compiled, model.n_values, model.n_sites)
 
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
-        """Return the state of walkers; where z was summed from changes, it is evaluated anew."""
+        """Return the state of walkers; if moves sum changes of z, evaluate z again."""
         if self._change_of(x) is None:
             return State(x, z)
         z_again = self._model.output(x)
@@ -99,7 +103,7 @@ class Metropolis(Untuned):
         return State(x, z_again, Summed(z_again.double()))
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
-        """Move every walker once: one forward pass of the model, or part of one."""
+        """Move every walker once."""
         self._kv_cache = kv_cache_of(self._offers, self._kv_cache, len(state.x))
         if self._kv_cache is not None:
             return self._step_with_kv_cache(self._kv_cache, state, ensemble, stream)
@@ -117,13 +121,13 @@ class Metropolis(Untuned):
         return State(x, z), Info(accepted)
 
     def _change_of(self, x: torch.Tensor) -> Change | None:
-        """Return what says how z changes with a site of x, if anything does on its device."""
+        """Return the function that computes changes of z on the device of x, or None."""
         return self._change_on_cpu if x.is_cpu else self._change
 
     def _step_by_change(
         self, change: Change, state: State, ensemble: Ensemble, stream: DeviceStream
     ) -> tuple[State, Info]:
-        """Change one site of each walker; the state's cache is what z is the rounded value of."""
+        """Change one site of each walker. The state's cache is a `Summed`; z is its rounded z."""
         if state.cache is None or state.cache.n_moves >= EVALUATE_EVERY:
             state = self.start(state.x, state.z)
         x, summed = state.x, state.cache
@@ -144,9 +148,9 @@ class Metropolis(Untuned):
     def step_many(
         self, state: State, ensemble: Ensemble, stream: DeviceStream, trace: Trace
     ) -> tuple[State, int, int]:
-        """Make `step` as often as `trace` has rows, in the compiled loop that this kernel has.
+        """Make one move per row of `trace` in the compiled loop; requires `loop`.
 
-        Returns the new state, how many moves were accepted, and how many samples were recorded.
+        Returns the new state, the number of accepted moves and the number of recorded samples.
         """
         assert self.loop is not None
         n_accepted = n_samples = done = 0
@@ -168,10 +172,10 @@ class Metropolis(Untuned):
     def _step_with_kv_cache(
         self, kv_cache: KVCache, state: State, ensemble: Ensemble, stream: DeviceStream
     ) -> tuple[State, Info]:
-        """Change the same sites in all walkers; the state's cache is the KV cache's version."""
+        """Change the same sites in all walkers. The state's cache is the version of `kv_cache`."""
         x, z, n_walkers = state.x, state.z, len(state.x)
         if state.cache != kv_cache.version:
-            z = kv_cache.evaluate(x)  # of one rounding with what proposals share of it
+            z = kv_cache.evaluate(x)  # rounded in the same way as the shared part of proposals
             compare(self._model, x, state.z, z)
         sites = self._shared_sites(x.shape[1], stream)
         shift = 1 + stream.integers(self._model.n_values - 1, n_walkers, self._sites)
@@ -186,7 +190,7 @@ class Metropolis(Untuned):
         return State(accept(accepted, x_new, x), z, kv_cache.version), Info(accepted)
 
     def _shared_sites(self, n_sites: int, stream: DeviceStream) -> list[int]:
-        """Return a uniformly drawn set of sites."""
+        """Return a uniformly drawn set of sites, shared by all walkers."""
         if self._sites == 1:
             return [int(stream.shared_uniform(1)[0] * n_sites)]
         return [int(site) for site in stream.shared_uniform(n_sites).argsort()[: self._sites]]

@@ -1,4 +1,4 @@
-"""A mixture: each move is one of several kernels, drawn by weight."""
+"""A mixture of kernels: each move draws one of them, in proportion to its weight."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from omniinput_hpc.tempering.ensembles import Ensemble
 
 
 class Mixture:
-    """Move all walkers by one of the kernels, drawn independently of the state.
+    """Move all walkers with one of the kernels, drawn independently of the state.
 
-    Each kernel leaves the ensemble invariant, so their mixture does. A kernel's cache is kept as
-    long as no other kernel moves, and made again after another has moved.
+    Each kernel leaves the ensemble invariant, and so does their mixture. The cache of a kernel is
+    kept until another kernel moves.
 
     Parameters
     ----------
-    kernels : the parts
-    weights : how often each is drawn, relative to the others, positive
-    parts : names of all kernels' parts, one kernel after the other
+    weights : relative frequencies of the kernels, positive
+    parts : names of the parts of all kernels, in order
     """
 
     def __init__(
@@ -38,11 +37,11 @@ class Mixture:
         self.uniforms_per_move = max(kernel.uniforms_per_move for kernel in kernels)
 
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
-        """Return the state of walkers; each kernel's cache is made when it first moves."""
+        """Return the state of walkers; each kernel fills its cache when it first moves."""
         return State(x, z, (None,) * len(self._kernels))
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
-        """Draw a kernel, the same for all walkers, and move every walker once by it."""
+        """Draw one kernel for all walkers, and move every walker once with it."""
         u = stream.shared_uniform(1)[0]
         index = min(int(np.searchsorted(self._cumulative, u, "right")), len(self._kernels) - 1)
         kernel, cache = self._kernels[index], state.cache[index]
@@ -57,9 +56,9 @@ class Mixture:
 
     @property
     def tuned(self) -> NDArray[np.float64]:
-        """All kernels' tuned numbers, one kernel after the other, float64 [n_tuned]; read-only."""
+        """The tuned numbers of all kernels, in order, float64 [n_tuned]; read-only."""
         tuned = np.concatenate([kernel.tuned for kernel in self._kernels])
-        tuned.flags.writeable = False  # a copy: what is written into it would be lost
+        tuned.flags.writeable = False  # a copy: writing into it would have no effect
         return tuned
 
     @tuned.setter
@@ -71,19 +70,19 @@ class Mixture:
             begin = end
 
     def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:
-        """Let each kernel adapt to its own counts, int64 [n_parts] each."""
+        """Let each kernel adapt to its own counts; both arguments are int64 [n_parts]."""
         for kernel, first in zip(self._kernels, self._first_part, strict=False):
             some = slice(int(first), int(first) + len(kernel.parts))
             kernel.adapt(attempted_p[some], accepted_p[some])
 
     def searches(self, ensemble: Ensemble) -> bool:
-        """Return whether a kernel searches on this ensemble."""
+        """Return whether any kernel searches in this ensemble."""
         return any(kernel.searches(ensemble) for kernel in self._kernels)
 
     def search(
         self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, budget: SearchBudget
     ) -> torch.Tensor | None:
-        """Let each kernel search; return what the first found that did."""
+        """Let each kernel search; return the inputs of the first one that found any."""
         found = [kernel.search(ensemble, like, stream, budget) for kernel in self._kernels]
         return next((x for x in found if x is not None), None)
 

@@ -1,4 +1,4 @@
-"""The protocol of kernels, what their moves take and return, and the acceptance step they share."""
+"""The kernel protocol, the state and info of a move, and the Metropolis-Hastings acceptance."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from omniinput_hpc.tempering.ensembles import Ensemble
 
 @dataclass(frozen=True)
 class State:
-    """Walkers of one rung. The ensemble is no part of it, so that a swap invalidates nothing.
+    """The walkers of one rung. The ensemble is not part of it, so a swap invalidates nothing.
 
     Attributes
     ----------
     x : int64 [W, D]
-    z : float32 [W], the model's output of x
-    cache : what else the kernel computed (the gradient at x, say). `Kernel.start` or the first
-        `Kernel.step` makes it, each `Kernel.step` replaces it, and nobody but the kernel reads it
+    z : float32 [W], the model's output at x
+    cache : anything else that the kernel computed, such as the gradient at x. `Kernel.start` or the
+        first `Kernel.step` creates it, each `Kernel.step` replaces it, and only the kernel reads it
     """
 
     x: torch.Tensor
@@ -32,15 +32,15 @@ class State:
 
 @dataclass(frozen=True)
 class Info:
-    """What one move did.
+    """The result of one move.
 
     Attributes
     ----------
     accepted : bool [W]
-    part : which of the kernel's `parts` moved, the same one for all walkers
-    log_q : float64 [W, K], log-probability of the walkers' inputs under every rung, where the move
-        drew them independently and the run keeps it; else None
-    exact : drawn from the ensemble directly: always accepted, not a move of the kernel
+    part : index into the kernel's `parts`, the same for all walkers
+    log_q : float64 [W, K], log-probability of each new input under every rung; None unless the
+        inputs are independent draws and the run records it
+    exact : whether the inputs were drawn from the ensemble directly, not by a move of the kernel
     """
 
     accepted: torch.Tensor
@@ -51,13 +51,13 @@ class Info:
 
 @dataclass(frozen=True)
 class SearchBudget:
-    """What a rung's search of burn-in may look at.
+    """How much one rung may search during burn-in.
 
     Attributes
     ----------
-    n_batches : of inputs drawn at random
-    first_values : int64 [n], at an input's first site; beginnings from these are met in order, and
-        those from other values by other rungs. Those that matter most come first
+    n_batches : number of batches of randomly drawn inputs
+    first_values : int64 [n], the values of the first site that this rung searches, in the order in
+        which it tries them; other rungs search the other values
     """
 
     n_batches: int
@@ -70,12 +70,12 @@ class Kernel(Protocol):
     Attributes
     ----------
     uniforms_per_move : int
-        How many random numbers a move of all walkers takes (a hint for drawing them in blocks).
+        Random numbers that one move of all walkers uses (a hint for drawing them in blocks).
     parts : tuple of str
-        Names of the kinds of move that are counted each on its own (`Info.part` is the index).
+        Names of the kinds of move that are counted separately; `Info.part` is an index into it.
     tuned : float64 [n_tuned], may be empty
-        What burn-in tunes. It is stored with the state, and assigned when a run is resumed; it
-        is assigned as a whole and never written into, since a kernel may make it anew when asked.
+        The numbers that burn-in tunes. They are saved with the state and restored when a run
+        resumes. Assign a new array instead of writing into this one, which may be a copy.
     """
 
     uniforms_per_move: int
@@ -85,42 +85,41 @@ class Kernel(Protocol):
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
         """Return the state of walkers x, int64 [W, D], with outputs z, float32 [W].
 
-        Called after every exchange as well: what a kernel caches is computed here, or at the
-        next step. It is kept in the state, and only the kernel reads it.
+        Called at the start and after every exchange. The cache is filled here or in the next step.
         """
         ...
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
-        """Move every walker once; return the new state, and which moves were accepted."""
+        """Move every walker once; return the new state and the info of the move."""
         ...
 
     def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:
-        """Change `tuned`, given a segment's moves by part, int64 [n_parts]. In burn-in only."""
+        """Update `tuned` from the moves of a segment per part, int64 [n_parts]; burn-in only."""
         ...
 
     def searches(self, ensemble: Ensemble) -> bool:
-        """Return whether `search` searches on this ensemble."""
+        """Return whether `search` has something to search for in this ensemble."""
         ...
 
     def search(
         self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, budget: SearchBudget
     ) -> torch.Tensor | None:
-        """Search for inputs to learn from; return W of them, int64 [W, D], if any.
+        """Search for inputs to learn from; return W of them, int64 [W, D], or None.
 
-        After some rounds of the first part of burn-in. `like` are W inputs.
+        Called after some rounds early in burn-in. `like`, int64 [W, D], gives shape and device.
         """
         ...
 
     def learn(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> None:
-        """Change `tuned` after a round of the first part of burn-in, by what the model says of x.
+        """Update `tuned` from the model's outputs at x, after a round early in burn-in.
 
-        x : int64 [n W, D], the W = `n_walkers` of the rung, and what all rungs' searches found
+        x : int64 [n W, D], the W = `n_walkers` inputs of the rung, then those that any rung found
         """
         ...
 
 
 class Untuned:
-    """A kernel that tunes nothing (`tuned` is float64 [0]) and starts with an empty cache."""
+    """Base class with defaults: `tuned` is empty, float64 [0], and so is the cache at the start."""
 
     def __init__(self) -> None:
         self.tuned: NDArray[np.float64] = np.empty(0)
@@ -155,13 +154,16 @@ def decide(
 ) -> torch.Tensor:
     """Return which proposals are accepted, bool [W] (Hastings 1970, eq. 1.6).
 
-    Given are the outputs z and z_new, [W]; ln q(x | x') - ln q(x' | x), float64 [W], or 0 for a
-    symmetric proposal; and u, float64 [W], uniform in [0, 1).
+    Parameters
+    ----------
+    z, z_new : [W], present and proposed outputs
+    log_proposal_ratio : ln q(x | x') - ln q(x' | x), float64 [W]; 0 for a symmetric proposal
+    u : float64 [W], uniform in [0, 1)
     """
     log_ratio: torch.Tensor = ensemble.log_weight(z_new.double()) - ensemble.log_weight(z.double())
     return u.log() < log_ratio + log_proposal_ratio
 
 
 def accept(accepted: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
-    """Return new [W, ...] where accepted, bool [W], else old."""
+    """Return `new` [W, ...] for accepted walkers, bool [W], and `old` for the others."""
     return torch.where(accepted.view(-1, *[1] * (new.dim() - 1)), new, old)

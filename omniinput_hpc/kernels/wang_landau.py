@@ -1,8 +1,8 @@
-"""The Wang-Landau ensemble, on the walkers' device: log-weights by bin, and learning them.
+"""The Wang-Landau ensemble on the walkers' device: log-weights per bin, and how they are learned.
 
-Wang & Landau (2001): S(z) grows by ln f at every output that a move ends at, rejected moves
-included. Learning happens in burn-in only; what is counted afterwards is sampled with S frozen and
-reweighted like any other rung, so that no error of S enters a result.
+Wang & Landau (2001): after each move, rejected ones included, S(z) grows by ln f at the output of
+the walker. S is learned only during burn-in. The counted samples are drawn with S frozen and
+reweighted like those of any other rung, so errors of S do not enter the results.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.tempering.ensembles import Tabulated, slope_entries
 
 OUTSIDE_PENALTY = 1e4
-"""Log-weight lost by leaving the window while learning: no walker does, those outside come in."""
+"""Penalty on the log-weight outside the window while learning: walkers enter and never leave."""
 FIRST_OUTSIDE_PENALTY = 20.0
-"""Log-weight lost at first across the whole range of the bins, which leads walkers in."""
+"""Initial difference of the log-weight across all bins, outside the window; it leads walkers in."""
 BETA_GROWTH, MAX_BETA_GROWTH = 1.5, 1e4
-"""Factor by which |beta| outside the window grows while most walkers are there; its maximum."""
+"""Factor by which |beta| outside the window grows while most walkers are there; largest total."""
 RARE_SHARE = 0.05
-"""The share of the known bins that may be rarer than flatness allows (schedule "1/t")."""
+"""Share of the known bins that may be visited less than flatness requires (schedule "1/t")."""
 FIRST_RISE = 0.1
-"""What a move of all walkers may add to S, on average over the window's bins. They share S: more
-would pile it up for as long as they take to travel to other bins."""
+"""Largest rise of S by one move of all walkers, averaged over the bins of the window. Walkers share
+S: a larger rise would pile up before they can travel to other bins."""
 CALM_BETA = -0.1
-"""The proposal's beta where a directional walker's bin is not flat yet (docs/papers.md: way 2).
-The papers' is 0.1, and leads to larger outputs: the sign is theirs reversed, as of every beta."""
+"""Beta of the proposal while the bin of a directional walker is not flat (docs/papers.md: way 2).
+The papers have 0.1, which leads to larger outputs there: their betas have the opposite sign."""
 
 
 @dataclass(frozen=True)
 class LearningState:
-    """What learning resumes from.
+    """The state from which learning resumes.
 
     Attributes
     ----------
     entropy : float64 [B + 2], S of each entry of the table; NaN where never visited
     visits : float64 [B + 2], the present histogram
-    learning : float64 [6], ln f, the schedule's ln f, moves, whether the histogram was ever flat,
-        whether the weights are frozen, and the |beta| outside the window
+    learning : float64 [6]: ln f, ln f of the schedule, moves, whether the histogram was ever flat,
+        whether the weights are frozen, |beta| outside the window
     """
 
     entropy: NDArray[np.float64]
@@ -51,20 +51,18 @@ class LearningState:
 
 
 def first_headings(n_walkers: int) -> NDArray[np.int8]:
-    """Return where walkers head at first, int8 [W]: every other one to larger outputs."""
+    """Return the initial directions, int8 [W]: 1, to larger outputs, for every other walker."""
     return np.where(np.arange(n_walkers) % 2, -1, 1).astype(np.int8)
 
 
 class WangLandauEnsemble:
-    """Log-weights of a rung's bins as tensors, and the numbers of learning them.
+    """The log-weights of a rung's bins as tensors, and the state of learning them.
 
     Parameters
     ----------
     edges : float64 [B + 1]
     window : bins [first, end) that the rung samples once its weights are frozen
-    options : of ``[wang_landau]``
-    device : where the walkers are
-    n_walkers : how many share S
+    n_walkers : number of walkers that share S
 
     Attributes
     ----------
@@ -89,7 +87,7 @@ class WangLandauEnsemble:
         self._in_window = (entry > first) & (entry <= end)
         width = float(edges[1] - edges[0])
         above, below = (entry - end).clamp(min=0), (first + 1 - entry).clamp(min=0)
-        self._distance = (above - below) * width  # in z; below the window it is negative
+        self._distance = (above - below) * width  # in units of z; negative below the window
         self._first_outside_beta = FIRST_OUTSIDE_PENALTY / (n_bins * width)
         self._set_outside_beta(self._first_outside_beta)
         self._share_inside = torch.ones((), dtype=torch.float64, device=device)
@@ -111,7 +109,7 @@ class WangLandauEnsemble:
         self._refresh()
 
     def bin(self, z: torch.Tensor) -> torch.Tensor:
-        """Return each output's entry of the table, int64 [W]: `histogram.bin_of` plus 1."""
+        """Return the table entry of each output, int64 [W]: `histogram.bin_of` plus 1."""
         z = z.double()
         entry = torch.bucketize(z, self._edges, right=True)
         in_last: torch.Tensor = z == self._edges[-1]
@@ -119,11 +117,11 @@ class WangLandauEnsemble:
         return inside
 
     def log_weight(self, z: torch.Tensor) -> torch.Tensor:
-        """Return -S of each output's bin, float64 [W]; -inf outside the window once frozen."""
+        """Return -S at each output's bin, float64 [W]; -inf outside the window once frozen."""
         return self._table[self.bin(z)]
 
     def slope(self, z: torch.Tensor) -> torch.Tensor:
-        """Return what takes beta's place in a gradient kernel's proposal, float64 [W]."""
+        """Return the number that a gradient kernel's proposal uses as beta, float64 [W]."""
         if self._beta is not None:
             beta: torch.Tensor = self._beta.expand(len(z))
             return beta
@@ -131,18 +129,18 @@ class WangLandauEnsemble:
         return slope
 
     def begin_segment(self, stream: DeviceStream, n_walkers: int) -> None:
-        """Draw the directional walkers' directions, unless they keep them."""
+        """Draw the directions of directional walkers, unless these keep theirs."""
         options = self._options
         if options.proposal == "directional" and self.learning and not options.keeps_direction:
             sign = stream.uniform(n_walkers) < 0.5
             self._gamma = torch.where(sign, -1.0, 1.0)
 
     def begin_move(self, stream: DeviceStream, z: torch.Tensor) -> None:
-        """Draw the proposal's beta where it is no slope; forward and backward share it.
+        """Draw beta of the proposal, unless it is the slope; it holds forward and backward.
 
-        The directional way looks at the histogram, so that its transition probabilities are not
-        fixed: it is used while learning only (docs/papers.md). Later its beta has either sign, or
-        that of the walker's direction.
+        The directional proposal depends on the histogram, so its transition probabilities are not
+        fixed. It is therefore used only while learning (docs/papers.md). After that, the sign of
+        beta is random, or given by the direction that the walker keeps.
         """
         limits = self._options.proposal_beta
         if limits is None:
@@ -153,7 +151,7 @@ class WangLandauEnsemble:
         if self._options.proposal != "directional":
             return
         kept = self._options.keeps_direction
-        if not self.learning and not kept:  # both directions alike: nothing flips them any more
+        if not self.learning and not kept:  # a random sign, since directions are no longer drawn
             away = 2.0 * u - 1.0
             self._beta = torch.where(away < 0, -1.0, 1.0) * (low + (high - low) * away.abs())
             return
@@ -168,15 +166,15 @@ class WangLandauEnsemble:
             self._beta = torch.where(flat, self._beta, CALM_BETA)
 
     def _turned(self, gamma: torch.Tensor, entry: torch.Tensor) -> torch.Tensor:
-        """Return the signs of beta, [W], after turning round at the extremes of what is known.
+        """Return the signs of beta, [W], after walkers turn at the lowest and highest known bins.
 
         entry : int64 [W], see `bin`
 
-        While learning, walkers at an extreme head for the other one from then on. With frozen
-        weights all of them there reverse their direction, whichever it is: z and direction together
-        are then mapped one to one, so that both directions stay equally likely at every z. (What
-        merely heads inwards would empty one direction of the states at the extreme, which no move
-        fills again: the ensemble would not be invariant.)
+        While learning, a walker at one extreme is directed to the other. With frozen weights, every
+        walker at an extreme reverses its direction, whichever it is. This maps (z, direction) one
+        to one, so that both directions stay equally likely at every z. (Directing all of them
+        inwards would empty one direction at the extreme, which no move fills again, and the
+        ensemble would not be invariant.)
         """
         known = self._visited & self._in_window
         position = torch.arange(len(known), device=known.device)
@@ -188,24 +186,24 @@ class WangLandauEnsemble:
         return torch.where(at_top, 1.0, up)
 
     def headings(self) -> NDArray[np.int8]:
-        """Return where each walker heads, int8 [W]: 1 to larger outputs, -1 to smaller ones.
+        """Return the direction of each walker, int8 [W]: 1 to larger outputs, -1 to smaller ones.
 
-        For ``direction = "kept"`` only (synchronizes).
+        Only for ``direction = "kept"`` (synchronizes).
         """
         assert self._gamma is not None
         return np.where(self._gamma.cpu().numpy() < 0, 1, -1).astype(np.int8)
 
     def set_headings(self, heading_w: NDArray[np.int8]) -> None:
-        """Let walkers head for where `headings` said."""
+        """Set the directions of the walkers, int8 [W], as `headings` returns them."""
         gamma = torch.from_numpy(-heading_w.astype(np.float32))
         self._gamma = gamma.to(self._device)
 
     def after_move(self, z: torch.Tensor) -> None:
-        """Learn from where all walkers are after a move, rejected or not. No synchronization.
+        """Update S at the outputs of all walkers after a move, rejected or not.
 
-        A new bin starts with the lowest S of those visited, and flatness starts anew. Outside
-        the window S always grows by the first ln f, so that walkers which wait there come in
-        however far the learning inside has come.
+        A new bin starts with the lowest S of the visited bins, and the histogram starts again from
+        zero. Outside the window S always grows by the first ln f, so that walkers which wait there
+        enter however far the learning inside has come. Does not synchronize.
         """
         if not self.learning:
             return
@@ -226,15 +224,15 @@ class WangLandauEnsemble:
         self._refresh()
 
     def after_segment(self) -> None:
-        """Lower ln f where the histogram is flat, cool walkers into the window (synchronizes).
+        """Lower ln f if the histogram is flat, and cool walkers into the window (synchronizes).
 
-        Outside the window walkers are sampled as by a canonical ensemble, whose |beta| grows as
-        long as most of them are there.
+        Outside the window walkers sample a canonical ensemble; its |beta| grows while most of them
+        are there.
 
-        Schedule "1/t" follows Belardinelli & Pereyra, Phys. Rev. E 75, 046701 (2007): halving
-        first, then bins / moves, which falls more slowly: halving alone ends before the errors
-        have died out. One known bin in twenty may be rarer than flatness allows, since bins of a
-        few inputs would hold up all others.
+        Schedule "1/t" (Belardinelli & Pereyra, Phys. Rev. E 75, 046701, 2007) first halves ln f and
+        then sets it to bins / moves. The latter falls more slowly; halving alone would end before
+        the errors have died out. One known bin in twenty may be visited less than flatness
+        requires, since bins of a few inputs would hold up all others.
         """
         if not self.learning:
             return
@@ -259,7 +257,7 @@ class WangLandauEnsemble:
             self.freeze()
 
     def freeze(self) -> None:
-        """End learning: from here on the weights are fixed, and -inf outside the window."""
+        """End learning: the weights are now fixed, and -inf outside the window."""
         if self.learning:
             self.learning, self._beta = False, None
             if not self._options.keeps_direction:
@@ -268,23 +266,23 @@ class WangLandauEnsemble:
 
     @property
     def reached(self) -> bool:
-        """Whether learning came to its end by itself."""
+        """Whether ln f has fallen to its last value."""
         return self.ln_f <= self._options.ln_f_last
 
     @property
     def beta(self) -> float:
-        """Not a number: no temperature."""
+        """NaN: the ensemble has no temperature."""
         return np.nan
 
     def on_host(self) -> Tabulated:
-        """Return the present log-weights as an ensemble of the host (synchronizes if changed)."""
+        """Return an ensemble with the present log-weights on the host (synchronizes if changed)."""
         if self._host is None:
             table = self._table.cpu().numpy().copy()
             self._host = Tabulated(self._host_edges, self._window, table)
         return self._host
 
     def learning_state(self) -> LearningState:
-        """Return what `restore` takes."""
+        """Return the state of learning, for `restore` (synchronizes)."""
         s = torch.where(self._visited, self._s, torch.nan)
         moves, frozen = float(self._moves), not self.learning
         learning = [self.ln_f, self._schedule, moves, self._ever_flat, frozen, self._outside_beta]
@@ -293,7 +291,7 @@ class WangLandauEnsemble:
         )
 
     def restore(self, state: LearningState) -> None:
-        """Continue from what `learning_state` gave."""
+        """Continue from a result of `learning_state`."""
         learning = state.learning
         s = torch.from_numpy(state.entropy.copy()).to(self._device)
         self._visited = ~s.isnan()
@@ -310,14 +308,14 @@ class WangLandauEnsemble:
         return torch.where(lowest.isinf(), 0.0, lowest)
 
     def _set_outside_beta(self, beta: float) -> None:
-        """Set |beta| outside the window, in 1 / z, which leads walkers towards it."""
+        """Set |beta| outside the window, in units of 1 / z, which leads walkers to the window."""
         self._outside_beta = beta
         penalty = OUTSIDE_PENALTY + beta * self._distance.abs()
         self._penalty = torch.where(self._in_window, 0.0, penalty)
         self._slope_outside = beta * self._distance.sign()
 
     def _refresh(self) -> None:
-        """Make the tables of log-weights and slopes from S."""
+        """Recompute the tables of log-weights and slopes from S."""
         self._host = None
         s = torch.where(self._visited, self._s, torch.where(self._in_window, self._lowest(), 0.0))
         slope = (s[self._high] - s[self._low]) / self._reach

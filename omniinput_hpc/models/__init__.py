@@ -1,7 +1,8 @@
-"""Models: what maps an input x to its output z.
+"""Models, which map an input x to its output z.
 
-`protocol` says what a model is, `table` lists the kinds. This package imports no torch by itself:
-the module of a kind is imported when its model is built, so that bad input is found in a second.
+`protocol` defines the interface of a model; `table` lists the kinds. Importing this package does
+not import torch: the module of a kind is imported when its model is built, so that errors in the
+input file are reported within a second.
 """
 
 from omniinput_hpc.models.protocol import Model, Offers, offers_of, space_of

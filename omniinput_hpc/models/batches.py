@@ -1,4 +1,4 @@
-"""Many inputs through a model, in batches of one fixed shape."""
+"""Evaluate many inputs with a model, in batches of one fixed shape."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from omniinput_hpc.models.protocol import Model, offers_of
 
 
 def padded_batches(x: torch.Tensor, batch: int) -> Iterator[tuple[torch.Tensor, int]]:
-    """Yield inputs [n, D] as batches [batch, D], each with how many of its rows count.
+    """Yield inputs [n, D] as batches [batch, D], each with the number of rows that count.
 
-    The last one is filled up with its first input.
+    The last batch is padded with copies of its first input.
     """
     for begin in range(0, len(x), batch):
         some = x[begin : begin + batch]
@@ -32,8 +32,8 @@ def evaluate(
 ) -> NDArray[np.float32]:
     """Return z of inputs [n, D], float32 [n].
 
-    Every batch has the shape of a run's own, so that the outputs agree with those of a run to the
-    last bits. `after_batch` is called after each.
+    `batch` should be the batch size of the run: only then do outputs agree with the run's to the
+    last bit. `after_batch` is called after each batch.
     """
     parts = []
     for x, n in padded_batches(torch.from_numpy(x_nd.astype(np.int64)), batch):
@@ -46,10 +46,10 @@ def evaluate(
 
 @torch.no_grad()
 def evaluate_continuations(model: Model, head: Sequence[int], device: str) -> NDArray[np.float32]:
-    """Return z of all inputs that begin with some values, float32 [n_values^(D - len(head))].
+    """Return z of all inputs that begin with `head`, float32 [n_values^(D - len(head))].
 
-    Inputs are in the order of numbers whose digits they are. The inputs are walked as a tree of
-    prefixes, each evaluated once: the model must offer `Prefixes` with `branch`.
+    The order is lexicographic: the value of the last site varies fastest. Prefixes are walked as a
+    tree, each evaluated once, so the model must offer `Prefixes` with `branch`.
     """
     offers = offers_of(model)
     tree = offers.prefixes

@@ -1,4 +1,4 @@
-"""A model whose outputs are checked: a NaN or infinite z is found without a synchronization."""
+"""Wrap a model to detect NaN or infinite z without synchronizing with the device."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from omniinput_hpc.models.protocol import Change
 
 N_COMPARED = 16
-"""Inputs at least that are evaluated again at the start."""
+"""At least this many inputs are evaluated again at the start."""
 MAX_SECONDS = 5.0
-"""Seconds after which no further changes of inputs are compared at the start."""
+"""Seconds after which the start compares no further changes of inputs."""
 MANY = 0.25
-"""The share of inputs whose outputs may not differ by more than rounding usually does."""
+"""Largest share of inputs whose outputs may differ by more than the usual rounding."""
 RARE = (6e-4, 9e-5)
-"""By how much z of a rare input that multiplies rounding may differ, a number and a share of z,
-where rounding usually is less: 30 times that of float32. At beta = 24 it changes a ratio of weights
-by 2 %. In half precision rounding itself is more than that, and no input may exceed it."""
+"""Largest difference of z for rare inputs that amplify rounding, absolute and relative to z: 30
+times the usual rounding in float32. At beta = 24 it changes a ratio of weights by 2 %. In half
+precision the usual rounding is larger than this, and no input may exceed it."""
 MAX_CHARACTERS_SHOWN, MAX_VALUES_SHOWN = 500, 200
-"""How much of an input the message shows."""
+"""Lengths to which the error message cuts an input."""
 
 
 class NonFiniteOutput(Exception):
@@ -47,7 +47,7 @@ OVERFLOW = (
 
 @contextmanager
 def refused_unless_finite() -> Iterator[None]:
-    """Make a `UserError` of a `NonFiniteOutput`, for what is done before a run begins."""
+    """Turn a `NonFiniteOutput` into a `UserError`, for evaluations before a run begins."""
     try:
         yield
     except NonFiniteOutput as error:
@@ -71,9 +71,9 @@ WRONG_CHANGE = (
 
 
 def no_rounding(n_over: int, n_far: int, n: int) -> bool:
-    """Whether outputs of n inputs differ by more than rounding explains (`MANY`, `RARE`).
+    """Return whether outputs of n inputs differ by more than rounding explains (`MANY`, `RARE`).
 
-    n_over differ by more than rounding usually does, and n_far by more than `RARE`, too.
+    n_over inputs differ by more than the usual rounding; n_far of these also by more than `RARE`.
     """
     return n_far > 0 or n_over > MANY * n
 
@@ -81,41 +81,38 @@ def no_rounding(n_over: int, n_far: int, n: int) -> bool:
 def compare(
     model: Any, x: torch.Tensor, z: torch.Tensor, z_again: torch.Tensor, summed: bool = False
 ) -> None:
-    """Have a `CheckedModel` compare two outputs of inputs; nothing for other models.
-
-    `summed` says that z was summed from changes.
-    """
+    """Call `CheckedModel.compare`; do nothing for other models."""
     if isinstance(model, CheckedModel):
         model.compare(x, z, z_again, summed)
 
 
 def seen_finite(z: torch.Tensor) -> bool:
-    """Whether z is on a CPU, where a look does not wait, and surely finite."""
+    """Return whether z is known to be finite; False on a GPU, where checking would wait."""
     return z.is_cpu and math.isfinite(float(z.sum()))  # one call of torch; `isfinite` is five
 
 
 def watch(model: Any, x: torch.Tensor, z: torch.Tensor) -> None:
-    """Have a `CheckedModel` check z, [W], that a KV cache computed; nothing for other models."""
+    """Let a `CheckedModel` check z, [W], from a KV cache; do nothing for other models."""
     if isinstance(model, CheckedModel):
         model.watch(x, z)
 
 
 class CheckedModel:
-    """A model, the first input of each slot whose z was not finite, and how far outputs differed.
+    """Wrap a model; record inputs with non-finite z, and how far repeated outputs differ.
 
-    Outputs are checked that come from `output` or from what `offers` holds; a kernel that gets z
-    from a KV cache calls the function `watch`.
+    Outputs of `output` and of the methods in `offers` are checked. A kernel that gets z from a KV
+    cache must call the function `watch`.
 
     Parameters
     ----------
-    rounding : by how much two outputs of one input may differ, a number and a share of z; None:
-        they are not compared
+    rounding : allowed difference between two outputs of one input, absolute and relative to z;
+        None: outputs are not compared
     dtype : of the weights
 
     Attributes
     ----------
     offers : what the model offers beyond the protocol
-    n_compared : how often outputs were compared
+    n_compared : number of comparisons of outputs
     """
 
     def __init__(
@@ -128,7 +125,7 @@ class CheckedModel:
         self._model, self._name, self._rounding = model, name, rounding
         self._dtype = dtype
         self.n_compared = 0
-        # By whether z was summed from changes, [2]: times the rounding, and in units of z
+        # By `summed`, [2]: largest difference, in units of the rounding and of z
         self._apart: dict[bool, torch.Tensor] = {}
         self._counts: torch.Tensor | None = None  # [2], see `take_counts`
         self._n_outputs = 0
@@ -148,7 +145,7 @@ class CheckedModel:
         )
 
     def _watched(self, method: Callable[[torch.Tensor], Any] | None) -> Any:
-        """Return a method that returns (z, ...) with its z checked."""
+        """Wrap a method that returns (z, ...), so that its z is checked."""
         if method is None:
             return None
 
@@ -166,9 +163,9 @@ class CheckedModel:
         return z
 
     def watch(self, x: torch.Tensor, z: torch.Tensor) -> None:
-        """Keep the first input of each slot, of x, int64 [W, D], whose z, [W], is not finite."""
+        """Record the first input of each slot, int64 [W, D], whose z, [W], is not finite."""
         if seen_finite(z):
-            return  # inputs need not be copied
+            return  # without copying x
         bad_w = ~z.isfinite()
         if self._bad_w is None or self._x_bad is None or self._bad_w.shape != bad_w.shape:
             self._bad_w, self._x_bad = bad_w, x.clone()
@@ -179,10 +176,9 @@ class CheckedModel:
     def compare(
         self, x: torch.Tensor, z: torch.Tensor, z_again: torch.Tensor, summed: bool = False
     ) -> None:
-        """Keep how far two outputs, [W], of inputs x, int64 [W, D], are apart at most.
+        """Record the largest difference between two outputs, [W], of inputs x, int64 [W, D].
 
-        `summed` says that z was summed from changes. Nothing is copied to the host: `apart` looks
-        at it.
+        `summed`: z was summed from changes. Nothing is copied to the host until `apart` is called.
         """
         if self._rounding is None:
             return
@@ -201,10 +197,10 @@ class CheckedModel:
         self.n_compared += 1
 
     def apart(self, summed: bool = False) -> tuple[float, float]:
-        """Return how far outputs were apart: in units of the rounding allowed, and of z.
+        """Return the largest difference between outputs, in units of the allowed rounding and of z.
 
-        `summed` asks about outputs that were summed from changes. It synchronizes with the device.
-        What is not finite is `raise_if_nonfinite`'s.
+        `summed` selects outputs that were summed from changes. Synchronizes with the device.
+        NaN counts as 0: `raise_if_nonfinite` reports non-finite values.
         """
         if summed not in self._apart:
             return 0.0, 0.0
@@ -212,16 +208,16 @@ class CheckedModel:
         return times, apart
 
     def take_counts(self) -> tuple[int, int, int]:
-        """Return n_over, n_far and n as `no_rounding` takes them, since this was last asked.
+        """Return n_over, n_far and n for `no_rounding`, counted since the last call.
 
-        Outputs that were summed from changes are not counted. It synchronizes with the device.
+        Outputs that were summed from changes are not counted. Synchronizes with the device.
         """
         n_over, n_far = (0, 0) if self._counts is None else self._counts.tolist()
         n, self._n_outputs, self._counts = self._n_outputs, 0, None
         return n_over, n_far, n
 
     def render(self, x: torch.Tensor) -> list[Any]:
-        """Return what a person sees of inputs x: the values where the model has no `render`."""
+        """Return what a person sees of inputs x; their values if the model has no `render`."""
         if self.offers.render is not None:
             return list(self.offers.render(x))
         return [" ".join(map(str, row)) for row in x.tolist()]
@@ -229,7 +225,7 @@ class CheckedModel:
     def raise_if_nonfinite(self) -> None:
         """Raise `NonFiniteOutput`, which names the first such input, if any z was not finite.
 
-        It synchronizes with the device.
+        Synchronizes with the device.
         """
         if self._bad_w is None or self._x_bad is None or not bool(self._bad_w.any()):
             return
@@ -246,8 +242,8 @@ class CheckedModel:
 def try_out(model: Model, x: torch.Tensor, name: str) -> torch.Tensor:
     """Evaluate a model once; return z, float32 [W].
 
-    A `UserError` says that z has the wrong shape or type, that the device lacks memory, or that
-    the model has changed x.
+    Raises `UserError` if z has the wrong shape or type, if the batch does not fit into the device's
+    memory, or if the model changes x.
     """
     given = x.clone()
     try:
@@ -276,10 +272,10 @@ def _check_unchanged(given: torch.Tensor, x: torch.Tensor, called: str, name: st
 def check_keeps_inputs(
     model: Model, shape: tuple[int, int], name: str, device: str, own: bool
 ) -> None:
-    """Raise a UserError if a model writes into inputs, integers [W, D], that it is given.
+    """Raise a `UserError` if a model writes into the inputs, integers [W, D], that it is given.
 
-    `own` says that it is the user's, whose further methods are tried, too. The inputs are random:
-    a model that sorts them, say, leaves zeros as they are.
+    `own`: the model is the user's, and its optional methods are tried, too. The inputs are random,
+    because a model that sorts its inputs, for example, would leave zeros unchanged.
     """
     n_values, offers = model.n_values, offers_of(model)
     methods: dict[str, Callable[[torch.Tensor], Any] | None] = {"output": model.output}
@@ -293,7 +289,7 @@ def check_keeps_inputs(
     for called, method in methods.items():
         if method is not None:
             given = x.clone()
-            with suppress(torch.OutOfMemoryError):  # of what the kernel may not call at all
+            with suppress(torch.OutOfMemoryError):  # the kernel may never call it
                 method(given)
             _check_unchanged(given, x, f"{called}(x)", name)
 
@@ -305,17 +301,17 @@ def check_is_function(
     allowed: tuple[float, float] | None,
     name: str,
 ) -> None:
-    """Evaluate some inputs twice, and in other rows of batches of other inputs.
+    """Raise a `UserError` if repeated evaluations of an input differ by more than `allowed`.
+
+    Some inputs are evaluated twice, and again in other rows of batches with other inputs.
 
     Parameters
     ----------
-    evaluate : gives z, float32 [W], of a batch of inputs, integers [W, D]
+    evaluate : returns z, float32 [W], of a batch of inputs, integers [W, D]
     shape : (W, D)
-    allowed : by how much z may differ, a number and a share of z (see `models.rounding`); None:
-        the model is declared to be noisy, and nothing is compared
+    allowed : largest difference of z, absolute and relative to z (see `models.rounding`); None: the
+        model is declared to be noisy, and nothing is compared
     name : of the model, for the message
-
-    Raises a UserError where z differs by more.
     """
     if allowed is None:
         return
@@ -326,13 +322,13 @@ def check_is_function(
     for _ in range(-(-N_COMPARED // n_walkers)):
         x = probes.integers(n_values, size=shape).astype(dtype)
         z, kept = evaluate(x), [(evaluate(x), row, row)]
-        for parity in range(2):  # half of the inputs, each a row further on, the others new
+        for parity in range(2):  # half of the inputs, moved by one row; the others are new
             same = row % 2 == parity
             rolled = others.integers(n_values, size=shape).astype(dtype)
             rolled[same] = np.roll(x, 1, axis=0)[same]
             kept.append((evaluate(rolled), row[same], np.roll(row, 1)[same]))
         for z_again, there, here in kept:
-            with np.errstate(invalid="ignore"):  # what is not finite is no matter here
+            with np.errstate(invalid="ignore"):  # non-finite z is reported elsewhere
                 apart_w = np.nan_to_num(np.abs(z_again[there] - z[here]), posinf=np.inf)
                 times_w = np.nan_to_num(apart_w / (allowed[0] + allowed[1] * np.abs(z[here])))
             times = max(times, times_w.max(initial=0.0))
@@ -351,11 +347,11 @@ def check_change(
     name: str,
     device: str,
 ) -> None:
-    """Compare what a model says of changed inputs, if it does, with their outputs.
+    """Compare the changes of z that a model returns, if it does, with its outputs.
 
-    All sites are changed, in random inputs, as far as `MAX_SECONDS` go; parameters are those of
-    `check_is_function`. Raises a UserError where they differ by more than is allowed, or where what
-    the model returns has the wrong shape or type.
+    Random inputs are changed at every site, as far as `MAX_SECONDS` allows; the parameters are
+    those of `check_is_function`. Raises `UserError` if changes and outputs differ by more than is
+    allowed, or if the model returns the wrong shape or type.
     """
     offers = offers_of(model)
     if allowed is None:
@@ -376,7 +372,7 @@ def _check_change(
     name: str,
     device: str,
 ) -> None:
-    """Compare what one function says of changed inputs with their outputs; see `check_change`."""
+    """Compare the changes of z that one function returns with outputs; see `check_change`."""
     (n_walkers, n_sites), n_values = shape, model.n_values
     random, begin = rng.generator(0, "fingerprint", n_sites, 4), time.monotonic()
     order = np.resize(random.permutation(n_sites), n_walkers * -(-n_sites // n_walkers))
@@ -415,7 +411,7 @@ def _check_change(
 
 
 def _described(found: Any) -> str:
-    """Return what was found in a tensor's place, in words."""
+    """Describe an object that was found instead of the expected tensor."""
     if isinstance(found, torch.Tensor):
         return f"{str(found.dtype).removeprefix('torch.')} {list(found.shape)}"
     return type(found).__name__

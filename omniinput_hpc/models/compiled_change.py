@@ -1,4 +1,4 @@
-"""A function of the user's, compiled by numba, that says how z changes with a site of one input."""
+"""Changes of z for one input, from a user's function that numba compiled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_compiled(change: Any) -> None:
-    """Raise a `UserError` where a model's `compiled_change` is no function that numba compiled."""
+    """Raise a `UserError` unless a model's `compiled_change` is a function compiled by numba."""
     try:
         from numba.core.dispatcher import Dispatcher
     except ImportError:
@@ -32,7 +32,7 @@ def check_compiled(change: Any) -> None:
 
 
 def as_change(compiled: CompiledChange) -> Change:
-    """Return a function like `Offers.change`, for inputs on a CPU, made of a compiled one."""
+    """Return a function like `Offers.change` from a compiled one, for inputs on a CPU."""
 
     def change(x: torch.Tensor, site: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         dz: NDArray[np.float64] = np.empty(len(x))
@@ -44,7 +44,7 @@ def as_change(compiled: CompiledChange) -> Change:
 
 @cache
 def _of_all() -> Any:
-    """Return a compiled loop over inputs; numba is imported where a model needs it."""
+    """Return a compiled loop over inputs; numba is imported only if a model needs it."""
     from numba import njit
 
     @njit

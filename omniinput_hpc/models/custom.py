@@ -1,6 +1,6 @@
-"""``kind = "python"``: an object made by the user's own function, ``module:function``.
+"""``kind = "python"``: a model made by the user's own function, ``module:function``.
 
-No torch before a model is built: the user's module brings its own.
+torch is not imported before a model is built; the user's module imports it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ GRADIENTS = {"output_and_gradient", "output_and_factors"}
 EVALUATIONS = GRADIENTS | {
     "change", "conditional_logits", "target_rows", "begin", "extend", "branch", "select",
 }  # fmt: skip
-"""Methods that are called with tensors, beside ``output`` (see `protocol.Offers`)."""
+"""Methods that are called with tensors, in addition to ``output`` (see `protocol.Offers`)."""
 
 
 def preflight(options: PythonModel) -> dict[str, Any]:
-    """Check that the factory's module is there; the rest is known once the model is built."""
+    """Check that the factory's module exists; the rest is known only when the model is built."""
     plugins.check_module(options.factory, KEY)
     text = json.dumps(options.options, sort_keys=True, default=str)
     unknown = dict.fromkeys(("n_values", "n_sites", "bytes"))
@@ -39,7 +39,7 @@ def preflight(options: PythonModel) -> dict[str, Any]:
 
 
 def build(options: PythonModel, device: str) -> Any:
-    """Call the user's factory; a `UserError` if there is none or it does not return a model."""
+    """Call the user's factory; a `UserError` if it is missing or does not return a model."""
     function = plugins.load_function(options.factory, KEY)
     try:
         model = plugins.call(options.factory, KEY, "model.options", options.options, device=device)
@@ -66,13 +66,9 @@ def build(options: PythonModel, device: str) -> Any:
 class OwnModel:
     """A user's model as the program calls it: without gradients, except to compute one.
 
-    What a method changes in the process is put back, all of it after its first call (see
-    `plugins.own_surroundings`), the working directory after every one. Everything else that the
-    user's object has is looked up there.
-
-    Attributes
-    ----------
-    n_values, n_sites : int, the user's as Python's own type
+    Changes that a method makes to the process are undone: all of them after the method's first call
+    (see `plugins.own_surroundings`), the working directory after every call. All other attributes
+    are those of the user's object.
     """
 
     def __init__(self, model: Any, n_values: int, n_sites: int) -> None:
@@ -80,13 +76,13 @@ class OwnModel:
         self.output = self._called("output")
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_own":  # before it is set, as a copy's is not
+        if name == "_own":  # not set yet, as while the object is copied
             raise AttributeError(name)
         called = name in EVALUATIONS and callable(getattr(self._own, name))
         return self._called(name) if called else getattr(self._own, name)
 
     def _called(self, name: str) -> Callable[..., Any]:
-        """Return a method that is called with gradients on or off, whatever the user's code set."""
+        """Wrap a method: gradients are on or off, whatever the user's code has set."""
         import torch
 
         method, with_gradient = getattr(self._own, name), name in GRADIENTS
@@ -95,8 +91,8 @@ class OwnModel:
         @wraps(method)
         def call(*arguments: Any) -> Any:
             nonlocal called
-            # All of it only once, since it takes as long as a small model: code that sets up a
-            # library does so at its first call.
+            # Only at the first call, where libraries set themselves up: restoring everything
+            # takes as long as a small model.
             kept = nullcontext() if called else plugins.own_surroundings()
             called = True
             with kept, torch.set_grad_enabled(with_gradient):
@@ -109,7 +105,7 @@ class OwnModel:
 
 
 def _detached(found: Any) -> Any:
-    """Return tensors, or tuples of them, without the graph of their gradients."""
+    """Return tensors, or tuples of them, detached from autograd."""
     import torch
 
     if isinstance(found, torch.Tensor):
@@ -120,8 +116,8 @@ def _detached(found: Any) -> Any:
 
 
 def _network_hint(found: object) -> str:
-    """Return where a bare torch network belongs, for the end of a message; "" for all else."""
-    nn = sys.modules.get("torch.nn")  # a network's own module has imported it
+    """Return how to use a bare torch network, as the end of a message; "" for other objects."""
+    nn = sys.modules.get("torch.nn")  # imported already if there is a network
     network: type | None = getattr(nn, "Module", None)
     kind = found if isinstance(found, type) else type(found)
     if network is None or not issubclass(kind, network):
@@ -134,7 +130,7 @@ def _network_hint(found: object) -> str:
 
 
 def display(options: PythonModel) -> Display:
-    """Build the model and show inputs by its ``render``, or else their values."""
+    """Build the model and show inputs by its ``render``, or as values without one."""
     preflight(options)
     model = build(options, "cpu")
     render = offers_of(model).render

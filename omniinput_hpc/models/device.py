@@ -1,4 +1,4 @@
-"""The device of a rank, and the torch settings that reproducible numbers need."""
+"""The device of a rank, and the torch settings that reproducible results need."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from omniinput_hpc.errors import UserError
 def choose(requested: str, local_rank: int, threads: int, precision: Precision = "highest") -> str:
     """Return the device of this rank ("cpu", "cuda:2"), and set torch's threads and precision.
 
-    With `precision` "tf32" a GPU multiplies matrices of float32 in TF32; a CPU never does.
+    With `precision` "tf32" a GPU multiplies float32 matrices in TF32; a CPU never does.
 
-    A `UserError` says that torch sees no GPU where one is requested, or where "auto" leaves the
-    choice open on a host that has one: a run on the CPU would take a hundred times as long, and
-    nobody would be told.
+    Raises `UserError` if torch sees no GPU, and either "cuda" is requested, or "auto" on a host
+    that has a GPU: the run would silently take a hundred times as long on the CPU.
     """
     torch.set_num_threads(threads)
-    # use_deterministic_algorithms(True, warn_only=True) would import the compiler, for a second
+    # use_deterministic_algorithms(True, warn_only=True) would import the compiler: one second
     torch.set_deterministic_debug_mode("warn")
-    # else deterministic mode fills every new tensor with NaN before it is used
+    # otherwise deterministic mode fills every new tensor with NaN
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if requested == "cuda" and not torch.cuda.is_available():
         raise UserError('run.device = "cuda": torch sees no GPU on this host; use "auto" or "cpu"')
@@ -47,15 +46,15 @@ def choose(requested: str, local_rank: int, threads: int, precision: Precision =
 
 
 def multiplies_in_tf32(like: torch.Tensor) -> bool:
-    """Whether products of matrices of a tensor's type, on its device, are in TF32."""
+    """Return whether matrix products of this tensor's type and device are computed in TF32."""
     is_float32 = like.is_cuda and like.dtype == torch.float32
     return is_float32 and torch.backends.cuda.matmul.allow_tf32
 
 
 def unseen_gpu() -> str:
-    """Return where the system shows an NVIDIA GPU, where torch sees none; "" without one.
+    """Return the path that shows an NVIDIA GPU if torch does not see one; otherwise "".
 
-    A GPU that CUDA_VISIBLE_DEVICES hides from everybody ("" or "-1") counts as none.
+    A GPU that CUDA_VISIBLE_DEVICES hides from every program ("" or "-1") does not count.
     """
     if torch.cuda.is_available() or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return ""
@@ -64,14 +63,11 @@ def unseen_gpu() -> str:
 
 
 _GPU_NODES = [("/dev", "nvidia[0-9]*"), ("/proc/driver/nvidia/gpus", "*")]
-"""Folders, and the names in them, by which the driver shows its GPUs."""
+"""Folders, and the names in them, that show the driver's GPUs."""
 
 
 def check_alike(device_r: Sequence[str], host_r: Sequence[str]) -> None:
-    """Raise a `UserError` where some ranks have a GPU and others, which set the pace, have none.
-
-    Given are every rank's device and host.
-    """
+    """Raise a `UserError` if only some ranks have a GPU: the others would set the pace."""
     on_cpu = [device == "cpu" for device in device_r]
     if any(on_cpu) and not all(on_cpu):
         rank = on_cpu.index(True)
@@ -83,10 +79,10 @@ def check_alike(device_r: Sequence[str], host_r: Sequence[str]) -> None:
 
 
 def try_out(local_rank: int) -> tuple[str, str, str]:
-    """Sum numbers on the device that a rank gets (`ArithmeticError` if wrong), and describe it.
+    """Sum numbers on the device of a rank (`ArithmeticError` if wrong), and describe the device.
 
-    Returned are its name; what identifies it if it is a GPU, else ""; and "unseen" if the host has
-    a GPU that torch does not see, else "".
+    Returns its name; its identity if it is a GPU, otherwise ""; and "unseen" if the host has a GPU
+    that torch does not see, otherwise "".
     """
     unseen = "unseen" if unseen_gpu() else ""
     name, gpu = choose("cpu" if unseen else "auto", local_rank, 1), ""
@@ -100,23 +96,20 @@ def try_out(local_rank: int) -> tuple[str, str, str]:
 
 
 def identity(device: str) -> str:
-    """Return what tells a GPU from others of its host, under whatever number a rank sees it.
-
-    "" for "cpu".
-    """
+    """Return what distinguishes a GPU from others of its host, on any rank; "" for "cpu"."""
     if device == "cpu":
         return ""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ""
-    # torch before 2.5, and devices that are not NVIDIA's, may have no uuid
+    # torch before 2.5, and devices by other makers than NVIDIA, may have no uuid
     uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
     return str(uuid or f"{visible}/{device}")
 
 
 def free_bytes(device: str) -> int:
-    """Return the bytes of a device's memory that can be taken; of the host's for "cpu".
+    """Return the free memory of a device in bytes; for "cpu" that of the host.
 
-    On a host that is what is free or only holds files, within the limit of the process's control
-    group (a SLURM job's share), where that can be seen.
+    On a host, memory that only caches files counts as free. Limits of the process's control groups
+    (a SLURM job's share) apply, if they can be read.
     """
     if device != "cpu":
         return int(torch.cuda.mem_get_info(device)[0])
@@ -132,16 +125,16 @@ def held_bytes(device: str) -> int:
 
 
 def peak_bytes(device: str) -> int:
-    """Return the most bytes that it held since `reset_peak`, or since it began."""
+    """Return the most bytes that this process has held since `reset_peak`, or since its start."""
     if device != "cpu":
         return int(torch.cuda.max_memory_reserved(device))
     return _kilobytes("/proc/self/status", "VmHWM") * 1024
 
 
 def outside_bytes(device: str) -> int:
-    """Return the bytes of a GPU that are in use beyond what torch's allocator holds; 0 of a CPU.
+    """Return the bytes in use on a GPU outside torch's allocator; 0 for a CPU.
 
-    They are the driver's, for recorded graphs and libraries, and those of other processes.
+    They belong to the driver (recorded graphs, libraries) and to other processes.
     """
     if device == "cpu":
         return 0
@@ -150,13 +143,13 @@ def outside_bytes(device: str) -> int:
 
 
 def reset_peak(device: str) -> None:
-    """Let `peak_bytes` count from now on; what nothing uses any more is given back first."""
-    gc.collect()  # a KV cache and its graphs refer to each other
+    """Release unused memory, and let `peak_bytes` count from now on."""
+    gc.collect()  # a KV cache and its graphs form a reference cycle
     if device != "cpu":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     else:
-        with suppress(OSError):  # where it is not allowed, peaks before now are counted, too
+        with suppress(OSError):  # if not permitted, earlier peaks count, too
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
@@ -166,7 +159,7 @@ def _kilobytes(path: str, key: str) -> int:
 
 
 def _left_in_control_groups() -> list[int]:
-    """Return what is left of the limits of this process's control groups, in bytes."""
+    """Return the memory left within each limit of this process's control groups, in bytes."""
     left = []
     for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
         _, kinds, name = line.split(":", 2)
@@ -188,20 +181,20 @@ _VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what computes the outputs."""
-    # The import would take a third of a second, and a custom model does not need it
+    """Return the versions of the packages that compute outputs."""
+    # Not imported: it takes a third of a second, and a custom model does not need it
     return {"torch": str(torch.__version__), "transformers": metadata.version("transformers")}
 
 
 def gpu(device: str) -> dict[str, str]:
-    """Return what a GPU's last bits may depend on: its name, its driver, cuDNN ("gpu": "none")."""
+    """Return what may change a GPU's last bits: name, driver, cuDNN ({"gpu": "none"} on a CPU)."""
     if device == "cpu":
         return {"gpu": "none"}
     found = {"gpu": str(torch.cuda.get_device_properties(device).name)}
     cudnn = torch.backends.cudnn.version()
     if cudnn is not None:
         found["cudnn"] = str(cudnn)
-    with suppress(OSError, IndexError):  # on other systems the name has to do
+    with suppress(OSError, IndexError):  # other systems: the name must suffice
         text = Path(_DRIVER).read_text(encoding="ascii", errors="replace")
         found["gpu_driver"] = re.findall(r"\b\d+\.\d+(?:\.\d+)*\b", text)[0]
     return found

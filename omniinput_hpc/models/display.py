@@ -19,9 +19,9 @@ class Display:
     Attributes
     ----------
     kind : "text" or "image"
-    show : from values, int64 [n, D], to n texts, or n pictures uint8 [h, w] or [h, w, 3]
-    prefix : the text that all inputs begin with, None without one
-    note : how it was done, for the user
+    show : maps values, int64 [n, D], to n texts, or to n pictures, uint8 [h, w] or [h, w, 3]
+    prefix : the text that all inputs begin with; None without one
+    note : how inputs are shown, for the user
     """
 
     kind: Literal["text", "image"]
@@ -31,5 +31,5 @@ class Display:
 
 
 def values_as_text(x_nd: Values) -> list[str]:
-    """Return each input's values, with blanks between them."""
+    """Return the values of each input, separated by blanks."""
     return [" ".join(map(str, x_d)) for x_d in x_nd.tolist()]

@@ -1,4 +1,4 @@
-"""Fingerprints of models that are taken beside other work: hashing 14 GB takes seconds."""
+"""Compute the fingerprint of a model in a thread: hashing 14 GB takes seconds."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 
 class PendingFingerprint:
-    """What a function returns, which runs in a thread of its own from now on.
+    """The result of a function that runs in its own thread from now on.
 
-    Hashing and reading release Python's lock, so that a model is loaded meanwhile. The thread does
-    not keep a program that ends from ending.
+    Hashing and reading release Python's lock, so the model can be loaded meanwhile. The thread is a
+    daemon: it does not delay the end of the program.
     """
 
     def __init__(self, take: Callable[[], str]) -> None:
@@ -22,7 +22,7 @@ class PendingFingerprint:
     def _run(self) -> None:
         try:
             self._found = self._take()
-        except BaseException as error:  # raised where the result is asked for
+        except BaseException as error:  # raised again by `result`
             self._error = error
 
     def result(self) -> str:

@@ -1,7 +1,7 @@
-"""Whether two models' inputs are the same: as many sites and values, and the same tokens.
+"""Check that two models have the same inputs: equal sites and values, and the same tokens.
 
-Output distributions can be compared over one and the same space of inputs only. No torch here:
-vocabularies are read from the tokenizers' JSON files.
+Output distributions can be compared only over the same space of inputs. This module does not import
+torch: vocabularies are read from the tokenizers' JSON files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from omniinput_hpc.models.language import hf_folder, tokenizer
 from omniinput_hpc.models.table import KINDS
 
 RESTRICTIONS = {"tokens": "all", "prefix": None}
-"""Keys of ``[model]`` that say which inputs there are, beyond their shape; what holds without."""
+"""Keys of ``[model]`` that restrict the inputs beyond their shape, with their defaults."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Space:
     ----------
     name : of its run or input file, for messages
     n_sites, n_values : int
-    vocabulary : hash of which token each value is; None where that is not known
-    restriction : what the input file says of the inputs beyond their shape
+    vocabulary : hash of the token of each value; None if unknown
+    restriction : keys of the input file that restrict the inputs beyond their shape
     """
 
     name: str
@@ -50,13 +50,13 @@ def space_of(name: str, config: Mapping[str, Any], n_sites: int, n_values: int) 
 
 
 def vocabulary_of(path: str) -> str | None:
-    """Return a hash of the tokens of the model at ``model.path``; None without a list of them.
+    """Return a hash of the tokens of the model at ``model.path``; None if there is no list of them.
 
-    A `UserError` says that the tokenizer's files are broken.
+    Raises `UserError` if the tokenizer's files are broken.
     """
     try:
         folder = hf_folder.resolve(path)
-    except UserError:  # the files of an old run may be gone: nothing is known then
+    except UserError:  # the files of an old run may be gone
         return None
     found = tokenizer.read(folder)
     if found is None or not found.ids:
@@ -66,7 +66,7 @@ def vocabulary_of(path: str) -> str | None:
 
 
 def require_same(a: Space, b: Space) -> None:
-    """Raise a `UserError` that says in what two models' spaces of inputs differ, if they do."""
+    """Raise a `UserError` that names the difference if two models have different input spaces."""
     reason = None
     if a.n_values != b.n_values:
         reason = f"{a.name} has {a.n_values:,} values a site, {b.name} {b.n_values:,}"

@@ -1,7 +1,7 @@
-"""Outputs that lie on the edges of bins, where rounding decides on which side they are counted.
+"""Detect outputs on the edges of bins, where rounding decides which bin counts them.
 
-That is so where outputs are multiples of a unit, and the bins' edges are, too. A model's own
-outputs are at least rounded alike each time. Sums of changes are not: they fall on either side.
+This happens if both the outputs and the edges are multiples of a unit. A model's own outputs are at
+least rounded in the same way each time; sums of changes fall on either side.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from omniinput_hpc import rng
 from omniinput_hpc.models.protocol import Model, offers_of
 
 FEW = 0.02
-"""The share of outputs near an edge from which on they are taken to lie on edges."""
+"""Outputs are taken to lie on edges if at least this share of them is near an edge."""
 NEAR = 8.0
-"""So many distances of neighbouring float32 numbers are near."""
+"""An output within this many float32 spacings of an edge is near it."""
 N_PROBES = 256
-"""Random inputs that are looked at, at least."""
+"""Least number of random inputs to evaluate."""
 N_CHANGES = 64
-"""Changes that are added up, one after the other, before the sums count as exact."""
+"""Number of consecutive changes whose sums must be exact."""
 
 log = logging.getLogger("omniinput_hpc")
 
 
 def unit_of(z_n: NDArray[Any]) -> float:
-    """Return the unit that all outputs [n] are multiples of, but for a shift; 0 if there is none.
+    """Return the unit of which all outputs [n] are multiples, up to a shift; 0 if there is none.
 
-    It is the smallest distance between any two, if there are half as many outputs at most as there
-    are numbers, and all distances are multiples of it within rounding.
+    The unit is the smallest distance between two distinct outputs, if at most half of the outputs
+    are distinct and all distances are multiples of it within rounding.
     """
     z = np.sort(z_n.astype(np.float64).ravel())
     least = NEAR * float(np.spacing(np.float32(np.abs(z).max(initial=1e-30))))
@@ -47,9 +47,9 @@ def unit_of(z_n: NDArray[Any]) -> float:
 
 
 def better_lower(z_n: NDArray[Any], lower: float, width: float) -> float | None:
-    """Return where bins had better begin, if outputs [n] lie on their edges; else None.
+    """Return a better lower edge of the bins if outputs [n] lie on edges; otherwise None.
 
-    Outputs that are exactly on edges, each of them, as whole numbers are, are no matter.
+    Outputs that all lie exactly on edges, such as whole numbers, need no other edges.
     """
     z = z_n.astype(np.float64).ravel()
     place = (z - lower) / width
@@ -62,9 +62,10 @@ def better_lower(z_n: NDArray[Any], lower: float, width: float) -> float | None:
 
 
 def keep_off_edges(model: Any, lower: float, width: float, n_walkers: int, device: str) -> None:
-    """Let a model evaluate all inputs whole where its sums of changes would straddle edges; say so.
+    """Warn if outputs lie on edges of bins; stop using changes if their sums are inexact.
 
-    `model` is a `CheckedModel`, whose `offers` lose the changes then.
+    `model` is a `CheckedModel`; changes are removed from its `offers`, so that each move evaluates
+    the whole input.
     """
     random = rng.generator(0, "fingerprint", model.n_sites, 5)
     probes: list[NDArray[Any]] = []
@@ -89,7 +90,7 @@ def keep_off_edges(model: Any, lower: float, width: float, n_walkers: int, devic
 def _sums_are_exact(
     change: Any, model: Model, x: torch.Tensor, z: torch.Tensor, random: np.random.Generator
 ) -> bool:
-    """Return whether outputs plus changes are outputs to the bit, for changes one after another."""
+    """Return whether z plus consecutive changes equals the model's z to the bit."""
     total, n_walkers = z.double(), len(x)
     for _ in range(N_CHANGES):
         site, shift = (

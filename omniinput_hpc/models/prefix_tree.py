@@ -1,7 +1,7 @@
-"""The tree of an autoregressive model's prefixes, walked only where the loss is small enough.
+"""Walk the tree of an autoregressive model's prefixes, as far as the loss is small enough.
 
-The loss of a prefix is the sum of -l over its predicted sites. Where no l is above 0 (the rows are
-log-probabilities), a longer prefix never has a smaller loss, so that one prefix bounds all its
+The loss of a prefix is the sum of -l over its predicted sites. If no l is above 0 (the rows are
+log-probabilities), a longer prefix never has a smaller loss, so a prefix bounds all its
 continuations.
 """
 
@@ -19,23 +19,23 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.protocol import Model, offers_of
 
 MAX_POSITIVE = 1e-5
-"""How far l may be above 0, and the sum of a row's probabilities above 1, by rounding."""
+"""Rounding allowed: l may exceed 0 by this, and a row's probabilities may sum to `MAX_SUM`."""
 MAX_SUM = 1.0 + 1e-3
 MIN_BATCH = 8
-"""Fewer prefixes are left for later, when there are others of their length to go with."""
+"""Fewer prefixes than this are postponed, to be evaluated with others of their length."""
 RENDERED_AT_ONCE = 1000
 
 
 @dataclass
 class Walked:
-    """What a walk leaves behind.
+    """The results of a walk.
 
     Attributes
     ----------
-    parts : of prefixes that are yet to be evaluated: values int64 [k, t], and losses float64 [k]
-    lost_mass : sum of exp(-loss) over the prefixes that were left for good
-    least_lost : the smallest loss of these; inf without one
-    n_evaluated : prefixes evaluated
+    parts : prefixes still to be evaluated: values int64 [k, t], and losses float64 [k]
+    lost_mass : sum of exp(-loss) over the pruned prefixes
+    least_lost : smallest loss of a pruned prefix; inf without one
+    n_evaluated : number of evaluated prefixes
     """
 
     parts: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = field(default_factory=list)
@@ -44,16 +44,20 @@ class Walked:
     n_evaluated: int = 0
 
     def leave(self, x: torch.Tensor, loss: torch.Tensor) -> None:
-        """Leave prefixes [k, t] with losses [k] for later."""
+        """Postpone prefixes [k, t] with losses [k]."""
         if len(x):
             self.parts.append((x.cpu().numpy(), loss.cpu().numpy()))
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """Prefixes of one length; `parents` is what the model knows of what they extend, `rows` whose.
+    """Prefixes of one length.
 
-    x : int64 [n, t]; loss : float64 [n]
+    Attributes
+    ----------
+    x, loss : int64 [n, t], and float64 [n]
+    parents : the model's state of the prefixes that these extend
+    rows : int64 [n], the index of each one's parent
     """
 
     x: torch.Tensor
@@ -68,8 +72,8 @@ class PrefixTree:
     Parameters
     ----------
     name : of the model, for messages
-    batch : prefixes that are evaluated at once
-    max_batches : evaluations of one walk, after which it leaves the rest for later
+    batch : largest number of prefixes evaluated at once
+    max_batches : largest number of evaluations in one walk, which postpones the rest
     """
 
     def __init__(
@@ -84,13 +88,13 @@ class PrefixTree:
     def walk(
         self, x: NDArray[Any], loss: NDArray[np.float64], descend: float, most: float
     ) -> Walked:
-        """Evaluate prefixes of one length, and what extends them, depth first.
+        """Evaluate prefixes of one length and their extensions, depth first.
 
         Parameters
         ----------
         x, loss : [n, t], t < D, and [n]; n is at most `batch`
-        descend : extensions with a loss up to this are evaluated, too; others wait for later
-        most : extensions with a larger loss are left for good
+        descend : extensions with a loss up to this are evaluated, too; others are postponed
+        most : extensions with a larger loss are pruned
         """
         walked = Walked()
         stack = [_Batch(self._tensor(x), torch.from_numpy(loss).to(self._device))]
@@ -122,7 +126,7 @@ class PrefixTree:
 
     @torch.no_grad()
     def losses(self, x_nd: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the losses of whole inputs, [n, D], as a walk would sum them up: float64 [n]."""
+        """Return the losses of whole inputs, [n, D], summed as in a walk: float64 [n]."""
         x = self._tensor(x_nd)
         loss = torch.zeros(len(x), dtype=torch.float64, device=x.device)
         state: Any = None
@@ -136,10 +140,10 @@ class PrefixTree:
         return torch.from_numpy(x.astype(np.int64)).to(self._device)
 
     def _evaluate(self, batch: _Batch) -> tuple[Any, torch.Tensor]:
-        """Return what the model knows of prefixes, and their rows of l, float32 [n, V]."""
+        """Return the model's state of prefixes, and their rows of l, float32 [n, V]."""
         x, prefixes = batch.x, self._offers.prefixes
         n, t = x.shape
-        if t < self._first:  # nothing predicts this site: it adds nothing to z
+        if t < self._first:  # this site is not predicted and adds nothing to z
             return None, torch.zeros((n, self._model.n_values), device=x.device)
         if prefixes is not None:
             if batch.parents is None or batch.rows is None or prefixes.select is None:
@@ -153,7 +157,7 @@ class PrefixTree:
         return None, self._checked(self._offers.conditional_logits(whole)[1][:n, t])
 
     def _checked(self, row: torch.Tensor) -> torch.Tensor:
-        """Return rows of l, [n, V]; a `UserError` where they are no log-probabilities."""
+        """Return rows of l, [n, V]; a `UserError` if they are not log-probabilities."""
         largest = float(row.max())
         if not largest <= MAX_POSITIVE:  # also NaN
             raise UserError(
@@ -166,15 +170,15 @@ class PrefixTree:
     def _children(
         self, batch: _Batch, row: torch.Tensor, most: float, walked: Walked
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return parents' rows int64 [k], values int64 [k] and losses float64 [k] of children.
+        """Return each child's row in `batch` int64 [k], value int64 [k] and loss float64 [k].
 
-        Those with a loss above `most` are counted as lost.
+        Children with a loss above `most` are pruned, and counted as lost in `walked`.
         """
         keep = row.double() >= (batch.loss - most)[:, None]
         parent, value = keep.nonzero().unbind(1)
         loss = batch.loss[parent] - row[parent, value].double()
         p = row.exp()
-        n_free = self._first - 1 - batch.x.shape[1]  # sites of a child that nothing predicts
+        n_free = self._first - 1 - batch.x.shape[1]  # unpredicted sites that a child still lacks
         if n_free < 0 and not float(p.sum(1).max()) <= MAX_SUM:
             raise UserError(
                 f"{self._name} has a row of probabilities that sum to {float(p.sum(1).max()):.4g}, "
@@ -188,7 +192,7 @@ class PrefixTree:
 
 
 def render(model: Model, x_nd: NDArray[Any], device: str) -> Iterator[str | None]:
-    """Yield what a person sees of each input, [n, D]; None where the model has no text for it."""
+    """Yield the text of each input, [n, D]; None if the model renders no text."""
     show = offers_of(model).render
     for begin in range(0, len(x_nd), RENDERED_AT_ONCE):
         x = torch.from_numpy(x_nd[begin : begin + RENDERED_AT_ONCE].astype(np.int64)).to(device)

@@ -1,7 +1,7 @@
-"""What the program may ask of a model: the required methods, and the optional ones.
+"""The interface of a model: required and optional methods.
 
-Optional methods are looked up once, by `offers_of`; kernels read the record that it returns and
-ask no model whether it has an attribute.
+`offers_of` looks the optional methods up once; kernels read the record that it returns instead of a
+model's attributes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Model(Protocol):
-    """A model: required are `n_values`, `n_sites` and `output`; `Offers` lists what is optional.
+    """A model: `n_values`, `n_sites` and `output` are required; `Offers` lists what is optional.
 
     Inputs x are int64 [W, D]; W is the same in all calls of a run.
 
@@ -48,12 +48,12 @@ class Factors:
 
     Attributes
     ----------
-    embedding : returns float32 [n_values, E]; None where this model cannot be factored (then use
+    embedding : returns float32 [n_values, E]; None if this model cannot be factored (then use
         ``output_and_gradient``)
     output_and_factors : returns (z, e, rest) of x: e float32 [W, D, E]; rest is a tuple of tensors
-        whose first axis is W, so that two inputs' can be mixed by walkers
-    target_rows : returns t of one site a walker, float32 [W, n_values], from rest and the sites,
-        int64 [W]; zeros where a model is no language model
+        whose first axis is W, so that walkers of two batches can be mixed
+    target_rows : returns t of one site per walker, float32 [W, n_values], from rest and the sites,
+        int64 [W]; zeros if the model is not a language model
     """
 
     embedding: Callable[[], torch.Tensor | None]
@@ -63,19 +63,19 @@ class Factors:
 
 @dataclass(frozen=True)
 class Prefixes:
-    """Drawing sequences from the first site on, one value at a time.
+    """Draw sequences from the first site on, one value at a time.
 
-    ``s.log_p``, float32 [n, n_values], of what `begin` and `extend` return is row t of l (uniform,
-    -ln V, where site t is not predicted).
+    `begin` and `extend` return a state s of prefixes of t sites. ``s.log_p``, float32 [n,
+    n_values], is row t of l (uniform, -ln V, if site t is not predicted).
 
     Attributes
     ----------
     begin : evaluates the first t sites of n inputs, int64 [n, t]; t = 0 is allowed
-    extend : (s, values) appends one value to each, int64 [n]; s must not be used afterwards
-    branch : (s) appends every value to each: n * n_values prefixes, the value running fastest; None
-        where the model does not offer it
-    select : (s, rows) returns some of the prefixes, int64 [k], in that order, each as often as it
-        is named; s may still be used. None where the model does not offer it
+    extend : (s, values) appends one value to each prefix, int64 [n]; s must not be used afterwards
+    branch : (s) appends every value to each prefix: n * n_values prefixes, the value varying
+        fastest; None if the model does not offer it
+    select : (s, rows) returns the prefixes at the indices rows, int64 [k], in that order and with
+        repetitions; s may still be used. None if the model does not offer it
     """
 
     begin: Callable[[torch.Tensor], Any]
@@ -86,14 +86,14 @@ class Prefixes:
 
 @dataclass(frozen=True)
 class Draws:
-    """Drawing whole inputs by a KV cache, one value at a time.
+    """Draw whole inputs with a KV cache, one value at a time.
 
     Attributes
     ----------
-    kv_cache : returns a `KVCache` for proposals of n inputs, where none are current; the one of
-        `Offers.kv_cache` if that has as many
-    n_together : up to how many inputs it takes less time to draw together than one batch after the
-        other; 0 where it never does. It depends on model and device alone, as a run's bytes do
+    kv_cache : returns a `KVCache` for proposals of n inputs, without current inputs; the one of
+        `Offers.kv_cache` if that has the same n
+    n_together : largest number of inputs that are drawn faster together than in successive batches;
+        0 if none is. It must depend only on the model and the device, so that runs are reproducible
     """
 
     kv_cache: Callable[[int], KVCache]
@@ -102,36 +102,35 @@ class Draws:
 
 @dataclass(frozen=True)
 class Offers:
-    """What a model offers beyond `Model`; None for what it does not.
+    """What a model offers beyond `Model`; None for what it does not offer.
 
     Attributes
     ----------
     output_and_gradient : returns (z, g) of x: g = dz / d one_hot(x), float32 [W, D, n_values]
     without_gradient : returns why a model that has ``output_and_gradient`` cannot be differentiated
         (its own code fails, or gives another z); "" if it can
-    factors : the same gradient without building it (``output_and_factors``, ``target_rows``,
-        ``embedding``)
-    change : (x, site, value) returns z of x with one site of each input set to a value, less z of
-        x: float32 or float64 [W], given site and value, int64 [W]. For outputs that are sums of
-        local terms; `metropolis` then evaluates no whole input but after exchanges.
-    compiled_change : the same of one input, a function compiled by numba.njit: (x, site, value)
-        returns a number, given x, int64 [D], and two whole numbers. On a CPU `metropolis` then
-        makes all moves in compiled code. An attribute set in ``__init__``, no method
+    factors : the same gradient in factors (``output_and_factors``, ``target_rows``, ``embedding``)
+    change : (x, site, value) returns the change of z, float32 or float64 [W], if one site of each
+        input is set to a value; site and value are int64 [W]. For outputs that are sums of local
+        terms: `metropolis` then evaluates whole inputs only after exchanges
+    compiled_change : the same for one input, compiled by numba.njit: (x, site, value) returns a
+        number, given x, int64 [D], and two integers. On a CPU `metropolis` then makes all moves in
+        compiled code. It is an attribute set in ``__init__``, not a method
     conditional_logits : returns (z, l) of x: l[w, i, v] = log-weight of value v at site i given the
         sites before it, float32 [W, D, n_values]; z = -mean over i >= predicted_from of
         l[w, i, x_i]. Rows need not be normalized.
-    predicted_from : the first site that is predicted (1 where the model does not say)
+    predicted_from : the first predicted site (default 1)
     prefixes : cached drawing (``begin``, ``extend``, ``branch``, ``select``), for enumeration, the
-        census, and independent draws without a KV cache; `lm-conditional` takes all its rows from
+        census, and independent draws without a KV cache. `lm-conditional` takes all its rows from
         ``conditional_logits`` or the KV cache, because a proposal and its reverse must be weighed
         by the same numbers
-    kv_cache : returns the `KVCache` of W inputs. The model owns it and hands the same one to all
-        kernels that ask for as many inputs; a kernel compares its `version` to see whether another
-        kernel has replaced its inputs.
-    draws : drawing by a KV cache; without it, draws are by `prefixes` or ``conditional_logits``
+    kv_cache : returns the `KVCache` of W inputs. The model owns it, and all kernels that ask for
+        the same W share it; a kernel compares its `version` to see whether another kernel has
+        replaced its inputs
+    draws : drawing with a KV cache; without it, `prefixes` or ``conditional_logits`` draw
     cache_bytes : returns the memory that the KV caches take now; 0 without one
-    without_graphs : returns why a GPU evaluates the model without CUDA graphs; "" where it has
-        them, and where there is nothing to say
+    without_graphs : returns why a GPU evaluates the model without CUDA graphs; "" if it uses them
+        or if there is nothing to report
     render : returns what a person sees of x: n strings, or n uint8 images [h, w] or [h, w, 3]
     """
 
@@ -151,15 +150,15 @@ class Offers:
 
 
 def space_of(model: Any) -> Space:
-    """Return which values a model's sites take, of those it knows: all where it does not say."""
+    """Return which of its values a model's sites may take; all by default."""
     found = getattr(model, "space", None)
     return found if isinstance(found, Space) else Space(model.n_values)
 
 
 def offers_of(model: Any) -> Offers:
-    """Return what a model offers; a `CheckedModel` has its own record, whose outputs are checked.
+    """Return what a model offers; a `CheckedModel` has its own record, with checked outputs.
 
-    The one place that looks for optional attributes.
+    This is the only place that looks for optional attributes.
     """
     found = getattr(model, "offers", None)
     if isinstance(found, Offers):

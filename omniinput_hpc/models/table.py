@@ -1,4 +1,4 @@
-"""The table of model kinds: one row holds all that depends on a kind. No torch is imported here.
+"""The table of model kinds: one row holds all that depends on a kind. It imports no torch.
 
 To add a kind: its options as a class in `config.models` (and in the union there), its own module
 under `models`, and a row in `KINDS`.
@@ -24,14 +24,14 @@ from omniinput_hpc.models.fingerprints import PendingFingerprint
 from omniinput_hpc.models.protocol import Model
 
 TOLERANCES = {"float32": 1e-3, "float16": 3e-3, "bfloat16": 2e-2}
-"""By how much z may differ on another machine or in other batches, by the type of the weights."""
+"""Allowed difference of z between machines or batch shapes, by the dtype of the weights."""
 ROUNDING = {"float32": (2e-5, 3e-6), "float16": (5e-3, 1e-3), "bfloat16": (5e-2, 1e-2)}
-"""By how much z may differ on one machine in batches of one shape: a number, and a share of z."""
+"""Allowed difference of z on one machine in batches of one shape: absolute, and relative to z."""
 NO_UNIT = "output z (the model's own unit)"
 
 
 def _class_label(output_key: str, class_key: str) -> Callable[[Mapping[str, Any]], str]:
-    """Return the label of a classifier's z, whose options name the output and the class."""
+    """Return a function that labels a classifier's z; the keys name its output and its class."""
     words = {"logit": "logit", "log-softmax": "log-softmax", "difference": "logit difference"}
 
     def label(model: Mapping[str, Any]) -> str:
@@ -39,7 +39,7 @@ def _class_label(output_key: str, class_key: str) -> Callable[[Mapping[str, Any]
         minus = "\N{MINUS SIGN}" if model.get("sign", 1) == -1 else ""
         if output == "log-likelihood":
             return f"output z, {minus}log-likelihood up to a constant (nats)"
-        # Output 0 may be a network's only one, whose logit is that of class 1: no class is named.
+        # Output 0 may be a network's only one, with the logit of class 1: name no class.
         if output_key == "target" and output == "logit" and its_class == 0:
             return f"output z, {minus}logit (nats)"
         return f"output z, {minus}{words.get(output, output)} of class {its_class} (nats)"
@@ -48,25 +48,25 @@ def _class_label(output_key: str, class_key: str) -> Callable[[Mapping[str, Any]
 
 
 def _class_side(model: Mapping[str, Any]) -> Side:
-    """Return where a classifier is confident of its class: logits and log-probabilities grow."""
+    """Return the end of z where a classifier is confident: high, unless the sign is -1."""
     return "low" if model.get("sign", 1) == -1 else "high"
 
 
 @dataclass(frozen=True)
 class ModelKind:
-    """One row: what depends on ``model.kind``. Modules are named below `omniinput_hpc.models`.
+    """One row of the table. Modules are named relative to `omniinput_hpc.models`.
 
     Attributes
     ----------
     options : the class of its table in the input file
     builder : module with ``build(options, device) -> Model``; it may import torch
-    checks : module without torch, with ``preflight(options)`` (see `preflight`) and perhaps
+    checks : module without torch, with ``preflight(options)`` (see `preflight`) and optionally
         ``display(options) -> Display``; without that, values are shown
-    z_label : from the parsed ``[model]`` table, perhaps of an older version, to the label of z
-    side : from that table to the end of z where the model is confident; None where only its maker
-        can know
+    z_label : maps the parsed ``[model]`` table, perhaps of an older version, to the label of z
+    side : maps that table to the end of z where the model is confident; None if only its author can
+        know
     files_are_large : whether `preflight` of `checks` takes ``hashed``
-    has_tokenizer : whether ``model.path`` is a folder whose tokenizer says what values mean
+    has_tokenizer : whether ``model.path`` is a folder whose tokenizer maps values to text
     """
 
     options: type[Table]
@@ -96,18 +96,18 @@ KINDS = {
 
 
 def preflight(config: Config, hashed: bool = True) -> dict[str, Any]:
-    """Check the model's files without importing torch, and take its fingerprint.
+    """Check the model's files and compute its fingerprint, without importing torch.
 
-    Without `hashed` the fingerprint of large files is left to `pending_fingerprint`, and None here.
+    Without `hashed` the fingerprint of large files is None here; `pending_fingerprint` computes it.
 
     Returns
     -------
-    dict with "fingerprint" (str), and what a plan can be told of the model before it is built:
-    "n_values", "n_sites", "bytes" (None where it must be built to know), "folder", where a
-    language model's files are on this machine, and "source", the user's own code that makes the
-    model (see `plugins.source_of`), "" where there is none
+    dict with "fingerprint" (str), and what is known of the model before it is built: "n_values",
+    "n_sites", "bytes" (None if only the built model tells), "folder", where a language model's
+    files are on this machine, and "source", the user's own code that makes the model (see
+    `plugins.source_of`), "" without such code
 
-    A `UserError` names files that are missing or do not fit the input file.
+    Raises `UserError`, which names files that are missing or do not fit the input file.
     """
     row = KINDS[config.model.kind]
     options: dict[str, Any] = {"hashed": hashed} if row.files_are_large else {}
@@ -119,7 +119,7 @@ def preflight(config: Config, hashed: bool = True) -> dict[str, Any]:
 
 
 def pending_fingerprint(config: Config, about: Mapping[str, Any]) -> PendingFingerprint:
-    """Return the fingerprint that `preflight` found, or one that is taken in a thread."""
+    """Return the fingerprint that `preflight` found, or compute it in a thread."""
     fingerprint = about["fingerprint"]
     if fingerprint is not None:
         return PendingFingerprint(lambda: str(fingerprint))
@@ -128,9 +128,9 @@ def pending_fingerprint(config: Config, about: Mapping[str, Any]) -> PendingFing
 
 
 def build(config: Config, device: str, folder: str | None = None) -> Model:
-    """Build the model on a device; `folder` is what `preflight` found, where it did.
+    """Build the model on a device; `folder` is the folder that `preflight` found, if any.
 
-    A `UserError` says why it cannot be built from what the input file says.
+    Raises `UserError` if it cannot be built as the input file describes it.
     """
     options = config.model
     if folder is not None:
@@ -142,9 +142,10 @@ def build(config: Config, device: str, folder: str | None = None) -> Model:
 
 
 def about_tokens(config: Config) -> list[str]:
-    """Return what a user should know of a model's tokens before z means anything, as lines.
+    """Return, as lines, what a user should know about a model's tokens to interpret z.
 
-    They are values that stand for no token, and what texts begin with. It may import torch.
+    These are the values that stand for no token, and the tokens that begin every text. It may
+    import torch.
     """
     if not KINDS[config.model.kind].has_tokenizer:
         return []
@@ -155,7 +156,7 @@ def about_tokens(config: Config) -> list[str]:
 def display(config: Mapping[str, Any]) -> Display:
     """Return how people see the inputs of a run, from its parsed input file.
 
-    A `UserError` says that the kind is not known, or what is wrong with its options or files.
+    Raises `UserError` if the kind is unknown, or if its options or files are wrong.
     """
     table = config.get("model", {})
     kind = table.get("kind")
@@ -173,7 +174,7 @@ def display(config: Mapping[str, Any]) -> Display:
 
 
 def z_label(config: Mapping[str, Any]) -> str:
-    """Return the axis label of the output, with its unit where the model's kind tells it."""
+    """Return the axis label of the output, with its unit if the model's kind defines it."""
     model = config.get("model", {})
     row = KINDS.get(model.get("kind"))
     label = NO_UNIT if row is None else row.z_label(model)
@@ -196,8 +197,8 @@ class ConfidentSide:
 def side_of(config: Mapping[str, Any], given: Side | None = None) -> ConfidentSide:
     """Return the confident side of a run's model, from its parsed input file, perhaps an older one.
 
-    `given` on the command line decides, then ``[analysis] side``, then the model's kind. Of a model
-    that nothing is known of, low is assumed.
+    `given` (from the command line) has precedence over ``[analysis] side``, and this over the
+    model's kind. Without any of them, low is assumed.
     """
     if given is not None:
         return ConfidentSide(given, "as --side says")
@@ -215,7 +216,7 @@ def side_of(config: Mapping[str, Any], given: Side | None = None) -> ConfidentSi
 
 
 def with_side(config: Config) -> Config:
-    """Return an input whose ``[analysis] side`` is written out, where the model's kind tells it."""
+    """Return the input with ``[analysis] side`` filled in, if the model's kind defines it."""
     analysis = config.analysis or Analysis()
     side = analysis.side or KINDS[config.model.kind].side(config.model.model_dump())
     if side == analysis.side:
@@ -224,18 +225,12 @@ def with_side(config: Config) -> Config:
 
 
 def closeness(config: Config) -> float:
-    """Return by how much z may differ on another machine, or evaluated in other batches.
-
-    That is infinite for a model that is declared to be noisy.
-    """
+    """Return the allowed difference of z between machines or batch shapes; inf if noisy."""
     return np.inf if config.model.noise else TOLERANCES[config.rounded_as]
 
 
 def rounding(config: Config) -> tuple[float, float] | None:
-    """Return by how much z of one input may differ between evaluations: a number, a share of z.
-
-    None where the model is declared to be noisy, so that nothing is compared.
-    """
+    """Return the allowed difference of z, absolute and relative, on one machine; None if noisy."""
     if config.model.noise:
         return None
     given = getattr(config.model, "rounding", None)

@@ -1,1 +1,1 @@
-"""Ranks as one program: messages, signals and agreed stops (MPI)."""
+"""Coordination of ranks with MPI: communication, signals and agreed stops."""

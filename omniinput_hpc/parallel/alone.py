@@ -1,4 +1,4 @@
-"""One process without MPI, for what rank 0 alone does; and what is asked of a world for that."""
+"""A single process without MPI, for commands whose work only rank 0 does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Ranks(Protocol):
-    """What a command asks of the world whose rank 0 does its work: `comm.World`, or `Alone`."""
+    """The interface that such a command needs: `comm.World` or `Alone`."""
 
     rank: int
 
@@ -18,7 +18,7 @@ class Ranks(Protocol):
 
 
 class Alone:
-    """A world of this process alone."""
+    """A world that consists only of this process."""
 
     rank = 0
 

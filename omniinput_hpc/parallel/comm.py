@@ -1,7 +1,7 @@
 """Communication between ranks: the only file that imports mpi4py.
 
-Every wait polls with short sleeps. A blocking collective would neither run Python's signal
-handlers nor give up its core when there are more ranks than cores.
+Every wait polls with short sleeps. A blocking collective would not run Python's signal handlers
+and would not yield its core when there are more ranks than cores.
 """
 
 from __future__ import annotations
@@ -33,27 +33,24 @@ from omniinput_hpc.errors import UserError  # noqa: E402
 T = TypeVar("T")
 
 _FIRST_POLLS = ((50, 0.0), (50, 1e-4))
-"""How many polls, and the seconds of sleep after each."""
+"""The number of polls, and the seconds of sleep after each."""
 _SLEEP_SECONDS = 1e-3
 _SECONDS_FOR_READERS = 10.0
-"""How long a rank that aborts waits for the launcher to read its messages."""
+"""How long an aborting rank waits for the launcher to read its messages."""
 
 
 class World:
-    """All ranks of the run, and their collective operations.
-
-    `waited` are the seconds spent waiting for other ranks so far.
-    """
+    """All ranks of the run; `waited` is the time spent waiting for others so far, in seconds."""
 
     def __init__(self, comm: MPI.Comm | None = None) -> None:
-        # A duplicate, so that messages of libraries cannot be mistaken for ours.
+        # A duplicate communicator keeps our messages apart from those of libraries.
         self.comm = (MPI.COMM_WORLD if comm is None else comm).Dup()
         self.rank: int = self.comm.Get_rank()
         self.size: int = self.comm.Get_size()
         self.waited = 0.0
 
     def split(self, color: int) -> World:
-        """Return a world of those ranks that name the same color, in this one's order."""
+        """Return a world of the ranks that pass the same color, in the same order as here."""
         part = self.comm.Split(color, self.rank)
         try:
             return World(part)
@@ -101,10 +98,10 @@ class World:
         return result
 
     def gather(self, values: NDArray[Any]) -> list[NDArray[Any]] | None:
-        """Return every rank's array on rank 0, in the order of ranks, and None on other ranks.
+        """Return the arrays of all ranks on rank 0, in the order of ranks; None on other ranks.
 
-        The arrays may differ in length along their first axis; the other axes and the dtype are
-        the same on all ranks. Each is sent as one message.
+        The arrays may differ in length along the first axis; the other axes and the dtype must be
+        the same on all ranks.
         """
         lengths = np.zeros(self.size, dtype=np.int64)
         lengths[self.rank] = values.shape[0]
@@ -122,10 +119,9 @@ class World:
     def swap(
         self, outgoing: Mapping[int, tuple[int, NDArray[np.uint8]]]
     ) -> dict[int, NDArray[np.uint8]]:
-        """Exchange messages of equal length with neighbouring ranks; return what comes, by rung.
+        """Exchange messages of equal length with other ranks; return the received ones, by rung.
 
-        `outgoing` has by rung the rank that holds it, and the bytes to send there: at most one
-        message to a rank.
+        outgoing : by rung, the rank that holds it and the message; at most one message per rank
         """
         received = {rung: np.empty_like(data) for rung, (_, data) in outgoing.items()}
         requests = []
@@ -136,23 +132,23 @@ class World:
         return received
 
     def texts(self, text: str) -> list[str]:
-        """Return every rank's text, in the order of ranks, on every rank."""
+        """Return the texts of all ranks, in the order of ranks, on every rank."""
         parts = self.gather(np.frombuffer(text.encode(), dtype=np.uint8))
         return self.broadcast([bytes(part).decode() for part in parts] if parts is not None else [])
 
     def hosts(self) -> list[str]:
-        """Return the host name of every rank, on every rank."""
+        """Return the host names of all ranks, on every rank."""
         return self.texts(socket.gethostname())
 
     def local_rank(self) -> int:
-        """Return this rank's number among those on the same host."""
+        """Return the index of this rank among the ranks on the same host."""
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
         rank: int = node.Get_rank()
         node.Free()
         return rank
 
     def on_rank_0(self, function: Callable[[], T]) -> T:
-        """Call a function on rank 0; all ranks return its value (JSON) or raise its `UserError`."""
+        """Call a function on rank 0; all ranks return its JSON value or raise its `UserError`."""
         outcome: list[Any] = [None, None]
         if self.rank == 0:
             try:
@@ -166,7 +162,7 @@ class World:
         return result
 
     def together(self, function: Callable[[], T]) -> T:
-        """Call a function on every rank; if one has a `UserError`, all ranks raise it."""
+        """Call a function on every rank; if one raises a `UserError`, all ranks raise it."""
         message, value = "", None
         try:
             value = function()
@@ -177,9 +173,9 @@ class World:
         raise UserError("\n".join(dict.fromkeys(text for text in self.texts(message) if text)))
 
     def one_a_host_first(self, function: Callable[[], T]) -> T:
-        """Call a function on every rank, as `together`, but on one rank of each host first.
+        """Call a function on every rank like `together`, but on one rank per host first.
 
-        The files that it reads are then in the host's cache for the others.
+        The files that it reads are then in the host's cache for the other ranks.
         """
         leads = self.local_rank() == 0
         first = self.together(lambda: function() if leads else None)
@@ -187,30 +183,31 @@ class World:
         return first if leads else others  # type: ignore[return-value]
 
     def abort(self, error: BaseException, where: str = "") -> NoReturn:
-        """End all ranks: print the traceback, with the rank in each line, and call MPI_Abort."""
+        """Print the traceback, with the rank in each line, and end all ranks by MPI_Abort."""
         head = f"[rank {self.rank} on {socket.gethostname()}{', ' + where if where else ''}] "
         lines = "".join(traceback.format_exception(error)).splitlines()
         sys.stderr.write("".join(f"{head}{line}\n" for line in lines))
         self.abort_quietly()
 
     def abort_quietly(self) -> NoReturn:
-        """End all ranks by MPI_Abort, when the reason has been printed."""
+        """End all ranks by MPI_Abort, after the reason has been printed."""
         sys.stdout.flush()
         sys.stderr.flush()
         _wait_for_readers()
         _skip_handlers_of_exit()
-        # Not of self.comm: MPICH aborts a part by messages. A rank that computes does not see
-        # them, and one that waits calls exit(). Of all ranks it is the launcher, by SIGKILL.
+        # Not self.comm: MPICH aborts a communicator other than COMM_WORLD by messages. A rank that
+        # computes does not see them, and a waiting rank calls exit(). To abort COMM_WORLD, the
+        # launcher kills all ranks with SIGKILL.
         MPI.COMM_WORLD.Abort(1)
         os._exit(1)  # MPI_Abort may return on some launchers
 
 
 def _skip_handlers_of_exit() -> None:
-    """Have exit() leave at once; MPICH calls it in a rank that aborts.
+    """Make exit(), which MPICH calls in an aborting rank, end the process at once.
 
-    HDF5's handler would close the parallel file, a collective call that crashes or hangs. Handlers
-    run last in, first out. Not to be called before it is certain that all ranks are to be ended:
-    MPICH has a handler, too, and without it mpirun takes a good end for a crash.
+    HDF5's exit handler would close the parallel file, a collective call that crashes or hangs. The
+    handler set here runs before it (last in, first out). Call this only when all ranks are certain
+    to end: MPICH also has an exit handler, and without it mpirun takes a normal end for a crash.
     """
     library = ctypes.CDLL(None)
     if hasattr(library, "on_exit"):  # glibc
@@ -218,10 +215,9 @@ def _skip_handlers_of_exit() -> None:
 
 
 def _wait_for_readers() -> None:
-    """Wait until the launcher has read what this rank printed.
+    """Wait until the launcher has read this rank's output.
 
-    MPICH's launcher drops what is left in its pipes when a rank aborts: 1 traceback in 100 on a
-    busy machine.
+    MPICH's launcher drops the data left in its pipes when a rank aborts (1 traceback in 100).
     """
     pipes = [fd for fd in (1, 2) if _is_pipe(fd)]
     end = time.monotonic() + _SECONDS_FOR_READERS
@@ -243,17 +239,17 @@ def _unread_bytes(fd: int) -> int:
 
 
 def _polls() -> Iterator[float]:
-    """Yield the seconds to sleep between polls: at first none, later a millisecond."""
+    """Yield the seconds to sleep between polls: first 0, later a millisecond."""
     for times, seconds in _FIRST_POLLS:
         yield from itertools.repeat(seconds, times)
     yield from itertools.repeat(_SLEEP_SECONDS)
 
 
 def connected() -> int:
-    """Return the number of processes in MPI's world."""
+    """Return the number of ranks in COMM_WORLD."""
     return int(MPI.COMM_WORLD.Get_size())
 
 
 def library() -> str:
-    """Return the MPI library's name and version, in one line."""
+    """Return the name and version of the MPI library on one line."""
     return " ".join(MPI.Get_library_version().split("\n")[0].split()).rstrip("\0")

@@ -1,7 +1,7 @@
 """Stop requests: a signal or the wall-time limit sets a flag, which the ranks check together.
 
-Imported before torch and mpi4py: their imports take seconds, in which a signal would otherwise
-end the process.
+Install the handlers before importing torch and mpi4py: those imports take seconds, during which a
+signal would otherwise end the process.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.begin = time.monotonic()
-        self.reason: str | None = None  # why; None: it was not asked to
+        self.reason: str | None = None  # None: no stop was requested
         self._first_interrupt: float | None = None
-        self._arrivals: tuple[int, int] | None = None  # a pipe; signals' numbers as they come
+        self._arrivals: tuple[int, int] | None = None  # a pipe of signal numbers, as they arrive
 
     def install(self) -> None:
         """Catch SIGTERM, SIGUSR1 and SIGINT from now on."""
-        # Python calls handlers between its own steps, by number where several signals wait: SLURM's
-        # SIGTERM would be named after the SIGUSR1 that its job script sends a moment later.
+        # If several signals are pending, Python calls their handlers in the order of their numbers.
+        # The pipe keeps the order of arrival: without it, SLURM's SIGTERM would be reported as the
+        # SIGUSR1 that its job script sends a moment later.
         self._arrivals = self._arrivals or os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._arrivals[1], warn_on_full_buffer=False)
         for number in _SIGNALS:
@@ -47,7 +48,7 @@ class StopRequest:
 
     @property
     def age(self) -> float:
-        """Seconds since this process started to catch signals."""
+        """Seconds since the request was created, at the start of the process."""
         return time.monotonic() - self.begin
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -62,13 +63,13 @@ class StopRequest:
             self.reason = signal.Signals(first).name
 
     def _first_arrived(self, number: int) -> int:
-        """Return which signal came first of those that wait; `number` where that is not known."""
+        """Return the pending signal that arrived first; `number` if that is unknown."""
         waiting = b""
         if self._arrivals is not None:
-            with contextlib.suppress(BlockingIOError):  # read already, or a module has its own pipe
+            with contextlib.suppress(BlockingIOError):  # already read, or a module set its own pipe
                 waiting = os.read(self._arrivals[0], 4096)
         return next((one for one in waiting if one in _SIGNALS), number)
 
 
 request = StopRequest()
-"""The request of this process: global, as signal handlers are."""
+"""The stop request of this process; global, like signal handlers."""

@@ -1,4 +1,4 @@
-"""Agreeing to stop: every few moves the ranks compare their stop requests."""
+"""Agreeing on stops: every few moves, the ranks compare their stop requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from omniinput_hpc.text import duration
 
 SECONDS_BETWEEN_CHECKS = 4.0
 ROOM_FOR_A_ROUND = 1.25
-"""Times what a start and its first round take is the time limit that is advised."""
+"""The recommended time limit, as a multiple of the time for a start and its first round."""
 
 NOT_STARTED = (
     "this start had not come to its first move: set --max-walltime, or the job's time limit, "
@@ -24,15 +24,15 @@ NOT_STARTED = (
 
 
 class _Asked(Exception):
-    """Raised on the rank that was asked to stop, and caught there before the ranks agree."""
+    """Raised on a rank that was asked to stop, and caught there before the ranks agree."""
 
 
 class StopCheck:
-    """Counts moves; every n of them, all ranks check together whether any was asked to stop.
+    """Counts moves; after every n moves, all ranks check together whether any was asked to stop.
 
-    A rank is asked by a signal, or by `max_walltime`: seconds of its process's age. All ranks make
-    equally many moves, so all check after the same ones. n is chosen from the slowest rank's time
-    since the last check, on which the ranks agree; it affects no result.
+    A rank is asked by a signal, or when its process is older than `max_walltime` seconds. All ranks
+    make the same number of moves, so all check after the same move. They choose n together, from
+    the slowest rank's time since the last check; n does not affect the results.
     """
 
     def __init__(
@@ -49,17 +49,15 @@ class StopCheck:
         self._begin = self._last = time.monotonic()
 
     def moves_begin(self) -> None:
-        """Note that what the start takes is over, which `outcome` tells from the moves."""
+        """Record that the start is over; `outcome` times the moves from here."""
         self._begin = time.monotonic()
 
     def start(self, work: Callable[[Callable[[], None]], object]) -> None:
-        """Do what each rank does by itself before its first move.
+        """Do the work that each rank does independently before its first move.
 
-        All ranks call this. The work takes a function and calls it between its parts: it ends the
-        work of a rank that was asked to stop, which the others learn when theirs is done. Whoever
-        is asked after its last part stops at the first move, see `after_move`.
-
-        Raises a StopRun on all ranks together, if the work of one was ended.
+        All ranks call this. `work` gets a function to call between its parts, which ends the work
+        if this rank was asked to stop. The other ranks learn of this when their own work is done,
+        and all raise a StopRun together.
         """
         ended = False
         try:
@@ -80,9 +78,9 @@ class StopCheck:
             raise _Asked
 
     def after_move(self) -> None:
-        """Count a move, and check when it is time.
+        """Count a move, and check if a check is due.
 
-        Raises a StopRun on all ranks together, if one was asked to stop.
+        Raises a StopRun on all ranks together if one was asked to stop.
         """
         self._moves_to_check -= 1
         if self._moves_to_check == 0:
@@ -101,17 +99,17 @@ class StopCheck:
         if stop:
             texts = self._world.texts(self._request.reason or "")
             raise StopRun(next(text for text in texts if text))
-        # At most doubled, since the first moves may have been fast by chance.
+        # At most double it, since the first moves may have been fast by chance.
         ideal = self._interval * SECONDS_BETWEEN_CHECKS * 1e3 / max(int(milliseconds), 1)
         self._interval = max(1, min(2 * self._interval, int(ideal)))
         self._moves_to_check = self._interval
         self._last = now
 
     def outcome(self, moves_per_round: int, remedy: str = "") -> str:
-        """Return what became of the rounds, after a StopRun: whether one was committed at all.
+        """Return a message for a StopRun; it tells the user if this start committed no round.
 
         moves_per_round : of this rank
-        remedy : what else the user can do where a round takes too long
+        remedy : text on what else the user can do if a round takes too long
         """
         if self._moves > moves_per_round:
             return StopRun.outcome

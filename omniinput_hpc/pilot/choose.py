@@ -1,10 +1,10 @@
-"""Choosing bins, ladder and rounds from what a pilot measured. Pure arithmetic.
+"""Choose bins, ladder and rounds from the measurements of a pilot.
 
-Two rungs at beta and beta + d exchange by min(1, exp(d * (z - z'))). Where z is normal with
-standard deviation s at both, they reject erf(d s / 2) of their swaps, which is d s / sqrt(pi) for
-close rungs. The sum of that over the ladder is the communication barrier Lambda (Syed,
-Bouchard-Cote, Deligiannidis & Doucet 2021); about 1 + 2 Lambda rungs are wanted, so that neighbours
-reject a half.
+Rungs at beta and beta + d accept a swap with probability min(1, exp(d (z' - z))), where z and z'
+are their outputs. If z is normal with standard deviation s at both, they reject erf(d s / 2) of
+their swaps, which is d s / sqrt(pi) for close rungs. The sum over the ladder is the communication
+barrier Lambda (Syed, Bouchard-Cote, Deligiannidis & Doucet 2021). About 1 + 2 Lambda rungs are
+wanted, so that neighbours reject half of their swaps.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ from omniinput_hpc.models.lattice import unit_of
 FloatArray = NDArray[np.float64]
 
 REJECTION = 0.5
-"""The share of rejected swaps of two neighbours that is aimed at."""
+"""The intended share of rejected swaps between neighbours."""
 LEAST_RUNGS = 4
 MAX_RUNGS = 64
 RUNGS_MULTIPLE = 4
 """The number of rungs is a multiple of this, so that 2 or 4 processes can share them."""
 WIDTH_TIMES_BETA = 0.25
-"""Largest |beta| times the bins' width, at most (docs/choosing-betas-and-bins.md)."""
+"""The limit of the largest |beta| times the bin width (docs/choosing-betas-and-bins.md)."""
 LEAST_BINS = 200
 MOST_BINS = 20_000
 ROOM_OF_RANGE = 0.1
-"""Room beyond the outputs that the pilot has seen, as a share of their range."""
+"""Room at each end of the bins beyond the outputs seen by the pilot, as a share of their range."""
 ROUNDS = 64
 FEWEST_ROUNDS = 8
-"""Where a time is given that is too short for more."""
+"""The fewest rounds if the user gives a time, even if the time is too short for them."""
 MAX_ROUNDS = 1_000_000
 LEAST_EXCHANGES = 2
-"""Of a round."""
+"""The fewest exchanges per round."""
 LONGEST_ROUND = 60.0
-"""Seconds of a round, which a kill loses."""
+"""The longest round, in seconds: a kill loses the round in progress."""
 TRIPS = 3.0
-"""Round trips of a walker, at best, that a run lasts at least: walkers must first get under way."""
+"""A run lasts at least this many of the shortest possible round trips of a walker."""
 CORRELATION_TIMES = 60.0
-"""Autocorrelation times of z that the counted rounds last at least: 4 blocks of 10, and room."""
+"""The counted rounds last at least this many autocorrelation times: 4 blocks of 10, plus room."""
 EQUILIBRATION = 4
-"""Counted rounds to one round of burn-in."""
+"""Counted rounds per round of burn-in."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Outputs at some betas.
+    """The distribution of outputs at some betas.
 
     Attributes
     ----------
     beta_i : float64 [n], ascending
     mean_i, sd_i : float64 [n], mean and standard deviation of z
-    lowest, highest : extremes of all outputs that were seen
+    lowest, highest : extremes of all outputs seen
     """
 
     beta_i: FloatArray
@@ -69,10 +69,11 @@ class Spread:
 
 
 def barrier(spread: Spread) -> FloatArray:
-    """Return Lambda from the first beta to each, float64 [n].
+    """Return Lambda from the first beta to each beta, float64 [n].
 
-    Between two betas s is the larger of two values: the mean of both, and what the mean output's
-    change says, since d<z>/dbeta = -s^2. Where a phase ends between them, only the latter shows it.
+    Between two betas s is the larger of two estimates: the mean of s at both, and the square root
+    of -d<z>/dbeta = s^2 from the change of the mean output. Only the second one shows a phase
+    transition between the two betas.
     """
     gap_i = np.diff(spread.beta_i)
     between = 0.5 * (spread.sd_i[1:] + spread.sd_i[:-1])
@@ -84,14 +85,14 @@ def barrier(spread: Spread) -> FloatArray:
 def ladder(
     beta_i: FloatArray, lambda_i: FloatArray, kept: tuple[float, ...], n_rungs: int | None = None
 ) -> FloatArray:
-    """Return betas from the first to the last of those measured, neighbours at equal Lambda.
+    """Return betas from the first to the last measured one, with equal steps of Lambda.
 
     Parameters
     ----------
-    beta_i, lambda_i : float64 [n], ascending: betas, and Lambda up to each
-    kept : betas that are rungs where they lie between the ends, which are in any case
-    n_rungs : K; None: as many as let neighbours reject a half, rounded up to a multiple of 4, at
-        most 64
+    beta_i, lambda_i : float64 [n], ascending; betas, and Lambda up to each
+    kept : betas that become rungs if they lie between the ends; the ends always do
+    n_rungs : K; None for as many as needed to let neighbours reject at most half of their swaps,
+        rounded up to a multiple of 4, at most 64
 
     Returns
     -------
@@ -118,21 +119,22 @@ def ladder(
 
 
 def measured_barrier(spread: Spread, rejection_k: FloatArray) -> FloatArray:
-    """Return Lambda from the first rung to each, float64 [K], from a run's rejected swaps.
+    """Return Lambda from the first rung to each rung, float64 [K], from the rejection of swaps.
 
-    Of a pair that hardly swaps the rejection says too little: then what its spread says counts.
+    Each pair contributes the larger of its rejection and the estimate from its spread: for a pair
+    that hardly swaps, the rejection, which is at most 1, is too small.
     """
     by_spread_k = np.diff(barrier(spread))
     return np.concatenate([[0.0], np.cumsum(np.fmax(rejection_k, by_spread_k))])
 
 
 def _tidy(beta_k: FloatArray) -> list[float]:
-    """Return betas with three significant digits, since a person reads them."""
+    """Return betas rounded to three significant digits, for readability."""
     return [float(f"{beta:.3g}") for beta in beta_k]
 
 
 def nice_below(value: float) -> float:
-    """Return the largest of 1, 2, 2.5 or 5 times a power of ten that is not above a value."""
+    """Return the largest number 1, 2, 2.5 or 5 times a power of ten that is not above `value`."""
     power = 10.0 ** np.floor(np.log10(value))
     factor = max(f for f in (1.0, 2.0, 2.5, 5.0) if f * power <= value * (1 + 1e-12))
     return float(f"{factor * power:.12g}")
@@ -140,7 +142,7 @@ def nice_below(value: float) -> float:
 
 @dataclass(frozen=True)
 class BinRange:
-    """What [bins] says."""
+    """The values of ``[bins]``."""
 
     lower: float
     upper: float
@@ -155,10 +157,10 @@ class BinRange:
 def bins(
     spread: Spread, largest_beta: float, floor: float = -np.inf, ceiling: float = np.inf
 ) -> BinRange:
-    """Return bins that hold all outputs of the pilot with room.
+    """Return bins that hold all outputs of the pilot, with room at both ends.
 
-    Room is a tenth of the range and two standard deviations at that end of the ladder, since a run
-    sees rarer inputs than the pilot. No output is below `floor` or above `ceiling`.
+    Since a run sees rarer inputs than the pilot, the room is a tenth of the range plus two standard
+    deviations of z at that end of the ladder. No output can be below `floor` or above `ceiling`.
     """
     seen = spread.highest - spread.lowest
     seen = seen if seen > 0 else max(abs(spread.highest), 1.0)
@@ -169,9 +171,9 @@ def bins(
     width = nice_below(min(limit, (above - below) / LEAST_BINS))
     spacing = float(np.spacing(np.float32(max(abs(below), abs(above)))))
     finest = max(2 * spacing, (above - below) / MOST_BINS)
-    if width < finest:  # a nice width is at most 2.5 times below what it is asked for
+    if width < finest:  # `nice_below` lowers a width by a factor of 2.5 at most
         width = nice_below(2.5 * finest)
-    # Ends on a coarser grid, which a person can read; it is a whole number of widths.
+    # The ends lie on a coarser grid of round numbers, whose step is a whole number of widths.
     n = max(1, 10 ** int(np.floor(np.log10((above - below) / width))) // 10)
     step = n * width
     lower, upper = np.floor(below / step) * step, np.ceil(above / step) * step
@@ -183,7 +185,7 @@ def bins(
 
 
 def off_lattice(found: BinRange, z_n: FloatArray) -> BinRange:
-    """Return bins whose edges lie between outputs that are multiples of a unit, such as z_n [n]."""
+    """Return the bins; shift the edges between outputs if outputs z_n [n] on a lattice hit them."""
     unit = float(f"{unit_of(z_n):.4g}")
     place = z_n / found.width - found.lower / found.width
     if not unit or np.abs(place - np.round(place)).min() > 1e-3:
@@ -195,15 +197,15 @@ def off_lattice(found: BinRange, z_n: FloatArray) -> BinRange:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a short run of the chosen ladder has shown.
+    """The result of a short run of the chosen ladder.
 
     Attributes
     ----------
-    error : typical standard error of log g (see `typical_error`); infinite where it is not known
-    moves : counted moves of a walker
-    tau : longest autocorrelation time of z, in moves; NaN where it is not known
-    seconds : that a move of all walkers of all rungs takes on one process, exchanges included
-    trip : exchanges that a walker's round trip takes at best; NaN where it is not known
+    error : typical standard error of log g (see `typical_error`); infinite if unknown
+    moves : counted moves per walker
+    tau : longest autocorrelation time of z, in moves; NaN if unknown
+    seconds : time per move of all walkers of all rungs on one process, including exchanges
+    trip : exchanges per round trip of a walker, at best; NaN if unknown
     """
 
     error: float
@@ -213,16 +215,16 @@ class Rehearsal:
     trip: float = np.nan
 
     def least_moves(self, steps: int) -> float:
-        """Return the counted moves of a walker that a verdict needs; 0 where they are not known."""
+        """Return the counted moves per walker needed to judge convergence; 0 if unknown."""
         needed = np.array([CORRELATION_TIMES * self.tau, TRIPS * self.trip * steps])
         return float(np.nan_to_num(needed, nan=0.0, posinf=0.0).max())
 
 
 def trip_time(rejection_k: FloatArray) -> float:
-    """Return the exchanges of a walker's round trip over an ideal ladder of these rejections.
+    """Return the exchanges per round trip of a walker, on an ideal ladder with these rejections.
 
-    A lane makes 1 / (2 + 2 sum r / (1 - r)) of them an exchange (Syed et al., J. R. Stat. Soc. B
-    84, 321 (2022)), by any of its K walkers. NaN where a pair never swapped.
+    The K walkers of a lane together make 1 / (2 + 2 sum r / (1 - r)) round trips per exchange (Syed
+    et al., J. R. Stat. Soc. B 84, 321 (2022)). NaN if a pair never swapped.
     """
     if not rejection_k.size or not (rejection_k < 1.0).all():
         return np.nan
@@ -231,7 +233,7 @@ def trip_time(rejection_k: FloatArray) -> float:
 
 @dataclass(frozen=True)
 class Length:
-    """How long a run is."""
+    """The length of a run."""
 
     rounds: int
     burn_in: int
@@ -240,14 +242,14 @@ class Length:
 
     @property
     def moves(self) -> int:
-        """Moves of a walker, burn-in included."""
+        """Moves per walker, including burn-in."""
         return (self.rounds + self.burn_in) * self.exchanges * self.steps
 
 
 def typical_error(error_b: FloatArray, count_b: NDArray[np.int64]) -> float:
     """Return the median standard error of log g over the bins that hold 99% of all counts.
 
-    The outermost bins with half a percent of the counts on either side are left out. Infinite where
+    The outermost bins, with half a percent of the counts on either side, are left out. Infinite if
     there are no counts.
     """
     total = int(count_b.sum())
@@ -259,10 +261,10 @@ def typical_error(error_b: FloatArray, count_b: NDArray[np.int64]) -> float:
 
 
 def length_for_errors(aim: float, seen: Rehearsal, steps: int) -> Length:
-    """Return a length after which errors of log g are typically `aim`, as 1 / sqrt(moves) says.
+    """Return the length at which the typical error of log g is `aim`, as errors ~ 1 / sqrt(moves).
 
-    It lasts at least 60 of the longest autocorrelation times, so that errors can be checked, and
-    three of a walker's round trips.
+    The run lasts at least 60 times the longest autocorrelation time, so that errors can be checked,
+    and three round trips of a walker.
     """
     moves = seen.moves * (seen.error / aim) ** 2 if np.isfinite(seen.error) else 4.0 * seen.moves
     moves = max(moves, seen.least_moves(steps))
@@ -270,15 +272,15 @@ def length_for_errors(aim: float, seen: Rehearsal, steps: int) -> Length:
 
 
 def length_for_time(seconds: float, seen: Rehearsal, steps: int) -> Length:
-    """Return a length, burn-in included, that takes so many seconds on one process."""
+    """Return the length of a run that takes `seconds` on one process, including burn-in."""
     moves = seconds / seen.seconds / (1 + 1 / EQUILIBRATION)
     return _cut(moves, seen.seconds, steps, FEWEST_ROUNDS)
 
 
 def hours_to_judge(length: Length, seen: Rehearsal) -> float | None:
-    """Return the hours of one process, estimated, after which convergence can be judged.
+    """Return the estimated hours on one process after which convergence can be judged.
 
-    None where the length is enough, and where the pilot does not know what is.
+    None if `length` is enough, or if the needed length is unknown.
     """
     moves = seen.least_moves(length.steps)
     if length.rounds * length.exchanges * length.steps >= moves:
@@ -287,9 +289,9 @@ def hours_to_judge(length: Length, seen: Rehearsal) -> float | None:
 
 
 def _cut(moves: float, seconds_per_move: float, steps: int, fewest: int) -> Length:
-    """Cut counted moves into rounds: 64, or more where a round would be longer than a minute.
+    """Divide counted moves into 64 rounds, or more if a round would exceed a minute.
 
-    `fewest` is where rounds may not be fewer, however few moves there are.
+    With few moves there are fewer rounds, but at least `fewest`.
     """
     longest = max(1, int(LONGEST_ROUND / (seconds_per_move * steps)))
     exchanges = max(LEAST_EXCHANGES, int(np.ceil(moves / (ROUNDS * steps))))

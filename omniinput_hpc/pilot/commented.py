@@ -1,4 +1,4 @@
-"""The proposed input file as text, with comments that say why each number is what it is."""
+"""Write the proposed input file as text, with comments that explain each number."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from omniinput_hpc.pilot.proposal import Aim, Proposal
 from omniinput_hpc.text import duration, printable
 
 COLUMN = 27
-"""Where comments begin."""
+"""The column at which comments begin."""
 LINE = 110
-"""Characters of a line of comment."""
+"""Characters per line of a comment."""
 KERNELS = {
     "lm-conditional": "redraws tokens from the model's own next-token probabilities",
     "gibbs-with-gradients": "changes a value at a time, by the gradient of z",
@@ -32,10 +32,10 @@ SPACE = {"allowed": "sites take the values that a token of the tokenizer stands 
 
 
 def text(proposal: Proposal, output: str, aim: Aim, about: Sequence[str]) -> str:
-    """Return the input file.
+    """Return the text of the input file.
 
     output : the run file
-    about : how the file was made and on what, and what to know of it, as comments
+    about : comments on how and where the input file was made, and notes on it
     """
     tree, length = proposal.tree, proposal.length
     width = tree["bins"]["width"]
@@ -74,7 +74,7 @@ def text(proposal: Proposal, output: str, aim: Aim, about: Sequence[str]) -> str
 
 
 def summary(proposal: Proposal, aim: Aim) -> list[str]:
-    """Return what was seen and what the run will cost, as lines for a person."""
+    """Return the pilot's findings and the estimated cost of the run, as readable lines."""
     mean, sd = proposal.z_uniform
     spread, betas = proposal.spread, proposal.tree["ladder"]["betas"]
     lines = [
@@ -92,7 +92,7 @@ def summary(proposal: Proposal, aim: Aim) -> list[str]:
 
 
 def cost(proposal: Proposal) -> str:
-    """Return what the run takes on 1, 2 and 4 processes, as a phrase."""
+    """Return the time of the run on 1, 2 and 4 processes, as a phrase."""
     n_rungs = len(proposal.tree["ladder"]["betas"])
     shares = [n for n in (2, 4) if n_rungs % n == 0]
     more = ", ".join(f"{duration(proposal.seconds / n)} on {n}" for n in shares)
@@ -142,7 +142,7 @@ def _side(proposal: Proposal) -> str:
 
 
 def _table(name: str, values: dict[str, Any], comments: dict[str, str]) -> str:
-    """Return a table with a comment behind some of its keys, a list of numbers on one line."""
+    """Return a table as TOML, with comments after some keys and each list on one line."""
     tables = {key: value for key, value in values.items() if isinstance(value, dict)}
     lines = [f"[{name}]"]
     for key, value in values.items():

@@ -1,6 +1,6 @@
-"""What z does at some betas: uniform inputs, a model's own tempered draws, or short cooled chains.
+"""Measure z at some betas, from uniform inputs, tempered draws of the model, or cooled chains.
 
-None of it is exact, and nothing of it enters a run: it says where to put bins and betas.
+The measurements are not exact and do not enter a run. They serve to place bins and betas.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ if TYPE_CHECKING:
     from omniinput_hpc.sampling.rung import Rung
 
 N_UNIFORM = 1024
-"""Uniform inputs that are evaluated, and draws at each beta, at most."""
+"""Number of uniform inputs, and of draws at each beta, if there is time."""
 FEWEST = 64
-"""Of them, however slow the model is."""
+"""The fewest of them, however slow the model is."""
 N_DRAWN_BETAS = 9
-"""Betas from 0 to m at which a language model is drawn from."""
+"""Number of betas from 0 to m at which texts are drawn from a language model."""
 STEP = 0.8
-"""How many standard deviations of z a cooled chain's next beta differs by."""
+"""A cooled chain's largest step of beta, in units of 1 / (standard deviation of z)."""
 LARGEST_BARRIER = 4.25
-"""Of one side; with a rejection of a half that is 9 rungs, beside the one at beta = 0."""
+"""The largest Lambda of one side: 9 rungs at a rejection of 1/2, besides the one at beta = 0."""
 SATURATED = 0.005
-"""Share of the range of z below which a step of beta no longer moves the mean output."""
+"""The chain ends if the standard deviation of z falls to this share of the range of z."""
 STALLED = 0.05
-"""Share of accepted moves below which a chain hardly moves: the beta before is the last."""
+"""The chain ends, without its last beta, if the share of accepted moves falls below this."""
 SWEEPS = 4
-"""Moves of a chain at each beta, in numbers of sites; at least MIN_MOVES, if there is time."""
+"""Moves per site of a chain at each beta; at least MIN_MOVES in all, if there is time."""
 MIN_MOVES = 60
 FEWEST_MOVES = 8
 N_BETAS = 12
-"""Betas of a side among which its time is divided."""
+"""The time of a side is divided among this many betas."""
 
 AfterMove = Callable[[], object]
 
 
 @dataclass(frozen=True)
 class Side:
-    """A chain cooled from beta = 0 to one side.
+    """The results of a chain whose beta moves from 0 to one side.
 
     Attributes
     ----------
-    beta_i, mean_i, sd_i : float64 [n], in the order in which they were visited
+    beta_i, mean_i, sd_i : float64 [n], in the order of the visits
     lowest, highest : extremes of z
-    end : why it went no further, as half a sentence
+    end : why the chain ended, as half a sentence
     """
 
     beta_i: FloatArray
@@ -68,27 +68,27 @@ class Side:
 
 
 def clock_of(built: Built) -> Callable[[], float]:
-    """Return the clock of a pilot: CPU time if single-threaded, so that other load is no matter."""
+    """Return the clock of a pilot: CPU time on one thread, which other load does not affect."""
     single = (built.device, built.config.run.threads) == ("cpu", 1)
     return time.process_time if single else time.monotonic
 
 
 class Deadline:
-    """A time that something may take."""
+    """A time limit."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
         self._clock, self._end = clock, clock() + seconds
 
     @property
     def is_over(self) -> bool:
-        """Whether it is over."""
+        """Whether the limit has passed."""
         return self._clock() >= self._end
 
 
 def uniform_outputs(built: Built, deadline: Deadline, after_move: AfterMove) -> NDArray[np.float64]:
-    """Return z of uniformly random inputs, float64 [n]: 1,024, or fewer where time is over.
+    """Return z of uniformly random inputs, float64 [n]: 1,024, or fewer if time runs out.
 
-    Raises a UserError where an output is not finite, or where all are equal.
+    Raises a UserError if all outputs are equal, and a NonFiniteOutput if one is not finite.
     """
     g, walkers = built.geometry, built.rungs[0].walkers
     random = rng.generator(built.config.run.seed, "trial", 10)
@@ -112,10 +112,10 @@ def uniform_outputs(built: Built, deadline: Deadline, after_move: AfterMove) -> 
 def drawn_spread(
     built: Built, z_uniform: FloatArray, deadline: Deadline, after_move: AfterMove
 ) -> Spread:
-    """Return z of a language model's own draws at b = beta / m from 0 to 1, and of uniform inputs.
+    """Return the spread of z of uniform inputs and of a language model's draws at beta up to m.
 
-    They are drawn value by value from exp(b l), which is not quite the ensemble exp(-beta z), but
-    at both ends.
+    Texts are drawn value by value from exp(b l), b = beta / m. This is the ensemble exp(-beta z)
+    only at b = 0 and b = 1, and close to it in between.
     """
     m = float(built.model_beta or 0.0)
     beta_i = np.linspace(0.0, m, N_DRAWN_BETAS)
@@ -147,9 +147,9 @@ def drawn_spread(
 def cooled_spread(
     built: Built, z_uniform: FloatArray, seconds: float, after_move: AfterMove
 ) -> tuple[Spread, dict[str, str]]:
-    """Return z at betas to both sides of 0, and why each side went no further.
+    """Return the spread of z at betas on both sides of 0, and why each side ended.
 
-    The texts are by "low" (beta > 0) and "high" (beta < 0). Each side takes `seconds` at most.
+    The reasons have the keys "low" (beta > 0) and "high" (beta < 0); `seconds` limits each side.
     """
     sides = {
         name: _cool(built, sign, z_uniform, seconds, after_move)
@@ -172,7 +172,7 @@ def cooled_spread(
 def _cool(
     built: Built, sign: float, z_uniform: FloatArray, seconds: float, after_move: AfterMove
 ) -> Side:
-    """Cool (sign 1) or heat beyond (-1) a rung's walkers, in steps of beta that z's spread sets."""
+    """Move a rung's walkers from beta = 0 to one side (sign = 1 or -1), and measure z."""
     config, g = built.config, built.geometry
     moves = _moves_at_each_beta(built, seconds)
     deadline = Deadline(seconds, clock_of(built))
@@ -186,7 +186,7 @@ def _cool(
     end = ""
     while not end:
         step = STEP / sd if not visited else min(STEP / sd, 2.0 * abs(beta))
-        before = beta  # a step that three digits hold: a chain that stands still says nothing
+        before = beta  # the step must survive rounding to three digits, so that beta changes
         beta = float(f"{beta + sign * max(step, 0.02 * abs(beta)):.3g}")
         step = abs(beta - before)
         rung.set_ensemble(Canonical(beta))
@@ -211,7 +211,7 @@ def _cool(
 
 
 def _moves_at_each_beta(built: Built, seconds: float) -> int:
-    """Return how many moves of a chain fit into a twelfth of a side's time: two sweeps or fewer."""
+    """Return the moves of a chain at each beta: `SWEEPS` sweeps, or fewer if time is short."""
     wanted = max(MIN_MOVES, SWEEPS * built.geometry.n_sites)
     a_move = built.trials[-1].seconds if built.trials else 0.0
     fit = int(seconds / N_BETAS / a_move) if a_move > 0 else wanted
@@ -219,7 +219,7 @@ def _moves_at_each_beta(built: Built, seconds: float) -> int:
 
 
 def _with_steps(config: Config, steps: int) -> Config:
-    """Return the same with other lengths of a segment, one sample each."""
+    """Return the input with one segment of `steps` moves per round, and one sample per segment."""
     sampler = config.sampler.model_copy(update={"steps": steps, "exchanges": 1})
     samples = config.samples.model_copy(update={"every": steps})
     return config.model_copy(update={"sampler": sampler, "samples": samples})
@@ -236,7 +236,7 @@ def _segment(
 
 
 def kernel_table(built_model: Any) -> dict[str, Any]:
-    """Return the table [kernel] that fits what a model offers."""
+    """Return the table ``[kernel]`` of the best kernel for the methods that a model offers."""
     offers = models.offers_of(built_model)
     if offers.conditional_logits is not None:
         return {"name": "lm-conditional"}
@@ -247,14 +247,14 @@ def kernel_table(built_model: Any) -> dict[str, Any]:
 
 
 def steps_of(kernel: str, n_sites: int) -> int:
-    """Return how many moves between two exchanges let most of an input change."""
+    """Return the number of moves between two exchanges, enough to change most of an input."""
     if kernel == "lm-conditional":
         return 5
     return int(np.clip(n_sites // 2, 10, 50))
 
 
 def with_kernel(built: Built, kernel: dict[str, Any], n_walkers: int) -> Built:
-    """Return the same with another kernel and number of walkers."""
+    """Return `built` with another kernel and number of walkers, and only rung 0."""
     tree = built.config.model_dump(exclude_unset=True)
     tree["kernel"] = kernel
     tree["sampler"]["walkers"] = n_walkers

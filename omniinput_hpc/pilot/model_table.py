@@ -1,4 +1,4 @@
-"""From what a user names a model by to the table [model] of an input file. No torch is imported."""
+"""Make the table ``[model]`` of an input file from a user's name of a model, without torch."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from omniinput_hpc.models.language.gguf_file import SUFFIX
 from omniinput_hpc.plugins import split_name
 
 LENGTH = 25
-"""Tokens of an input, where neither the user nor the model's positions say less."""
+"""Default number of tokens of an input, unless the model has fewer positions."""
 KINDS = ("causal-lm", "sequence-classifier", "image-classifier", "python")
 
 
 def of(model: str, kind: str | None, length: int | None) -> dict[str, Any]:
-    """Return the table [model] of a folder, a name of the hub, or a ``module:function``.
+    """Return the table ``[model]`` for a folder, a name on the hub, or a ``module:function``.
 
-    kind : given by the user; None: found from the model's files
-    length : tokens of an input; None: 25, or as many as the model has positions
+    kind : given by the user, or None to detect it from the model's files
+    length : tokens of an input, or None for 25, or fewer if the model has fewer positions
 
-    Raises a UserError where it is none of these, or where its kind requires more keys.
+    Raises a UserError if `model` is none of these, or if its kind requires more keys.
     """
     kind = kind or _kind_of(model)
     if kind == "python":
@@ -42,14 +42,14 @@ def of(model: str, kind: str | None, length: int | None) -> dict[str, Any]:
 
 
 def name_of(model: str) -> str:
-    """Return a name for the files about a model: its folder's last part, or its module's."""
+    """Return a name for files about a model: the last part of its folder or of its module."""
     last = model.partition(":")[0].rpartition(".")[2] if _is_function(model) else Path(model).name
     kept = "".join(c if c.isalnum() or c in "-_." else "-" for c in last).strip("-.")
     return kept or "my"
 
 
 def default_side(table: dict[str, Any], has_conditionals: bool) -> str:
-    """Return the side of z where a model is confident: low for a loss, high for all else."""
+    """Return the side of z on which a model is confident: low for a loss, otherwise high."""
     loss = table["kind"] == "causal-lm" or (table["kind"] == "python" and has_conditionals)
     flipped = table.get("sign", 1) == -1
     return "low" if loss != flipped else "high"
@@ -84,8 +84,8 @@ def _is_function(model: str) -> bool:
 
 
 def _target(folder: Path) -> str:
-    """Return what z is of an image network: an energy-based model's log-likelihood, or a logit."""
-    if not os.path.isdir(folder):  # with a factory of the user's
+    """Return the target of an image network: log-likelihood if it is energy-based, else logit."""
+    if not os.path.isdir(folder):  # the network comes from a user's factory
         return "logit"
     training = hf_checks.read_settings(folder, DESCRIPTION).get("training")
     return "log-likelihood" if training == "energy" else "logit"

@@ -1,4 +1,4 @@
-"""From a model that is built to a proposed input: measure, choose, rehearse, choose again."""
+"""Propose an input for a model that is already built: measure, choose, rehearse, choose again."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from omniinput_hpc.sampling.built import Built
 
 MAX_CPU_WALKERS = 64
-"""On a CPU more walkers gain little, and a round then moves each of them less often."""
+"""On a CPU more walkers gain little, and each walker would make fewer moves per round."""
 SHARES = {"uniform": 0.07, "spread": 0.28, "first": 0.2, "second": 0.4}
-"""Of the pilot's seconds. The rest is what finding the number of walkers takes."""
+"""Shares of the pilot's seconds. The rest is for finding the number of walkers."""
 
 log = logging.getLogger("omniinput_hpc")
 
 
 @dataclass(frozen=True)
 class Aim:
-    """What a run is for: errors of log g, or hours of one process."""
+    """The aim for the length of a run: errors of log g or, if given, hours on one process."""
 
     errors: float = 0.1
     hours: float | None = None
@@ -40,19 +40,19 @@ class Aim:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What an input file is written from.
+    """A proposed input, and the measurements behind it.
 
     Attributes
     ----------
-    tree : the input, as tables
-    length : rounds, burn-in, exchanges and steps, which are in the tree too
-    z_uniform : mean and standard deviation of z at uniform inputs
-    spread : of z at the betas that were measured last
-    drawn : whether the model could be drawn from, m its beta
-    ends : why the ladder goes no further, by side; empty for models that are drawn from
-    seen : of the last rehearsal
-    side : "low" or "high"
-    notes : what the user should know, as sentences
+    tree : the input, as tables; its rounds, burn-in and exchanges are placeholders
+    length : the proposed rounds, burn-in, exchanges and steps
+    z_uniform : mean and standard deviation of z of uniform inputs
+    spread : of z, at the betas measured last
+    m : beta of the model's own distribution; None if it cannot be sampled directly
+    ends : why the ladder ends, by side; empty if the model can be sampled directly
+    seen : the result of the last rehearsal
+    side : "low" or "high", the side of z on which the model is confident
+    notes : sentences for the user
     """
 
     tree: dict[str, Any]
@@ -67,17 +67,17 @@ class Proposal:
 
     @property
     def seconds(self) -> float:
-        """Estimated seconds of the whole run on one process."""
+        """Estimated seconds of the whole run, including burn-in, on one process."""
         return self.length.moves * self.seen.rehearsal.seconds
 
 
 def first_input(model: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables of an input with which the model is built; its bins mean nothing yet."""
+    """Return the tables of an input with which to build the model; its bins are placeholders."""
     return {
         "run": {"output": "pilot.h5", "seed": 1, "rounds": 1, **run},
         "model": dict(model),
         "sampler": {"walkers": 16, "steps": 10, "exchanges": 1},
-        # Not 0 alone: at 0 inputs are drawn, and trials must see moves of the kernel.
+        # At beta = 0 inputs are drawn, but trials must time moves of the kernel.
         "ladder": {"betas": [0.0, 1e-9]},
         "bins": {"lower": -1.0, "upper": 1.0, "width": 1.0},
         "samples": {"every": 10},
@@ -85,9 +85,9 @@ def first_input(model: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, A
 
 
 def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopCheck) -> Proposal:
-    """Return a proposed input for a model, after a pilot of about so many seconds.
+    """Return a proposed input for a model, after a pilot of about `seconds`.
 
-    Raises a UserError where the model cannot be sampled.
+    Raises a UserError if the model cannot be sampled.
     """
     built.check_is_function()
     kernel = measure.kernel_table(built.model)
@@ -133,11 +133,11 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
 
 
 WORST_REJECTION = 0.8
-"""Of a pair after the second rehearsal, above which betas are chosen once more."""
+"""If a pair rejects more after the second rehearsal, betas are chosen again."""
 
 
 def _with_walkers(world: World, built: Built) -> Built:
-    """Return the same with the number of walkers that fills the device."""
+    """Return `built` with the number of walkers that fills the device."""
     found, _ = build.try_moves(world, built, world.hosts(), find=True)
     n_walkers = found.geometry.n_walkers
     if found.device == "cpu" and n_walkers > MAX_CPU_WALKERS:
@@ -164,7 +164,7 @@ def _input(
     lambda_i: FloatArray,
     kept: tuple[float, ...],
 ) -> dict[str, Any]:
-    """Return an input's tables, the ladder and the bins chosen; its rounds mean nothing yet."""
+    """Choose the ladder and the bins; return the input's tables with placeholders for rounds."""
     beta_k = choose.ladder(spread.beta_i, lambda_i, kept)
     model = built.config.model.model_dump(exclude_unset=True)
     floor, ceiling = bounds(model, m_known=built.model_beta is not None)
@@ -190,9 +190,9 @@ def _input(
 
 
 def bounds(model: Mapping[str, Any], m_known: bool) -> tuple[float, float]:
-    """Return between which outputs z lies for any input of a model's table.
+    """Return the lowest and highest possible z, from a model's table.
 
-    m_known : whether the model's conditionals are probabilities, whose mean loss is at least 0
+    m_known : whether the model's conditionals are probabilities, so that z is at least 0
     """
     if m_known:
         return 0.0, np.inf
@@ -209,7 +209,7 @@ def _log_rehearsal(seen: Seen, n_rungs: int) -> None:
 
 
 def _short_notes(length: Length, seen: Seen) -> list[str]:
-    """Return a note where the hours that were asked for are too few to judge convergence by."""
+    """Return a note if the run is too short to judge its convergence."""
     hours = choose.hours_to_judge(length, seen.rehearsal)
     if hours is None:
         return []
@@ -220,7 +220,7 @@ def _short_notes(length: Length, seen: Seen) -> list[str]:
 
 
 def _notes(seen: Seen) -> list[str]:
-    """Return what the user should know of the last rehearsal."""
+    """Return notes for the user on the last rehearsal."""
     notes = []
     if seen.problem:
         notes.append(

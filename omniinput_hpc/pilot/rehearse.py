@@ -1,6 +1,6 @@
-"""A rehearsal: a chosen input is run for some seconds in a temporary folder, and looked at.
+"""Rehearse a chosen input: run it for some seconds in a temporary folder, and analyse the file.
 
-It is the program itself that runs, so that errors, swaps and times are those of such a run.
+The rehearsal uses the program itself, so its errors, swaps and times are those of a real run.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
 
 BURN_IN, ROUNDS = 6, 8
 FEWEST_EXCHANGES = 2
-"""Of a round."""
+"""The fewest exchanges per round."""
 PATIENCE = 3.0
-"""How many times the given seconds a rehearsal may take before it is not begun."""
+"""A rehearsal is not begun if it would take more than this many times the given seconds."""
 
 log = logging.getLogger("omniinput_hpc")
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a rehearsal has shown.
+    """The result of a rehearsal.
 
     Attributes
     ----------
     rehearsal : errors and times
-    spread : of z on the ladder as burn-in left it
-    rejection_k : float64 [K - 1], share of rejected swaps of each pair; NaN: none tried
-    problem : why there is no density, as a sentence; "" where there is one
+    spread : of z on the ladder after burn-in
+    rejection_k : float64 [K - 1], share of rejected swaps of each pair; NaN if none was tried
+    problem : why there is no density, as a sentence; "" if there is one
     """
 
     rehearsal: Rehearsal
@@ -64,9 +64,9 @@ class Seen:
 
 
 def run(world: World, built: Built, config: Config, seconds: float, stopping: StopCheck) -> Seen:
-    """Run an input with a model that is built already, for about so many seconds.
+    """Run an input with a model that is already built, for about `seconds`.
 
-    Raises a UserError where the model turns out not to be a function, or cannot be moved.
+    Raises a UserError if the model is not a function of its input, or does not support the kernel.
     """
     g = built.geometry
     g = plan.geometry_of(config, g.n_values, g.n_sites, g.n_ids)
@@ -91,7 +91,7 @@ def run(world: World, built: Built, config: Config, seconds: float, stopping: St
 
 
 def _seconds_of_an_exchange(built: Built, stopping: StopCheck) -> float:
-    """Return the seconds of one segment of all rungs, at the second time."""
+    """Return the seconds of one segment of all rungs; the second of two trials counts."""
     clock, seconds = clock_of(built), 0.0
     for number in range(2):
         begin = clock()
@@ -107,9 +107,9 @@ def _seconds_of_an_exchange(built: Built, stopping: StopCheck) -> float:
 
 
 def _unseen(g: Geometry, per_move: float, steps: int, times: float) -> Seen:
-    """Return what is known of a run that could not be tried: its time alone.
+    """Return the result if there was no time for a rehearsal: only the time per move is known.
 
-    A pilot of so many `times` the seconds would do.
+    A pilot would need `times` as many seconds.
     """
     nothing = np.full(g.n_rungs, np.nan)
     moves = choose.ROUNDS * choose.LEAST_EXCHANGES * steps // 4
@@ -123,7 +123,7 @@ def _unseen(g: Geometry, per_move: float, steps: int, times: float) -> Seen:
 
 
 def _short(config: Config, output: str, exchanges: int) -> Config:
-    """Return an input for the rehearsal's rounds."""
+    """Return the input with the rounds, exchanges and output file of the rehearsal."""
     return config.model_copy(
         update={
             "run": config.run.model_copy(
@@ -136,7 +136,7 @@ def _short(config: Config, output: str, exchanges: int) -> Config:
 
 
 def _sample(world: World, built: Built, output: Path, stopping: StopCheck) -> float:
-    """Sample, and return the seconds of a move of all walkers of all rungs."""
+    """Sample; return the seconds per move of all walkers of all rungs."""
     from omniinput_hpc.sampling import loop
 
     header = {"config": tomli_w.dumps(built.config.model_dump(exclude_none=True))}
@@ -157,7 +157,7 @@ def _sample(world: World, built: Built, output: Path, stopping: StopCheck) -> fl
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Keep the run's own lines and warnings back: they are about a run that nobody asked for."""
+    """Suppress the rehearsal's log lines and warnings, since they do not concern the user's run."""
     level = log.level
     log.setLevel(logging.CRITICAL)
     try:
@@ -167,7 +167,7 @@ def _silent() -> Iterator[None]:
 
 
 def _look(run: RunReader, config: Config, per_move: float) -> Seen:
-    """Return what the rehearsal's file shows."""
+    """Return the result of the rehearsal from its file."""
     moves = config.sampler.moves_per_round * ROUNDS
     z_rks = run.samples_z().astype(np.float64)
     spread = Spread(

@@ -5,8 +5,8 @@ import sys
 from contextlib import suppress
 
 if "matplotlib" not in sys.modules:
-    # Its import fails if MPLBACKEND names what it does not know (a notebook's, another machine's).
-    # Here figures are only written to files, by whatever backend.
+    # The import fails if MPLBACKEND names an unknown backend (a notebook's, another machine's).
+    # Figures are only written to files here, so any backend will do.
     _backend = os.environ.pop("MPLBACKEND", "")
     import matplotlib
 

@@ -1,4 +1,4 @@
-"""The number of inputs up to z, drawn: certified bounds, and what the density says beside them."""
+"""Plot the number of inputs up to z: certified bounds beside the density's estimate."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from omniinput_hpc.plots import style
 
 @style.styled
 def certified_figure(found: Certified, density: Density, label: str) -> Figure:
-    """Return log10 of the number of inputs up to z, above how far the bounds are apart.
+    """Return log10 of the number of inputs up to z, with the distance between the bounds below.
 
-    `label` is that of the output z, with its unit.
+    `label` is the axis label of the output z, with its unit.
     """
     figure, (top, bottom) = style.panels([3.4, 1.8])
     z_t, low_t, high_t = found.z_t, found.low_t / style.LN10, found.high_t / style.LN10
     floor = min(0.0, float(np.min(low_t[np.isfinite(low_t)], initial=0.0)))
-    shown_t = np.where(np.isfinite(low_t), low_t, floor)  # none found: from a single input on
+    shown_t = np.where(np.isfinite(low_t), low_t, floor)  # none found: the band begins at one input
     top.fill_between(z_t, shown_t, high_t, color=style.SKY, alpha=0.45, linewidth=0,
                      label="certified 95% bounds")  # fmt: skip
     exact = found.exact_t & np.isfinite(low_t)
@@ -32,7 +32,7 @@ def certified_figure(found: Certified, density: Density, label: str) -> Figure:
                  label="by the density")  # fmt: skip
     top.set_ylabel("$\\log_{10}$ number of inputs\nwith an output up to z")
     top.legend(loc="lower right")
-    with np.errstate(invalid="ignore"):  # both -inf where a census found none
+    with np.errstate(invalid="ignore"):  # both are -inf if a census found none
         apart = np.where(np.isfinite(low_t), high_t - low_t, np.nan)
     bottom.plot(z_t, apart, color=style.SAMPLED)
     bottom.set(ylabel="$\\log_{10}$ of upper\nover lower bound", xlabel=label)

@@ -1,4 +1,4 @@
-"""How another model's outputs of the same draws, and its density, differ from a run's own."""
+"""Plot how another model's outputs and density differ from a run's own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def changes_figure(
     names: tuple[str, str],
     label: str,
 ) -> Figure:
-    """Return z' - z by z with the spread of inputs, above the change of the density.
+    """Return z' - z against z with the spread over inputs, and the change of the density below.
 
     `log_g_change` is log g' - log g and its standard error, float64 [B], in the bins of `own`.
     """

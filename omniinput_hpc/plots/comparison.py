@@ -1,4 +1,4 @@
-"""Models, or two samplers of one model, drawn beside each other."""
+"""Plot several models, or two samplers of one model, beside each other."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from omniinput_hpc.plots import style
 from omniinput_hpc.results.curve_tables import range_words
 
 MAX_INSIDE = 3
-"""Models whose ratios to the first are named inside the panel; of more they would cover it."""
+"""Largest number of ratios in a legend inside the panel; more would cover the curves."""
 
 
 @style.styled
 def normalization_figure(
     a: Density, b: Density, found: Normalizations, names: tuple[str, str], label: str
 ) -> Figure:
-    """Return both densities on one scale, above the ln ratio by every normalization."""
+    """Return both densities on one scale, with the ln ratio by each normalization below."""
     row = found.best()
     shift = float(row.shift.value) if row.shift is not None else 0.0
     figure, (top, bottom) = style.panels([3.6, 1.7], share_x=False)
@@ -54,10 +54,10 @@ def models_figure(
     comparisons: Sequence[tuple[str, ModelComparison]],
     absolute: bool,
 ) -> Figure:
-    """Return all PR curves with 95% bands, above the cumulative AUPR ratio of the first to each.
+    """Return all PR curves with 95% bands; below, the cumulative AUPR ratio of the first to each.
 
-    Each of `curves` has a name and what to add to its log recall; each of `comparisons` the name of
-    the model that the first is compared with. Recall counts inputs where it is `absolute`.
+    Each of `curves` has a name, a curve and a shift of its ln recall; each of `comparisons` has the
+    name of the model that the first is compared with. If `absolute`, recall counts inputs.
     """
     figure, (top, bottom) = style.panels([3.8, 2.2], share_x=True)
     for index, (name, curve, shift) in enumerate(curves):
@@ -95,7 +95,7 @@ def models_figure(
 def samplers_figure(
     a: Density, b: Density, found: SamplerComparison, names: tuple[str, str], label: str
 ) -> Figure:
-    """Return two samplers' densities of one model, above their difference."""
+    """Return two samplers' densities of one model, with their difference below."""
     z = 0.5 * (a.edges[found.first_r] + a.edges[found.stop_r])
     figure, (top, bottom) = style.panels([3.2, 2.2], share_x=True)
     _density(top, a, 0.0, 0, names[0])
@@ -119,7 +119,7 @@ def samplers_figure(
 
 
 def _density(axes: Axes, density: Density, shift: float, index: int, name: str) -> None:
-    """Draw log10 of the number of inputs per bin, hollow where no error is known or believed."""
+    """Draw log10 of the number of inputs per bin; hollow without a reliable error."""
     bins = np.flatnonzero(density.count_b)
     z, y = style.middles(density.edges)[bins], (density.log_g_b[bins] + shift) / style.LN10
     error = density.log_g_error_b[bins] / style.LN10

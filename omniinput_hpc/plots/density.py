@@ -1,4 +1,4 @@
-"""The density of outputs, drawn: with its errors or beside the exact one, and with r(z) below."""
+"""Plot the density of outputs: with its errors, with the exact density, or with r(z)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ RARE = 10_000  # inputs in a bin
 
 @style.styled
 def density_figure(density: Density, label: str, exact: Exact | None = None) -> Figure:
-    """Return the density above its errors, or above its difference from `exact`, in the same bins.
+    """Return the density, with its errors or its difference from `exact` (in the same bins) below.
 
-    `label` is that of the output z, with its unit.
+    `label` is the axis label of the output z, with its unit.
     """
     figure, (top, bottom) = style.panels([3.2, 2.0])
     _density_panel(top, density, exact)
@@ -32,7 +32,7 @@ def density_figure(density: Density, label: str, exact: Exact | None = None) -> 
 
 @style.styled
 def rho_r_figure(density: Density, curve: Curve, label: str, exact: Exact) -> Figure:
-    """Return sampled against exact: inputs per bin, their difference, and mean score r(z)."""
+    """Return sampled and exact values: inputs per bin, their difference, and mean score r(z)."""
     figure, (top, middle_panel, bottom) = style.panels([3.0, 1.5, 2.3])
     _density_panel(top, density, exact)
     _difference_panel(middle_panel, density, exact)
@@ -48,7 +48,7 @@ def rho_r_figure(density: Density, curve: Curve, label: str, exact: Exact) -> Fi
 
 
 def exact_line(axes: Axes, density: Density, exact_b: style.FloatArray) -> None:
-    """Draw exact values at the bins' middles as a line with gaps where there are none."""
+    """Draw exact values at the bins' middles as a line, with gaps for missing values."""
     z = style.middles(density.edges)
     shown = np.flatnonzero(np.isfinite(exact_b))
     part = slice(shown[0], shown[-1] + 1) if shown.size else slice(0)
@@ -80,7 +80,7 @@ def _density_panel(axes: Axes, density: Density, exact: Exact | None) -> None:
 def _upper_bounds(
     axes: Axes, x: style.FloatArray, y: style.FloatArray, upper: style.FloatArray
 ) -> None:
-    """Draw hollow points with an arrow down from their upper bound: no interval is known there."""
+    """Draw hollow points with an arrow down from their upper bound, since no interval is known."""
     if len(x):
         axes.vlines(x, y, upper, color=style.SAMPLED, linewidth=0.6, alpha=0.6, zorder=2)
         axes.plot(x, upper, "v", markersize=3, color=style.SAMPLED, alpha=0.6, zorder=2)
@@ -89,7 +89,7 @@ def _upper_bounds(
 
 
 def _error_panel(axes: Axes, density: Density) -> None:
-    """Draw the standard errors of log10 g, by lanes and by blocks of rounds."""
+    """Draw the standard errors of log10 g, from lanes and from blocks of rounds."""
     bins = np.flatnonzero(density.count_b)
     z = style.middles(density.edges)[bins]
     for errors, mark, color, name in (
@@ -108,7 +108,7 @@ def _error_panel(axes: Axes, density: Density) -> None:
 
 
 def _difference_panel(axes: Axes, density: Density, exact: Exact) -> None:
-    """Draw log10 g, sampled minus exact; the axis spans the errors of bins that are not rare."""
+    """Draw log10 g, sampled minus exact; the axis fits the errors of bins that are not rare."""
     bins = np.flatnonzero((density.count_b > 0) & np.isfinite(exact.log_g_b))
     z, error = style.middles(density.edges)[bins], density.log_g_error_b[bins] / style.LN10
     delta = (density.log_g_b[bins] + offset(density, exact) - exact.log_g_b[bins]) / style.LN10

@@ -1,4 +1,4 @@
-"""The density of outputs, drawn upright, with a representative input beside each of its bins."""
+"""Plot the density of outputs with z upright, and a representative input beside each bin."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from omniinput_hpc.results.representatives import Representative, Representative
 
 ROW_HEIGHT, IMAGE_HEIGHT = 0.48, 0.62  # inches
 CURVE_WIDTH = 2.5  # inches
-IMAGES_WIDTH = 1.9  # inches, of their z and one image each
-Z_LEFT, TEXT_LEFT, IMAGE_LEFT = 0.07, 0.56, 0.8  # inches, where the layout leaves them their width
+IMAGES_WIDTH = 1.9  # inches, for z and one image per row
+Z_LEFT, TEXT_LEFT, IMAGE_LEFT = 0.07, 0.56, 0.8  # inches, if the layout keeps the width
 MAX_LINES = 2
-TEXT_WIDTH = 4.5  # inches, of letters of the size that `wrapped` measures; they are drawn smaller
+TEXT_WIDTH = 4.5  # inches, at the letter size that `wrapped` measures; the text is drawn smaller
 
 
 @style.styled
 def density_with_inputs_figure(
     density: Density, found: Representatives, side: Side, label: str
 ) -> Figure:
-    """Draw log10 of the number of inputs against z, upwards to the confident end, and inputs.
+    """Draw log10 of the number of inputs against z, the confident end on top, with inputs.
 
-    One input of each bin of `found`, the first drawn, stands to the right of the curve, joined by a
-    line to its own z. `label` is that of z, with its unit.
+    To the right, the first drawn input of each bin of `found`; a line joins it to its own z.
+    `label` is the axis label of z, with its unit.
     """
     items = [found.of_bin(b)[0] for b in found.bins(side)]
     texts = found.kind == "text"
@@ -64,7 +64,7 @@ def density_with_inputs_figure(
 
 
 def _curve(axes: Axes, density: Density, label: str) -> None:
-    """Draw the density with z upright; its bars are one standard error."""
+    """Draw the density with z upright; error bars are one standard error."""
     bins = density.count_b > 0
     z, log10_g = style.middles(density.edges)[bins], density.log_g_b[bins] / style.LN10
     error = np.where(np.isfinite(density.log_g_error_b), density.log_g_error_b, 0.0) / style.LN10
@@ -85,7 +85,6 @@ def _log10_at(density: Density, items: Sequence[Representative]) -> style.FloatA
 
 
 def _text(axes: Axes, place: int, item: Representative) -> None:
-    """Write an input's first lines."""
     lines = wrapped(item.shown.strip(), TEXT_WIDTH)
     if len(lines) > MAX_LINES:
         lines = [*lines[: MAX_LINES - 1], lines[MAX_LINES - 1] + " \N{HORIZONTAL ELLIPSIS}"]
@@ -96,7 +95,6 @@ def _text(axes: Axes, place: int, item: Representative) -> None:
 
 
 def _image(axes: Axes, place: int, item: Representative) -> None:
-    """Draw an input's picture."""
     pixels = imread(io.BytesIO(base64.b64decode(item.shown.partition(",")[2])))
     where = (IMAGE_LEFT, place + 0.04, 1.1 * IMAGE_HEIGHT, 0.92)
     inset = axes.inset_axes(where, transform=axes.transData)

@@ -1,4 +1,4 @@
-"""A run's mixing, drawn: accepted moves and swaps, R-hat, traces of z, walkers on the ladder."""
+"""Plot a run's mixing: accepted moves and swaps, R-hat, traces of z, walkers on the ladder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from omniinput_hpc.estimators.errors.chains import rhat_limit
 from omniinput_hpc.plots import style
 from omniinput_hpc.results.diagnosis import Diagnosis
 
-MAX_POINTS = 600  # of a line
+MAX_POINTS = 600  # per line
 MAX_RUNG_LABELS = 8
 LINE_STYLES = ("-", "--", ":", "-.")
 
@@ -24,13 +24,13 @@ LINE_STYLES = ("-", "--", ":", "-.")
 def diagnosis_figure(
     d: Diagnosis, traces: Mapping[int, style.FloatArray], paths_rv: NDArray[np.int64], label: str
 ) -> Figure:
-    """Draw a diagnosis.
+    """Return the figure of a diagnosis.
 
     Parameters
     ----------
-    traces : by rung, float64 [T], the recorded z of one lane, in order
+    traces : by rung, float64 [T], the recorded z of one lane in order of time
     paths_rv : int64 [rounds, n], the rung of some walkers after each round
-    label : of the output z, with its unit
+    label : axis label of the output z, with its unit
     """
     figure = style.blank(9.6, 7.2)
     (moves, rhat), (trace, paths) = figure.subplots(2, 2)
@@ -53,13 +53,13 @@ def _moves(axes: Axes, d: Diagnosis) -> None:
 
 
 def _rung_axis(axes: Axes, d: Diagnosis) -> None:
-    """Label rungs by their beta; flat-histogram ones, which have none, by their number."""
+    """Label rungs by their beta, or by their number if flat-histogram rungs have none."""
     axes.set_xticks(*_rung_labels(d))
     axes.set_xlabel(_rung_name(d))
 
 
 def _rung_labels(d: Diagnosis) -> tuple[NDArray[np.int64], list[str]]:
-    """Return some rungs, and what stands at each."""
+    """Return some rungs, int64 [n], and their labels."""
     n = len(d.beta_k)
     shown = np.unique(np.linspace(0, n - 1, min(n, MAX_RUNG_LABELS)).round().astype(np.int64))
     flat = np.isnan(d.beta_k)
@@ -108,6 +108,6 @@ def _paths(axes: Axes, d: Diagnosis, paths_rv: NDArray[np.int64]) -> None:
 
 
 def _thinned(axes: Axes, y_t: NDArray[Any], **look: Any) -> None:
-    """Draw a series over its index, of long ones every n-th point."""
+    """Draw a series against its index; of a long one, only every n-th point."""
     step = max(1, len(y_t) // MAX_POINTS)
     axes.plot(np.arange(len(y_t))[::step], y_t[::step], lw=0.8, **look)

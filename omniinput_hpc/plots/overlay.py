@@ -1,4 +1,4 @@
-"""The output distributions of several models in one picture, with inputs of low, middle, high z."""
+"""Plot the output distributions of several models, with inputs of low, middle and high z."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PLACES = ("low", "middle", "high")
 
 @dataclass(frozen=True)
 class Overlaid:
-    """One model of the picture.
+    """One model of the figure.
 
     Attributes
     ----------
-    label : what its z is; models with one label share a panel
+    label : axis label of z; models with the same label share a panel
     pictures : by place (low, middle, high), each (z, uint8 [h, w] or [h, w, 3]); may be empty
     sets : test sets' outputs by name, float64 [n]; may be empty
     """
@@ -36,7 +36,7 @@ class Overlaid:
 
 @style.styled
 def overlay_figure(models: list[Overlaid]) -> Figure:
-    """Return log10 of the number of inputs per unit of z, a line for each model."""
+    """Return log10 of the number of inputs per unit of z, with a line for each model."""
     n_pictures = max((len(p) for m in models for p in m.pictures), default=0)
     rows = len(models) if n_pictures else 0
     labels = list(dict.fromkeys(model.label for model in models))
@@ -54,7 +54,7 @@ def overlay_figure(models: list[Overlaid]) -> Figure:
 
 
 def _densities(axes: Any, models: list[tuple[int, Overlaid]]) -> None:
-    """Draw the lines of numbered models, and the outputs of their test sets below."""
+    """Draw a line per numbered model, and the outputs of its test sets below."""
     for index, model in models:
         line, colour = "-" if index < len(style.SERIES) else "--", style.colour(index)
         z, log10_rho, error = _line(model.density)
@@ -83,7 +83,7 @@ def _line(density: Density) -> tuple[style.FloatArray, style.FloatArray, style.F
 
 
 def _pictures(part: Any, models: list[Overlaid], n: int) -> None:
-    """Draw each model's inputs in a row: n of low, n of middle, n of high z."""
+    """Draw a row of inputs per model: n of low, n of middle, n of high z."""
     columns = len(PLACES) * n + 2  # a gap between the places
     grid = part.subplots(len(models), columns, squeeze=False, gridspec_kw={"wspace": 0.05})
     for axes in grid.flat:

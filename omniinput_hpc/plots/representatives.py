@@ -1,4 +1,4 @@
-"""Representative inputs, drawn: a row of pictures, or some lines of text, per bin of z."""
+"""Plot representative inputs: a row of pictures, or some lines of text, per bin of z."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from omniinput_hpc.results.representatives import Representative, Representative
 LINE_HEIGHT, TEXT_LEFT, LABEL_WIDTH = 0.17, 1.1, 1.3  # inches
 TEXT_SIZE = 8.5  # points
 MAX_TEXT_LINES = 6
-HEAD, LEAST_WIDTH = 0.8, 4.6  # inches: of the run's name and how to read the rest; of any figure
+HEAD, LEAST_WIDTH = 0.8, 4.6  # inches: height of the title; least width
 HOW_TO_READ = (
     "with each input: its z, its score if it has one, \N{MULTIPLICATION SIGN}n if drawn n times"
 )
@@ -27,7 +27,7 @@ HOW_TO_READ = (
 
 @styled
 def representatives_figure(found: Representatives, side: Side, label: str) -> Figure:
-    """Draw representative inputs by bin, from the confident end down."""
+    """Draw representative inputs by bin, beginning at the confident end."""
     return _images(found, side, label) if found.kind == "image" else _texts(found, side, label)
 
 
@@ -37,7 +37,6 @@ def _range(found: Representatives, bin_: int) -> str:
 
 
 def _caption(found: Representatives, item: Representative) -> str:
-    """Return an input's caption: its output, its score, how often it was drawn."""
     words = [found.z_text(item)]
     words += [] if item.score is None else [f"score {item.score:.2g}"]
     words += [] if item.draws == 1 else [f"\N{MULTIPLICATION SIGN}{item.draws}"]
@@ -103,13 +102,13 @@ def _first_lines(text: str) -> list[str]:
 
 
 def wrapped(text: str, width: float) -> list[str]:
-    """Return a text in lines of `width` inches, with what the font lacks as its code."""
+    """Return a text in lines of `width` inches, with codes for characters that the font lacks."""
     return _lines("".join(_drawable(character) for character in text), width) or ["(no text)"]
 
 
 def _lines(text: str, inches: float) -> list[str]:
-    """Return a text in lines that fit, broken at blanks where there are any."""
-    # pixels round each character's width: up to 4% at 150 dots per inch
+    """Return a text in lines that fit, broken at blanks if possible."""
+    # drawing rounds each character's width to pixels: up to 4% at 150 dots per inch
     most, lines = 0.96 * 72.0 * inches, []
     while text:
         width, end, blank = 0.0, 0, 0

@@ -1,4 +1,4 @@
-"""What scores give, drawn: precision-recall and ROC curves, mean scores r(z), agreement."""
+"""Plot results of scores: precision-recall and ROC curves, mean scores r(z), agreement."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def curve_figures(
     exact_curve: ExactCurve | None,
     by_scores: bool,
 ) -> dict[str, Figure]:
-    """Return the pictures of a curve, each by the ending of its file.
+    """Return the figures of a curve, by the ending of their file.
 
-    Precision and ROC; from scores also r(z), by a rule with exact values rho(z) and r(z).
+    These are precision and ROC; with scores also r(z); with a rule and exact values also rho and r.
     """
     figures = {
         ".pr.png": curve_figure(density, curve, exact, exact_curve),
@@ -54,7 +54,7 @@ def curve_figure(
     exact: Exact | None = None,
     exact_curve: ExactCurve | None = None,
 ) -> Figure:
-    """Return precision over log10 recall with its 95% band, beside the exact curve where given."""
+    """Return precision over log10 recall with its 95% band, and the exact curve if given."""
     shift = 0.0 if exact is None else offset(density, exact)
     figure, (axes,) = style.panels([4.0])
     shown = np.isfinite(curve.log_recall_t)
@@ -80,7 +80,6 @@ def curve_figure(
 
 
 def _aupr_label(curve: Curve, digits: int) -> str:
-    """Return a curve's AUPR, with its error and range, for a legend."""
     if np.isneginf(curve.log_recall_t[-1]):
         return f"0 of {curve.n_scored:,} inputs were right"
     if np.isnan(curve.aupr):
@@ -95,7 +94,7 @@ def _aupr_label(curve: Curve, digits: int) -> str:
 
 
 def _note_side(axes: Axes, curve: Curve) -> None:
-    """Write from which side of z a curve is counted."""
+    """Write on the axes from which side of z inputs are accepted."""
     sign = "\N{LESS-THAN OR EQUAL TO}" if curve.side == "low" else "\N{GREATER-THAN OR EQUAL TO}"
     note = f"side: {curve.side}, inputs of z {sign} threshold are accepted"
     axes.set_title(note, loc="left", fontsize=9, color=style.NOTE)
@@ -103,7 +102,7 @@ def _note_side(axes: Axes, curve: Curve) -> None:
 
 @style.styled
 def roc_figure(density: Density, curve: Curve) -> Figure:
-    """Return right against wrong inputs found, both in log10: an unnormalized ROC curve."""
+    """Return right against wrong inputs accepted, both in log10: an unnormalized ROC curve."""
     figure, (axes,) = style.panels([4.2], 5.6)
     right_t, wrong_t = curve.log_recall_t, curve.trace.log_wrong_t
     shown = np.isfinite(right_t) & np.isfinite(wrong_t)
@@ -123,7 +122,7 @@ def roc_figure(density: Density, curve: Curve) -> Figure:
 
 
 def _roc_intervals(axes: Axes, curve: Curve, shown: np.ndarray) -> None:
-    """Draw 95% intervals of both counts at the thresholds where all four ends are finite."""
+    """Draw 95% intervals of both counts at the thresholds for which all four ends are finite."""
     low, high = curve.bands.low, curve.bands.high
     x_ends = np.array([low.log_wrong_t[shown], high.log_wrong_t[shown]]) / style.LN10
     y_ends = np.array([low.log_recall_t[shown], high.log_recall_t[shown]]) / style.LN10
@@ -137,7 +136,7 @@ def _roc_intervals(axes: Axes, curve: Curve, shown: np.ndarray) -> None:
 
 @style.styled
 def convergence_figure(results: Mapping[int, Curve], absolute: bool) -> Figure:
-    """Return the curves from few to many scores a bin, and the AUPR with its interval."""
+    """Return the curves from few to many scores per bin, and each AUPR with its interval."""
     figure, (top, bottom) = style.panels([3.4, 2.2], share_x=False)
     blue = np.array(mpl.colors.to_rgb(style.SAMPLED))
     steps = zip(np.linspace(0.6, 0.0, len(results)), results.items(), strict=True)
@@ -151,7 +150,7 @@ def convergence_figure(results: Mapping[int, Curve], absolute: bool) -> Figure:
     style.legend_beside(top, title="scores a bin")
     rows = np.array([(c.aupr, c.aupr_low, c.aupr_high) for c in results.values()])
     sizes = list(results)
-    bottom.vlines(sizes, rows[:, 1], rows[:, 2], color=style.SAMPLED)  # may leave an AUPR out
+    bottom.vlines(sizes, rows[:, 1], rows[:, 2], color=style.SAMPLED)  # may exclude the AUPR
     bottom.plot(sizes, rows[:, 0], "o", color=style.SAMPLED, markersize=4)
     bottom.set(xlabel="scored inputs a bin", ylabel="AUPR, 95% interval")
     note = "each AUPR over its own curve's range of recall"
@@ -162,7 +161,7 @@ def convergence_figure(results: Mapping[int, Curve], absolute: bool) -> Figure:
 
 @style.styled
 def r_figure(density: Density, curve: Curve, label: str, exact: Exact | None = None) -> Figure:
-    """Return the mean score r(z) per bin; thin bins hollow, bins without scores as crosses."""
+    """Return the mean score r(z) per bin; thin bins are hollow, interpolated bins are crosses."""
     figure, (axes,) = style.panels([3.2])
     z = style.middles(density.edges)
     known = np.isfinite(curve.r_b) & ~curve.interpolated_b
@@ -186,7 +185,7 @@ def r_figure(density: Density, curve: Curve, label: str, exact: Exact | None = N
 
 @style.styled
 def annotators_figure(scored: Scored, used_b: NDArray[np.bool_], label: str) -> Figure:
-    """Return r(z) per annotator, side by side in each bin, and their mean with its deviation."""
+    """Return r(z) per annotator, side by side in each bin, with mean and standard deviation."""
     figure, (axes,) = style.panels([3.6])
     z, width = style.middles(scored.edges), float(np.diff(scored.edges).min())
     n = len(scored.annotators)
@@ -209,14 +208,14 @@ def annotators_figure(scored: Scored, used_b: NDArray[np.bool_], label: str) -> 
 
 
 def _beside(index: int, n: int, width: float) -> float:
-    """Return how far the `index`-th of n series is moved along z, so that bars do not overlap."""
+    """Return the shift along z of the `index`-th of n series that keeps error bars apart."""
     return (index - (n - 1) / 2) * 0.7 * width / max(n, 2)
 
 
 def _mean_boxes(
     axes: Axes, z: style.FloatArray, width: float, mean: style.FloatArray, spread: style.FloatArray
 ) -> None:
-    """Draw each bin's mean as a line over its width, in a box of one standard deviation."""
+    """Draw each bin's mean as a line across the bin, in a box of one standard deviation."""
     left, right = z - 0.45 * width, z + 0.45 * width
     axes.hlines(mean, left, right, color=style.FAINT, linewidth=1.6, label="mean of all", zorder=1)
     for low, high, m, s in zip(left, right, mean, spread, strict=True):
@@ -230,15 +229,15 @@ def _mean_boxes(
 def agreement_figure(
     columns: Mapping[str, style.FloatArray], found: Sequence[PeopleComparison], label: str
 ) -> Figure:
-    """Return judges beside people per bin: mean scores, biases, and FID where there is one.
+    """Return judges beside people per bin: mean scores, biases, and the FID if there is one.
 
-    Without people, judges stand beside the other judges.
+    Without people, each judge is compared with the other judges.
 
     Parameters
     ----------
-    columns : of `people_columns`, with ``fid`` and ``fid_of_reference`` or without
-    found : each judge, or person, beside the other people
-    label : of the output z, with its unit
+    columns : of `people_columns`, with or without ``fid`` and ``fid_of_reference``
+    found : each judge, or person, compared with the other people
+    label : axis label of the output z, with its unit
     """
     has_fid = "fid" in columns
     figure, axes = style.panels([3.0, 2.0, 1.6] if has_fid else [3.0, 2.0])

@@ -1,4 +1,4 @@
-"""What all figures share: one style, one palette, axis labels with units, panels, saving."""
+"""Shared parts of all figures: style, palette, axis labels with units, panels, saving."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from omniinput_hpc.results.tables import beside
 
 P = ParamSpec("P")
 
-# Okabe & Ito's palette, which people with any colour vision can tell apart, without its yellow
+# Okabe & Ito's palette without its yellow: distinct for any colour vision
 BLUE, VERMILION, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#8C8C8C"
 SAMPLED, EXACT, OTHER, FAINT = BLUE, VERMILION, GREEN, GREY
-NOTE = "#595959"  # of small print
+NOTE = "#595959"  # colour of small print
 GRID = "#E4E4E4"
 PAPER = "#FFFFFF"
 SERIES = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 FULL_WIDTH = 7.2  # inches
-TITLE_LETTER, REMARK_LETTER = 0.067, 0.054  # inches, of a letter of 9 and of 7 points, on average
+TITLE_LETTER, REMARK_LETTER = 0.067, 0.054  # inches, mean width of a letter at 9 and 7 points
 TITLE_MARGIN = 0.1  # inches
 LN10 = float(np.log(10.0))
 _NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
-"""Surrogates other than those that stand for the bytes of a file's name."""
+"""Surrogates that do not stand for the bytes of a file's name."""
 FORMULAS = (r"$\log_{10}$", r"$\mathdefault")
-"""What the labels that hold formulas begin with: this package's, and matplotlib's of ticks."""
+"""How labels with formulas begin: this package's, and matplotlib's tick labels."""
 LEGEND_MARGIN = 0.12
-"""Of a panel's height: room for a legend of one line."""
+"""Share of a panel's height that a legend of one line needs."""
 SAMPLED_LABEL = "sampled, ± 1 standard error"
 STYLE: Any = {
     "figure.dpi": 150,
@@ -68,7 +68,7 @@ STYLE: Any = {
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Return a function that draws its figure in the one style."""
+    """Return a drawing function that uses the common style."""
     in_style: Callable[P, Figure] = mpl.rc_context(STYLE)(draw)
     return in_style
 
@@ -89,7 +89,7 @@ def inputs_label(absolute: bool, per: str = "bin") -> str:
 
 
 def recall_label(absolute: bool, otherwise: str = "share of all") -> str:
-    """Return the axis label of log10 recall, `otherwise` its unit where the density is relative."""
+    """Return the axis label of log10 recall; `otherwise` is its unit for a relative density."""
     what = "number of right inputs found" if absolute else f"right inputs found, {otherwise}"
     return rf"$\log_{{10}}$ recall ({what})"
 
@@ -102,7 +102,7 @@ def middles(edges: FloatArray) -> FloatArray:
 def panels(
     heights: list[float], width: float = FULL_WIDTH, share_x: bool = True
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure with panels one above the other; heights and width are in inches."""
+    """Return a figure with panels above one another; heights and width are in inches."""
     figure = blank(width, sum(heights))
     axes = figure.subplots(
         len(heights), 1, sharex=share_x, squeeze=False, gridspec_kw={"height_ratios": heights}
@@ -111,7 +111,7 @@ def panels(
 
 
 def blank(width: float, height: float) -> Figure:
-    """Return an empty figure, in inches, that needs no display."""
+    """Return an empty figure of a size in inches, which needs no display."""
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure
@@ -125,7 +125,7 @@ def points(
     label: str = SAMPLED_LABEL,
     color: str = SAMPLED,
 ) -> None:
-    """Draw points with one-standard-error bars; hollow where the error is not known."""
+    """Draw points with bars of one standard error; hollow if the error is unknown."""
     known = np.isfinite(error)
     look: dict[str, Any] = {"fmt": "o", "markersize": 2.4, "color": color, "elinewidth": 1.0}
     axes.errorbar(x[known], y[known], yerr=error[known], label=label, zorder=3, **look)
@@ -135,7 +135,7 @@ def points(
 def hollow(
     axes: Axes, x: FloatArray, y: FloatArray, label: str, color: str = SAMPLED, **options: Any
 ) -> None:
-    """Draw hollow points, for what is not to be believed; nothing where there are none."""
+    """Draw hollow points, for values that are not reliable, if there are any."""
     look = {"markersize": 4, "markerfacecolor": PAPER, "color": color, "zorder": 3, **options}
     if len(x):
         axes.plot(x, y, "o", label=label, **look)
@@ -149,7 +149,7 @@ def band(
 
 
 def bin_limits(axes: Axes, edges: FloatArray) -> None:
-    """Mark where the bins begin and end: nothing is counted beyond."""
+    """Mark the beginning and end of the bins: nothing is counted beyond."""
     for z, side in ((edges[0], "left"), (edges[-1], "right")):
         axes.axvline(float(z), color=FAINT, linewidth=0.8, linestyle=(0, (2, 3)), zorder=1)
         axes.annotate(
@@ -161,7 +161,7 @@ def bin_limits(axes: Axes, edges: FloatArray) -> None:
 
 
 def legend(axes: Axes, **options: Any) -> None:
-    """Put the legend where it covers least; what is drawn with error bars comes first."""
+    """Put the legend where it covers least, with error-bar entries first."""
     entries = zip(*axes.get_legend_handles_labels(), strict=True)
     ordered = sorted(entries, key=lambda entry: not isinstance(entry[0], ErrorbarContainer))
     options = {"loc": "best", **options}
@@ -169,19 +169,19 @@ def legend(axes: Axes, **options: Any) -> None:
 
 
 def legend_in_margin(axes: Axes) -> None:
-    """Put the legend in one line at the bottom of a panel, which gets room for it."""
+    """Put a one-line legend at the bottom of a panel, which is extended for it."""
     low, high = axes.get_ylim()
     axes.set_ylim(low - LEGEND_MARGIN * (high - low), high)
     legend(axes, loc="lower center", ncols=3, fontsize=8, borderaxespad=0.2, columnspacing=1.2)
 
 
 def legend_beside(axes: Axes, **options: Any) -> None:
-    """Put the legend to the right of a panel, where it covers nothing."""
+    """Put the legend to the right of a panel."""
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), **options)
 
 
 def legend_above(axes: Axes, ncols: int) -> None:
-    """Put the legend above a panel, where it covers nothing."""
+    """Put the legend above a panel."""
     axes.legend(
         ncols=ncols, fontsize=8, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2,
         columnspacing=1.2, handlelength=1.6,
@@ -189,9 +189,9 @@ def legend_above(axes: Axes, ncols: int) -> None:
 
 
 def legend_below(axes: Axes, entry_height: float = 0.2) -> None:
-    """Put a legend of many long entries below a panel, and make the figure as much higher.
+    """Put a legend of many long entries below a panel, and enlarge the figure accordingly.
 
-    entry_height : of one entry, in inches
+    `entry_height` is the height of an entry in inches.
     """
     axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0.0, -0.3), borderaxespad=0.0)
     figure = axes.get_figure(root=True)
@@ -202,13 +202,13 @@ def legend_below(axes: Axes, entry_height: float = 0.2) -> None:
 
 @dataclass(frozen=True)
 class Caption:
-    """What a figure says of its runs, so that it can be read by itself.
+    """A figure's text about its runs, so that the figure can be understood on its own.
 
     Attributes
     ----------
-    title : model, space and rounds, a line a run
-    remark : written small below the figure; "" where there is nothing
-    converged : where not, "NOT CONVERGED" is written across
+    title : model, space and rounds, one line per run
+    remark : small print below the figure, "" for none
+    converged : if false, "NOT CONVERGED" is written across the figure
     """
 
     title: str = ""
@@ -219,9 +219,9 @@ class Caption:
 def caption_of(
     runs: Sequence[RunData], densities: Sequence[Density] = (), about: str = ""
 ) -> Caption:
-    """Return the caption of a figure of some runs, and of the densities that it shows.
+    """Return the caption of a figure of some runs and of the densities that it shows.
 
-    `about` is a last line of the title: a curve's side and rule.
+    `about` is the last line of the title, for instance a curve's side and rule.
     """
     noisy = any(run.config.get("model", {}).get("noise") for run in runs)
     remarks = ["model.noise = true: the output is not a function of the input"] * noisy
@@ -234,20 +234,20 @@ def caption_of(
 
 
 def about_curve(side: str, by: str | None) -> str:
-    """Return what a curve's title says of its side and of what its scores are."""
+    """Return the line of a title that states a curve's side and the source of its scores."""
     scores = f", scores by {by}" if by else ""
     return f"inputs are accepted from the {side} end of z on{scores}"
 
 
 def joined(captions: Sequence[Caption]) -> Caption:
-    """Return the caption of several runs' captions."""
+    """Return one caption that joins those of several runs."""
     remarks = dict.fromkeys(one.remark for one in captions if one.remark)
     converged = all(one.converged for one in captions)
     return Caption("\n".join(one.title for one in captions), "; ".join(remarks), converged)
 
 
 def title_of(run: RunData) -> str:
-    """Return a run's file, model, space and rounds, on one line."""
+    """Return a run's file name, model, space and rounds on one line."""
     model = run.config.get("model", {})
     name = Path(str(model.get("path") or model.get("factory") or "")).name
     whose = " ".join(filter(None, [str(model.get("kind", "")), name]))
@@ -264,9 +264,9 @@ def title_of(run: RunData) -> str:
 
 
 def plain_names(figure: Figure) -> None:
-    """Show names as they are, dollar signs too: only this package's own labels hold formulas.
+    """Show names literally, dollar signs included: only this package's labels hold formulas.
 
-    What is not UTF-8 in a file's name, or cannot be read in this locale, is shown as such.
+    Escaped bytes of a file name are decoded as UTF-8; invalid ones become replacement characters.
     """
     for text in figure.findobj(Text):
         words = text.get_text()
@@ -279,19 +279,19 @@ def plain_names(figure: Figure) -> None:
 
 
 def _lines(text: str, most: float) -> list[str]:
-    """Return a text in lines of at most so many letters."""
+    """Return a text in lines of at most `most` letters."""
     return [line for given in text.splitlines() for line in textwrap.wrap(given, int(most))]
 
 
 def write_caption(figure: Figure, caption: Caption) -> None:
-    """Write title, remark, and "NOT CONVERGED" where that is so.
+    """Write title and remark, and "NOT CONVERGED" if the runs have not converged.
 
-    A title that the figure has already stands below the caption's.
+    The caption's title goes above a title that the figure already has.
     """
     width, height = figure.get_size_inches()
     if caption.title:
         title = "\n".join([*_lines(caption.title, width / TITLE_LETTER), figure.get_suptitle()])
-        # without a layout engine, y is a share of the height, whatever that is
+        # without a layout engine, y is a share of the height, not a distance
         y = None if figure.get_layout_engine() else 1.0 - TITLE_MARGIN / height
         figure.suptitle(title.rstrip(), x=0.01, y=y, ha="left", va="top", fontsize=9, color=NOTE)
     if caption.remark:
@@ -323,7 +323,7 @@ def write_results(
 ) -> list[str]:
     """Write RUN.NAME.csv, .png and .pdf; return the paths of the first two, to be printed.
 
-    `about` says in the record what the columns mean.
+    `about` describes the columns in the record.
     """
     table, picture = (beside(record.run_path, f".{name}.{end}") for end in ("csv", "png"))
     record.add_table(table, about, columns)

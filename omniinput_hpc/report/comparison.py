@@ -1,4 +1,4 @@
-"""The first part of a report on several runs: what their comparison says, drawn and in words."""
+"""The first part of a report on several runs: their comparison, in words and figures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from omniinput_hpc.runfile.reader import RunReader
 def compared(
     names: Sequence[str], runs: Sequence[RunReader], contents: Sequence[Content]
 ) -> Markup:
-    """Return the part: the verdict (the last line of a comparison) first, pictures, a row each."""
+    """Return the part: first the verdict (a comparison's last line), then figures and a table."""
     lines, figures = _judged(names, runs, contents)
     models = [
         Overlaid(name, z_label(run.config), content.density, [], {})
@@ -53,7 +53,7 @@ def _row(name: str, run: RunReader, content: Content) -> list[str]:
 def _judged(
     names: Sequence[str], runs: Sequence[RunReader], contents: Sequence[Content]
 ) -> tuple[list[str], list[Drawing]]:
-    """Return what `compare.py` says of these runs, and its figure; or why it cannot compare."""
+    """Return the lines and figures of `compare.py` for these runs, or why they are not compared."""
     densities = [content.density for content in contents]
     curves = [content.found for content in contents if content.found is not None]
     one_model = len({run.fingerprint for run in runs}) == 1

@@ -1,4 +1,4 @@
-"""What the report says of a run, estimated."""
+"""Estimates for the report on a run: density, diagnosis, curve, representative inputs."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from omniinput_hpc.runfile.reader import RunReader
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """What a user asks a report for.
+    """The options of a report.
 
     Attributes
     ----------
-    curve : what the curve is made from; there may be neither a rule nor scores
-    tasks : a task file whose inputs are shown (default: they are drawn from the run)
-    z_range, width, per_bin : range of z, width of a bin and inputs a bin, of the inputs shown
+    curve : options of the curve; without a rule or scores there is none
+    tasks : a task file whose inputs are shown (default: inputs drawn from the run)
+    z_range, width, per_bin : of the inputs shown: range of z, width of a bin, inputs per bin
     masked : whether to mask addresses and phone numbers
-    render : whether a python model may be built, to render its inputs
+    render : whether a Python model may be built to render its inputs
     one_run : whether the report is about one run, so that all score files must be of its model
-    thresholds, test_sets : outputs at which precision and recall are said; those of test data
+    thresholds : outputs at which precision and recall are reported
+    test_sets : outputs of test data by name; those beyond the curve's ends give a warning
     """
 
     curve: CurveOptions
@@ -47,11 +48,11 @@ class ReportOptions:
 
 @dataclass(frozen=True)
 class Content:
-    """What was estimated of a run.
+    """The estimates from a run.
 
     Attributes
     ----------
-    options : what was asked for
+    options : of the report
     density, diagnosis : of the run
     found : its curve; None without a rule or scores
     inputs : representative inputs
@@ -65,10 +66,10 @@ class Content:
 
 
 def content_of(run: RunReader, options: ReportOptions) -> Content:
-    """Estimate what the page shows of a run; errors are those of a script on this run alone."""
+    """Estimate the contents of a run's section; errors are those of a script for a single run."""
     density, by = density_for([run], options.curve), options.curve
-    if not options.one_run:  # of several runs, each has its own score files, or none
-        # a range of recall is the same for all once they are on one scale: see `comparison`
+    if not options.one_run:  # each of several runs has its own score files, or none
+        # `comparison` applies the range of recall, once all runs are on one scale
         by = replace(by.of_model(run.fingerprint), recall_range=None)
     found = curve_of([run], density, by) if by.rule or by.scores else None
     inputs = _inputs(run, density, options, by.scores)
@@ -78,7 +79,7 @@ def content_of(run: RunReader, options: ReportOptions) -> Content:
 def _inputs(
     run: RunReader, density: Density, options: ReportOptions, scores: Sequence[Path]
 ) -> representatives.Representatives:
-    """Return inputs of the task file that was named, else inputs drawn from the run."""
+    """Return the inputs of the given task file, or else inputs drawn from the run."""
     per_bin = options.per_bin
     if options.tasks is None:
         edges = representatives.edges_for(density, options.z_range, options.width)

@@ -1,4 +1,4 @@
-"""The report's HTML: templates that escape all values, and figures in the page's own colours."""
+"""The report's HTML: templates that escape all values, and figures in the page's colours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from omniinput_hpc.plots import style
 
 TEMPLATES = Path(__file__).parent / "templates"
-INK = "#010203"  # stands in a figure for the page's own colour of text
+INK = "#010203"  # placeholder in a figure for the page's text colour
 PAGE_COLOURS = {
     INK: "currentColor",
     style.BLACK: "currentColor",
@@ -46,7 +46,7 @@ def render(template: str, **values: Any) -> Markup:
 
 
 def environment(autoescape: bool = True) -> Environment:
-    """Return how templates are read and filled."""
+    """Return the Jinja environment that reads and fills the templates."""
     return Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=autoescape,
@@ -58,7 +58,7 @@ def environment(autoescape: bool = True) -> Environment:
 
 
 def visible(value: object) -> str:
-    """Return text with control characters, direction marks and lone surrogates as codes."""
+    """Return text with codes for control characters, direction marks and lone surrogates."""
     return "".join(map(_visible, str(value)))
 
 
@@ -72,7 +72,7 @@ def _visible(character: str) -> str:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure as part of the page; its caption says what it shows, also to screen readers."""
+    """A figure as part of the page; its caption describes it, also to screen readers."""
 
     svg: Markup
     caption: str
@@ -81,9 +81,9 @@ class Drawing:
 def drawing(make: Callable[[], Figure], caption: str, salt: str, converged: bool = True) -> Drawing:
     """Return a figure as SVG whose colours follow the page's: light, dark or printed.
 
-    `make` is called here, so that text is drawn in the page's colour. `salt` is any text that no
-    other figure of the page has: the SVG's ids are made from it. Where what it shows has not
-    converged, that is written across.
+    `make` is called here, so that text is drawn in the page's colour. `salt`, from which the SVG's
+    ids are made, must be unique on the page. If `converged` is false, "NOT CONVERGED" is written
+    across the figure.
     """
     with mpl.rc_context({**INK_STYLE, "svg.hashsalt": salt}):
         figure, file = make(), io.StringIO()

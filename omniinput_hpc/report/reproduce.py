@@ -34,13 +34,13 @@ LONG_NUMBER = re.compile(r"\d+\.\d{5,}")
 
 @dataclass(frozen=True)
 class Step:
-    """One command of a target; its output is kept in a log, from which rows are read.
+    """One command of a target; its output goes to a log, from which rows are read.
 
     Attributes
     ----------
     name : of the log
     command : words, with {python}, {mpirun} and {data} filled in
-    needs_data : whether it is left out where no --data is given
+    needs_data : whether it is skipped without --data
     """
 
     name: str
@@ -50,7 +50,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Target:
-    """What one name makes: see inputs/reproduce/plan.toml for the keys."""
+    """Everything made under one name; see inputs/reproduce/plan.toml for the keys."""
 
     name: str
     title: str
@@ -63,7 +63,7 @@ class Target:
 
 
 def read_plan(folder: Path) -> tuple[dict[str, Target], list[dict[str, Any]]]:
-    """Return the targets by name, and the rows about what needs a GPU, of plan.toml."""
+    """Return the targets by name, and the rows about results that need a GPU, from plan.toml."""
     with (folder / "plan.toml").open("rb") as file:
         plan = tomllib.load(file)
     gpu = plan.pop("gpu", [])
@@ -81,7 +81,7 @@ def _target(name: str, table: dict[str, Any]) -> Target:
 
 
 def _for_each(group: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """Return a group's steps, rows or pictures once for each of its `of`, with <words> replaced."""
+    """Return a group's steps, rows or pictures once per entry of `of`, with <words> replaced."""
     return [
         {name: _filled(value, one) for name, value in entry.items()}
         for one in group["of"]
@@ -97,7 +97,7 @@ def _filled(value: Any, words: Mapping[str, str]) -> Any:
 
 
 def listing(targets: Mapping[str, Target], gpu: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what can be made here with its time, and what needs a GPU, a line each."""
+    """Return a line per target with its time, and a line per result that needs a GPU."""
     width = max(len(name) for name in targets)
     lines = ["made on a CPU (minutes on two cores, set-up not counted):"]
     lines += [
@@ -109,12 +109,12 @@ def listing(targets: Mapping[str, Target], gpu: Sequence[Mapping[str, Any]]) -> 
 
 
 def missing(steps: Sequence[Step], data: str | None) -> list[Step]:
-    """Return the steps that are left out, because they need data that was not given."""
+    """Return the steps to skip because they need data that was not given."""
     return [step for step in steps if step.needs_data and data is None]
 
 
 def make(target: Target, folder: Path, words: Mapping[str, str], data: str | None) -> int:
-    """Run the steps that are not finished, in order; return 0, or the code of the one that failed.
+    """Run the unfinished steps in order; return 0, or the code of the step that failed.
 
     A step is finished once FOLDER/STEP.done holds its command; its output is in FOLDER/STEP.log.
     """
@@ -147,7 +147,7 @@ def make(target: Target, folder: Path, words: Mapping[str, str], data: str | Non
 
 
 def _run(command: Sequence[str], log: Path) -> int:
-    """Run a command, its output going to a log that replaces an older one; return its code."""
+    """Run a command with its output in a new log; return its exit code (128 + n for signal n)."""
     with log.open("wb") as file:
         try:
             done = subprocess.run(
@@ -160,9 +160,9 @@ def _run(command: Sequence[str], log: Path) -> int:
 
 
 def ours(row: Mapping[str, str], folder: Path) -> str:
-    """Return what a row's pattern finds in its step's log: its groups, or "-" if nothing.
+    """Return the groups that a row's pattern finds in its step's log, or "-".
 
-    Numbers of more than four decimals are rounded to three digits.
+    Numbers with five or more decimals are rounded to three significant digits.
     """
     log = folder / f"{row['step']}.log"
     if not log.is_file():
@@ -178,7 +178,7 @@ def _rounded(number: re.Match[str]) -> str:
 
 
 def published(row: Mapping[str, str], numbers: Mapping[str, Any]) -> str:
-    """Return the number that a row's dotted key names, "-" where the papers print none."""
+    """Return the number under a row's dotted key, or "-" if the papers print none."""
     if "published" not in row:
         return "-"
     value: Any = numbers
@@ -188,7 +188,7 @@ def published(row: Mapping[str, str], numbers: Mapping[str, Any]) -> str:
 
 
 def write_page(target: Target, folder: Path, numbers: Mapping[str, Any], data: str | None) -> Path:
-    """Write FOLDER/page.html: ours beside the published numbers, pictures, commands and times."""
+    """Write FOLDER/page.html: our numbers beside the published ones, pictures, commands, times."""
     from omniinput_hpc.report.page import page, render
 
     rows = [
@@ -225,7 +225,7 @@ def _about(step: Step, folder: Path) -> tuple[str, str, str]:
 
 
 def _picture(picture: Mapping[str, str]) -> tuple[Markup, str] | None:
-    """Return a picture's address in the page, its bytes included, and its caption."""
+    """Return a picture as a data URI, and its caption; None if there is no such file."""
     from markupsafe import Markup
 
     path = Path(picture["file"])
@@ -265,7 +265,7 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line of jobscripts/reproduce.sh: 0 done, 2 bad input, or the failed step's code."""
+    """Run the command line; return 0, 2 for bad input, or the code of the failed step."""
     print_any_text()
     try:
         return _main(arguments)

@@ -1,4 +1,4 @@
-"""What the report says of a run: summary, density, curves, inputs, settings, diagnostics."""
+"""A run's section of the report: summary, density, curves, inputs, settings, diagnostics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHOWN_ELSEWHERE = ("config", "format", "model_fingerprint")
 
 
 def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
-    """Return the part of the page about one run, the `number`-th; `name` tells it from others."""
+    """Return the section on the `number`-th run; `name` distinguishes it from the others."""
     label, verdict = z_label(run.config), content.density.verdict
     said = [f"Not converged: {reason}." for reason in verdict.reasons]
     if verdict.converged:
@@ -64,7 +64,6 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
 
 
 def _settings(run: RunReader) -> list[tuple[str, str]]:
-    """Return the main settings, each with its name."""
     config = run.config
     model, kernel = config.get("model", {}), config.get("kernel", {})
     sampler = config.get("sampler", {})
@@ -85,7 +84,7 @@ def _settings(run: RunReader) -> list[tuple[str, str]]:
 
 
 def rounds_of(run: RunReader) -> str:
-    """Return how far a run is."""
+    """Return the number of rounds, committed and planned, in words."""
     unfinished = "" if run.rounds == run.rounds_planned else ", not finished"
     return f"{run.rounds} of {run.rounds_planned}{unfinished}"
 
@@ -110,7 +109,7 @@ def _rungs(d: Diagnosis) -> dict[str, Sequence[Any]]:
 
 
 def _mixing(d: Diagnosis, density: Density) -> list[str]:
-    """Return how well the ladder fits, and what fell outside the bins."""
+    """Return how well walkers mix along the ladder, and how many moves fell outside the bins."""
     said = []
     if np.isfinite(d.barrier):
         said.append(
@@ -131,13 +130,13 @@ def _share(value: float) -> str:
 
 
 def _without_verdict(said: list[str]) -> list[str]:
-    """Return lines without the verdict, which stands at the head of the part."""
+    """Return lines without the verdict, which is at the head of the section."""
     about = ("converged: ", "not converged: ", tables.VISITED)
     return [line for line in said if not line.startswith(about)]
 
 
 def _curve(content: Content, label: str, name: str, number: int) -> dict[str, Any] | None:
-    """Return what is said and drawn of precision and recall; None without scores."""
+    """Return the lines and figures of the curve; None without a rule or scores."""
     found = content.found
     if found is None:
         return None
@@ -171,7 +170,7 @@ def _curve(content: Content, label: str, name: str, number: int) -> dict[str, An
 
 
 def last_threshold(density: Density, curve: Curve) -> str:
-    """Return how many right and wrong inputs the model accepts in all, in words."""
+    """Return how many right and wrong inputs the model accepts in total, in words."""
     low, high = curve.bands.low, curve.bands.high
     found = []
     for what, values, least, most in (
@@ -194,7 +193,7 @@ def last_threshold(density: Density, curve: Curve) -> str:
 
 
 def _files(content: Content, source: str, name: str) -> list[dict[str, str]]:
-    """Return the tables that the page carries, to be saved by a link."""
+    """Return the tables that the page carries as downloads."""
     density, found, options = content.density, content.found, content.options
     files = {"density": tables.table_text(tables.density_columns(density))}
     if found is not None:

@@ -1,4 +1,4 @@
-"""What a run found, in a few plain sentences: for the head of its part of the page."""
+"""A run's findings in a few plain sentences, for the head of its section."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from omniinput_hpc.runfile.reader import RunReader
 
 QUARTERS = (0.25, 0.75)
 UNTIL = {"low": "up to", "high": "down to"}
-"""How one goes through the outputs from the confident end on."""
+"""The direction of the outputs, seen from the confident end."""
 
 
 def summary(run: RunReader, content: Content) -> list[str]:
@@ -29,7 +29,7 @@ def summary(run: RunReader, content: Content) -> list[str]:
 
 
 def _outputs(density: Density) -> str:
-    """Return which outputs were met, and where half of all inputs lie."""
+    """Return which outputs the run found, and the range that holds half of all inputs."""
     seen = np.flatnonzero(density.count_b)
     if not seen.size:
         return "No output inside the bins was met."
@@ -46,7 +46,7 @@ def _outputs(density: Density) -> str:
 
 
 def _right(found: RunCurve) -> str:
-    """Return up to which output at least half of the accepted inputs are right."""
+    """Return the output up to which at least half of the accepted inputs are right, in words."""
     curve, side = found.curve, found.side.end
     half = np.flatnonzero(curve.precision_t >= 0.5)
     begin = f"Accepted from the {side} end on, "

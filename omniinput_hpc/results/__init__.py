@@ -1,1 +1,1 @@
-"""From estimates to lines, columns and files; no figures."""
+"""Turn estimates into lines, columns and files; makes no figures."""

@@ -1,4 +1,4 @@
-"""Another model's outputs of a run's draws, read from the side file, and what they change."""
+"""Read another model's outputs of a run's draws from the side file, and report the changes."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ class Changed:
 
     Attributes
     ----------
-    runs : WithOutputs, the draws of the rounds that were rescored: own outputs, the other model's
-    densities : Density, of both
-    changes : Changes, z' - z
+    runs : WithOutputs, the draws of the rescored rounds: with own outputs, with the other model's
     """
 
     runs: tuple[WithOutputs, WithOutputs]
@@ -48,14 +46,14 @@ class Changed:
 
 
 def read_changed(run: RunReader, path: Path, width: float | None) -> Changed:
-    """Return both models' outputs of a run's draws; `width` is of the bins of z.
+    """Return both models' outputs of a run's draws; `width` is that of the bins of z.
 
     Raises
     ------
     UserError
-        The side file is not of this run, or holds no round yet.
+        The side file is not of this run, or has no committed round.
     EstimateError
-        The run holds no round yet, or no independent draws; a density cannot be estimated.
+        The run has no committed round or no independent draws, or a density cannot be estimated.
     """
     require_rounds(run)
     with open_rescored(path, run.on_damage) as side:
@@ -78,16 +76,16 @@ def read_changed(run: RunReader, path: Path, width: float | None) -> Changed:
 def aupr_of(
     found: Changed, run: RunReader, rule: str, side: Side | None, asked: Range | None
 ) -> AuprChange:
-    """Return how the AUPR by a rule changes; `side` overrides the run's own, `asked` is its range.
+    """Return how the AUPR by a rule changes; raises what `other_outputs.aupr_change` does.
 
-    As `other_outputs.aupr_change`, which says what is raised.
+    `side` overrides the run's own side; `asked` is the range of log recall.
     """
     end = confident_side(run, side).end
     return aupr_change(found.runs, found.densities, load_rule(rule), end, asked)
 
 
 def bin_columns(found: Changed) -> Columns:
-    """Return the table of bins of z that have draws: what z' - z is there."""
+    """Return the table of z' - z, a row per bin of z that has draws."""
     c = found.changes
     bins = np.flatnonzero(c.draws_b)
     return {
@@ -102,7 +100,7 @@ def bin_columns(found: Changed) -> Columns:
 
 
 def density_columns(found: Changed) -> Columns:
-    """Return the table of the run's bins in which both models have counts: both densities."""
+    """Return the table of both densities, a row per bin of the run in which both have counts."""
     own, other = found.densities
     change_b, error_b = log_g_change(own, other)
     bins = np.flatnonzero(np.isfinite(change_b))
@@ -120,7 +118,7 @@ def density_columns(found: Changed) -> Columns:
 
 
 def lines_of(found: Changed, names: tuple[str, str]) -> list[str]:
-    """Return plain lines: verdicts, and z' - z on each rung."""
+    """Return lines with the verdicts, and z' - z on each rung."""
     lines = []
     for name, density in zip(names, found.densities, strict=True):
         lines += [f"{name}: {line}" for line in verdict_lines(density)]
@@ -135,7 +133,7 @@ def lines_of(found: Changed, names: tuple[str, str]) -> list[str]:
 
 
 def aupr_line(found: AuprChange, names: tuple[str, str]) -> str:
-    """Return the plain line on both AUPRs."""
+    """Return the line on both AUPRs."""
     return (
         f"AUPR of {names[0]} {found.own:.4f}, of {names[1]} {found.other:.4f}, change "
         f"{found.change}, over ln recall {found.lower:.3f} to {found.upper:.3f}"
@@ -145,7 +143,7 @@ def aupr_line(found: AuprChange, names: tuple[str, str]) -> str:
 def extremes(
     run: RunReader, found: Changed, n: int, below: float, masked: bool = True
 ) -> list[str]:
-    """Return lines on the n draws with z up to `below` whose z' rose most, and fell most."""
+    """Return lines on the n draws with z <= `below` whose z' rose most, and n that fell most."""
     own, other = found.runs
     z_i, other_i = own.samples_z().ravel(), other.samples_z().ravel()
     d_i: FloatArray = other_i.astype(np.float64) - z_i

@@ -1,4 +1,4 @@
-"""Comparing runs: two samplers of one model, or several models on one scale of recall.
+"""Compare runs: two samplers of one model, or several models on one scale of recall.
 
 Needs neither MPI nor torch.
 """
@@ -27,11 +27,11 @@ from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.runfile.rescored import find, open_rescored
 
 MAX_PAIRED_SAMPLES = 5_000_000
-"""Samples of a run that are read for a normalization."""
+"""Most samples of a run that are read for a normalization."""
 
 
 def require_one_space(runs: Sequence[RunReader]) -> None:
-    """Check that all runs' models have one space of inputs; a UserError says how two differ."""
+    """Check that all runs' models have the same space of inputs; else raise UserError."""
     spaces = [
         input_space.space_of(str(run.path), run.config, run.n_sites, run.n_values) for run in runs
     ]
@@ -42,10 +42,10 @@ def require_one_space(runs: Sequence[RunReader]) -> None:
 def read_pairs(
     run: RunReader, other: RunReader, density: Density, max_samples: int = MAX_PAIRED_SAMPLES
 ) -> tuple[Pairs, str]:
-    """Return a run's samples with both models' outputs, and a line on where those come from.
+    """Return a run's samples with both models' outputs, and a line on the source of the outputs.
 
-    Where fewer rounds were rescored than the run holds, those samples are used; of more than
-    `max_samples`, those of evenly spaced rounds, so that memory is bounded.
+    If not all rounds were rescored, only those that were are used. If they hold more than
+    `max_samples` samples, evenly spaced rounds are read, to bound the memory.
 
     Raises
     ------
@@ -71,18 +71,18 @@ def shift_of(
     densities: tuple[Density, Density],
     z_range: Sequence[float] | None,
 ) -> tuple[float, float, str]:
-    """Return what to add to the second model's log g, its standard error, and how it was found.
+    """Return the shift to add to the second model's log g, its standard error, and the method.
 
-    `groups` are the runs of each density. Absolute densities need nothing. Others need both models'
-    outputs of both runs' samples: the papers' cross-model normalization where a range Z is given,
-    else Bennett's acceptance ratio.
+    `groups` are the runs of each density. The shift of two absolute densities is 0. Other densities
+    need both models' outputs of both runs' samples. If a range Z is given, the papers' cross-model
+    normalization is used; otherwise Bennett's acceptance ratio.
 
     Raises
     ------
     UserError
-        The other model has not evaluated the samples, or they are of several runs.
+        The other model has not evaluated the samples, or they come from several runs.
     EstimateError
-        The data do not determine it.
+        The data do not determine the shift.
     """
     a, b = densities
     if z_range is None and a.absolute and b.absolute:
@@ -110,7 +110,7 @@ def shift_of(
 
 
 def normalized_columns(densities: tuple[Density, Density], shift: float) -> Columns:
-    """Return both densities, bins without counts left out, with `shift` added to the second's."""
+    """Return both densities in the bins with counts, with `shift` added to the second one."""
     parts = [(d, np.flatnonzero(d.count_b)) for d in densities]
     shifted = zip(parts, (0.0, shift), strict=True)
     return {
@@ -124,10 +124,7 @@ def normalized_columns(densities: tuple[Density, Density], shift: float) -> Colu
 
 @dataclass(frozen=True)
 class SamplerResult:
-    """Two runs of one model compared: what is printed, written and drawn.
-
-    The columns are those of the CSV file.
-    """
+    """Comparison of two runs of one model: printed lines, and the columns of the CSV file."""
 
     found: samplers.SamplerComparison
     lines: list[str]
@@ -137,12 +134,12 @@ class SamplerResult:
 def compare_two_samplers(
     groups: Sequence[Sequence[RunReader]], densities: Sequence[Density], names: Sequence[str]
 ) -> SamplerResult:
-    """Compare two runs of one model, or two groups of joined ones.
+    """Compare two runs of one model, or two groups of joined runs.
 
     Raises
     ------
     UserError
-        More than two; groups that share a run or a seed.
+        There are more than two groups, or they share a run or a seed.
     """
     if len(groups) > 2:
         raise UserError("these are runs of one model: give two of them at a time")
@@ -167,16 +164,15 @@ def compare_two_samplers(
 def curves_of(
     groups: Sequence[Sequence[RunReader]], densities: Sequence[Density], options: CurveOptions
 ) -> list[RunCurve]:
-    """Return the models' curves by a rule, or each by those score files that are of its model.
+    """Return the models' curves, by a rule or each by the score files of its model.
 
-    `groups` are the runs of each density, one or several.
-
-    Each is over its own ends: a range of recall is the same for all once they are on one scale.
+    `groups` are the runs of each density, one or several. Each curve covers the range between its
+    own ends: `recall_range` applies only after all curves are on one scale.
 
     Raises
     ------
     UserError
-        None of the score files is of a run's model.
+        There is neither a rule nor a score file for a run's model.
     """
     curves = []
     for runs, density in zip(groups, densities, strict=True):
@@ -189,13 +185,13 @@ def curves_of(
 
 @dataclass(frozen=True)
 class ModelResult:
-    """The first model compared with each other one: what is printed, written and drawn.
+    """The first model compared with each other one: what is printed, written and plotted.
 
     Attributes
     ----------
-    curves : name, curve, and what to add to its log recall, of every model
+    curves : name, curve, and shift of its log recall, of every model
     comparisons : name and comparison of every model but the first
-    lines, columns : of the printed text, and of the CSV file
+    lines, columns : the printed text, and the columns of the CSV file
     """
 
     curves: list[tuple[str, Curve, float]]
@@ -212,7 +208,7 @@ def compare_with_first(
     z_range: Sequence[float] | None,
     recall_range: Range | None = None,
 ) -> ModelResult:
-    """Compare the first model with each other by curves; errors as `shift_of`, `compare_models`.
+    """Compare the first model with each other; raises as `shift_of` and `compare_models` do.
 
     groups : the runs of each density, one or several
     recall_range : of log recall, on the first model's scale (default: what both curves reach)
@@ -233,7 +229,7 @@ def compare_with_first(
 
 
 def add_to(record: Record, found: models.ModelComparison, first: str, other: str) -> None:
-    """Note both models' AUPRs over the recall that they share, their difference and their ratio."""
+    """Record both models' AUPRs over their common range of recall, the difference and the ratio."""
     intervals = {
         f"AUPR of {first}, beside {other}": found.aupr_a,
         f"AUPR of {other}, beside {first}": found.aupr_b,
@@ -246,7 +242,7 @@ def add_to(record: Record, found: models.ModelComparison, first: str, other: str
 
 
 def _model_columns(found: Sequence[models.ModelComparison]) -> Columns:
-    """Return the curves on their common recall, the second model of each row named by number."""
+    """Return the curves at common recalls; `model` numbers the second model of each comparison."""
     tables: list[Columns] = [
         {
             "model": np.full(len(c.log_recall_x), number),

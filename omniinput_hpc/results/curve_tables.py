@@ -1,4 +1,4 @@
-"""What is said and written of a precision-recall curve: lines of text and columns of its table."""
+"""Report a precision-recall curve: lines of text and columns of its table."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from omniinput_hpc.results.tables import verdict_lines
 
 FEWEST_PER_BIN = (FEWEST_INPUTS, FEWEST_LANES)
 WORTH_SAYING = 0.05
-"""Of the right inputs counted: fewer that may have been missed are not spoken of."""
+"""If fewer right inputs than this share of those counted may have been missed, none is reported."""
 
 
 def describe_curve(curve: Curve, rule: str, fewest: tuple[int, int] = FEWEST_PER_BIN) -> list[str]:
-    """Return the header lines of a precision-recall file, before those of its density."""
+    """Return the lines that explain a precision-recall file; those of its density follow them."""
     sign = "<=" if curve.side == "low" else ">="
     lines = [
         f"precision and log recall of the inputs with z {sign} threshold; scores: {rule}",
@@ -54,7 +54,7 @@ def describe_curve(curve: Curve, rule: str, fewest: tuple[int, int] = FEWEST_PER
 def summarize_curve(
     density: Density, curve: Curve, fewest: tuple[int, int] = FEWEST_PER_BIN
 ) -> list[str]:
-    """Return the plain lines that the script prints."""
+    """Return the lines that the script prints."""
     gaps = int(curve.interpolated_b.sum())
     lines = [f"{len(curve.bin_t)} thresholds; r interpolated in {gaps} bins without samples"]
     lines += thin_lines(density, curve, fewest) + left_out_lines(density, curve)
@@ -62,7 +62,7 @@ def summarize_curve(
 
 
 def left_out_lines(density: Density, curve: Curve) -> list[str]:
-    """Return a line where a curve leaves out a good part of the most confident inputs."""
+    """Return a line if a curve leaves out a considerable share of the most confident inputs."""
     found = left_out(curve, density)
     if found is None or found.share < SMALL:
         return []
@@ -81,7 +81,7 @@ def left_out_lines(density: Density, curve: Curve) -> list[str]:
 
 
 def none_right_lines(density: Density, curve: Curve) -> list[str]:
-    """Return a line where a curve's far end may hold more right inputs than it shows."""
+    """Return a line if a curve's far end may hold more right inputs than it shows."""
     found = none_right(curve, density)
     if found is None or found.log_most < curve.log_recall_t[-1] + np.log(WORTH_SAYING):
         return []
@@ -96,7 +96,7 @@ def none_right_lines(density: Density, curve: Curve) -> list[str]:
 def thin_lines(
     density: Density, curve: Curve, fewest: tuple[int, int] = FEWEST_PER_BIN
 ) -> list[str]:
-    """Return lines on the bins of too few inputs or lanes: those left out, those counted."""
+    """Return lines on the bins with too few inputs or lanes: those left out, and those counted."""
     few = f"fewer than {fewest[0]} inputs or {fewest[1]} lanes"
     lines = []
     left_out = density.believed_b & (curve.inputs_b > 0)
@@ -119,7 +119,7 @@ def thin_lines(
 
 
 def aupr_line(curve: Curve) -> str:
-    """Return the AUPR with its error and interval, in words."""
+    """Return a line with the AUPR, its error and its interval."""
     interval = f"95% interval {interval_words(curve)}"
     if np.isneginf(curve.log_recall_t[-1]):
         return f"AUPR: not defined: 0 of {curve.n_scored:,} inputs were right; {interval}"
@@ -135,33 +135,33 @@ def aupr_line(curve: Curve) -> str:
 
 
 def interval_words(curve: Curve, digits: int = 6) -> str:
-    """Return the 95% interval of a curve's AUPR, and whether it is one-sided, in words."""
+    """Return the 95% interval of a curve's AUPR as text, and whether it is one-sided."""
     low, high = (f"{end:.{digits}f}" for end in (curve.aupr_low, curve.aupr_high))
     return f"{low} to {high}" + one_sided_words(curve.aupr_one_sided, low, high)
 
 
 def one_sided_words(one_sided: int, low: str, high: str) -> str:
-    """Return what to add to an interval of which one end alone is a bound; "" for both."""
+    """Return a note for an interval if only one of its ends is a bound, else ""."""
     if one_sided == 0:
         return ""
     return f" (one-sided: at least {low})" if one_sided < 0 else f" (one-sided: at most {high})"
 
 
 def which_range(curve: Curve) -> str:
-    """Return where the range of an AUPR comes from, in words."""
+    """Return the origin of an AUPR's range as text."""
     return "as --recall-range says" if curve.range_given else "the curve's own ends"
 
 
 def range_words(ends: Range, scale: float = 1.0, digits: int = 4) -> str:
-    """Return a range, divided by `scale`, rounded inwards: what is shown can be asked for."""
-    unit, near = 10.0**digits, 1e-9  # whole numbers stay what they are
+    """Return a range divided by `scale`, as text, rounded inwards so that it can be requested."""
+    unit, near = 10.0**digits, 1e-9  # keep numbers that are already round unchanged
     low = np.ceil(ends[0] / scale * unit - near) / unit
     high = np.floor(ends[1] / scale * unit + near) / unit
     return f"{low:.{digits}f} to {high:.{digits}f}"
 
 
 def wrong_way_lines(curve: Curve, density: Density) -> list[str]:
-    """Return a line that says that r(z) rises away from the curve's side; none where it does not.
+    """Return a line if r(z) rises away from the curve's side, else none.
 
     density : in the curve's bins
     """
@@ -188,7 +188,7 @@ def threshold_lines(found: Sequence[AtThreshold], curve: Curve, absolute: bool) 
 
 
 def beyond_lines(density: Density, sets: Mapping[str, FloatArray], of: str) -> list[str]:
-    """Return warnings of the test sets whose outputs, in part, are where no walker was."""
+    """Return warnings for the test sets with outputs outside the range that the walkers visited."""
     visited = np.flatnonzero(density.count_b)
     low, high = density.edges[visited[0]], density.edges[visited[-1] + 1]
     lines = []
@@ -203,7 +203,7 @@ def beyond_lines(density: Density, sets: Mapping[str, FloatArray], of: str) -> l
 
 
 def unreached_lines(found: Mapping[str, Unreached]) -> list[str]:
-    """Return warnings of the test sets whose outputs, in part, lie beyond the curve's ends."""
+    """Return warnings for the test sets with outputs beyond the curve's ends."""
     lines = []
     for name, one in found.items():
         if one.before:
@@ -254,5 +254,5 @@ def curve_columns(curve: Curve) -> dict[str, NDArray]:
 
 
 def _one_sided(share: FloatArray) -> NDArray[np.int64]:
-    """Return 1 where nothing right was seen, -1 where nothing wrong was, else 0."""
+    """Return 1 if nothing right was seen, -1 if nothing wrong was, else 0, for each bin."""
     return np.asarray(np.where(share == 0.0, 1, np.where(share == 1.0, -1, 0)), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The curve of a run, or of several joined, by a rule or by the scores of people or judges."""
+"""The curve of one run, or of several joined runs, by a rule or by scores of people or judges."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from omniinput_hpc.runfile.reader import RunReader
 
 @dataclass(frozen=True)
 class CurveOptions:
-    """What tells right inputs from wrong ones, and which bins count.
+    """Options of a curve: how right and wrong inputs are told apart, and which bins count.
 
     Attributes
     ----------
     rule : "module:function" that scores inputs, or None
-    scores, key : score files and their key (default: the one beside each)
-    side : the confident end; None: what the run says of its model
+    scores, key : score files and their key (default: the one next to each)
+    side : the confident end; None: that of the run's model
     fewest : distinct scored inputs, and lanes that they come from, that a bin needs
-    recall_range : of ln recall, of the AUPR; None: the curve's own ends
-    trust : whether bins count, too, in which the run has not equilibrated
+    recall_range : range of ln recall for the AUPR; None: the curve's own ends
+    trust : whether bins in which the run has not equilibrated count, too
     """
 
     rule: str | None
@@ -59,21 +59,20 @@ class CurveOptions:
     trust: bool = False
 
     def of_model(self, fingerprint: str) -> CurveOptions:
-        """Return these options with the score files of one model alone: some, all or none."""
+        """Return these options with only the score files of one model, which may be none."""
         return replace(self, scores=scores_of_model(fingerprint, self.scores, self.key))
 
 
 @dataclass(frozen=True)
 class RunCurve:
-    """The curve of a run, or of several of one model, joined.
+    """The curve of one run, or of several joined runs of one model.
 
     Attributes
     ----------
-    curve : the curve
     density : of the runs, in the curve's bins
-    by : the rule, or who scored
+    by : the rule, or the names of the annotators
     side : the confident end that the curve is counted from
-    joined, result : the scores and what they gave; None with a rule
+    joined, result : the scores and their result; None with a rule
     fewest : as in `CurveOptions`
     """
 
@@ -87,23 +86,23 @@ class RunCurve:
 
 
 def density_for(runs: Sequence[RunReader], options: CurveOptions) -> Density:
-    """Return the density of a run, or of several; all bins are believed where options say so."""
+    """Return the density of one or several runs; with `options.trust`, all bins are believed."""
     density = joined_density(runs)
     return density.trusting() if options.trust else density
 
 
 def confident_side(run: RunReader, given: Side | None = None) -> ConfidentSide:
-    """Return the side that --side gave, or else what the run says of its model."""
+    """Return the side given by --side, else that of the run's model."""
     return side_of(run.config, given)
 
 
 def joint_side(runs: Sequence[RunReader], given: Side | None = None) -> ConfidentSide:
-    """Return the side that all runs say, or that --side gave.
+    """Return the side given by --side, else the one that all runs share.
 
     Raises
     ------
     UserError
-        Two runs say different sides, and --side says nothing.
+        Two runs have different sides, and --side is not given.
     """
     first, *others = (confident_side(run, given) for run in runs)
     for run, side in zip(runs[1:], others, strict=True):
@@ -116,18 +115,18 @@ def joint_side(runs: Sequence[RunReader], given: Side | None = None) -> Confiden
 
 
 def other_side(runs: Sequence[RunReader], given: Side | None) -> str:
-    """Return the side that --side gave where it is not what each run says by itself, else ""."""
+    """Return the side given by --side if it differs from a run's own side, else ""."""
     own = {confident_side(run).end for run in runs}
     return given if given is not None and own != {given} else ""
 
 
 def side_lines(found: RunCurve) -> list[str]:
-    """Return the plain lines on the side that a curve is counted from."""
+    """Return the lines on the side that a curve is counted from."""
     return [str(found.side), *wrong_way_lines(found.curve, found.density)]
 
 
 def notes_of(found: RunCurve) -> list[str]:
-    """Return the plain lines on what was scored by whom; none with a rule."""
+    """Return the lines on the scores and their annotators; none with a rule."""
     if found.joined is None or found.result is None:
         return []
     scored = found.joined.scored
@@ -137,12 +136,12 @@ def notes_of(found: RunCurve) -> list[str]:
 
 
 def chosen_thresholds(words: Sequence[str], sets: Mapping[str, FloatArray]) -> list[float]:
-    """Return the outputs that --threshold names: numbers, or SET:Q, a quantile of a test set.
+    """Return the outputs named by --threshold: numbers, or SET:Q for a quantile of a test set.
 
     Raises
     ------
     UserError
-        Neither a finite number nor a quantile in [0, 1] of one of `sets`.
+        A word is neither a finite number nor a quantile in [0, 1] of one of `sets`.
     """
     found = []
     for word in words:
@@ -173,7 +172,7 @@ def reach_lines(
     Raises
     ------
     EstimateError
-        A threshold beyond the curve's ends.
+        A threshold lies beyond the curve's ends.
     """
     curve, edges = found.curve, found.density.edges
     beyond = {name: unreached(curve, edges, z_n) for name, z_n in sets.items()}
@@ -184,13 +183,11 @@ def reach_lines(
 def curve_of(runs: Sequence[RunReader], density: Density, options: CurveOptions) -> RunCurve:
     """Return the curve by the rule, if there is one, else by the score files.
 
-    `runs` are those of the density: one, or several of one model.
-
     Raises
     ------
     UserError, EstimateError
-        As `curve_by_scores`; or a rule that cannot be imported or gives no scores; or a density
-        of which no bin is believed.
+        As in `curve_by_scores`; or the rule cannot be imported or gives no scores; or no bin of the
+        density is believed.
     """
     if not density.believed_b.any():
         raise EstimateError(
@@ -211,13 +208,13 @@ def curve_of(runs: Sequence[RunReader], density: Density, options: CurveOptions)
 def curve_by_scores(
     runs: Sequence[RunReader], density: Density, options: CurveOptions
 ) -> tuple[Joined, ScoredCurve]:
-    """Read the score files; return them, joined, and the curve they give.
+    """Read the score files; return them joined, and the curve that they give.
 
     Raises
     ------
     UserError, EstimateError
-        Files that do not belong to the runs' model, runs of different sides, people and judges
-        together, or too few scores.
+        The files do not belong to the runs' model, the runs have different sides, people and judges
+        are mixed, or there are too few scores.
     """
     joined = join_scores(runs[0].fingerprint, options.scores, options.key)
     judges = [n for n, j in zip(joined.scored.annotators, joined.judges, strict=True) if j]

@@ -1,6 +1,6 @@
-"""How well a run mixes: moves, swaps, round trips, effective samples, and what to change.
+"""Diagnose how well a run mixes, from moves, swaps, round trips and ESS; give advice.
 
-Effective sample sizes are arviz-stats'; no MPI and no torch here.
+Effective sample sizes come from arviz-stats. Needs neither MPI nor torch.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from omniinput_hpc.text import shown
 FEW_SWAPS, MANY_SWAPS = 0.2, 0.9
 FEW_MOVES = 0.01
 MAX_DIAGNOSED_SAMPLES = 20_000
-"""Samples of a rung that its diagnostics look at: longer series are thinned."""
+"""Most samples of a rung that its diagnostics use; longer series are thinned."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What a run's committed rounds say about its mixing.
+    """Mixing diagnostics of a run's committed rounds.
 
     Attributes
     ----------
     beta_k : float64 [K], NaN for flat-histogram rungs
     z_mean_k, z_std_k : float64 [K], of the recorded samples
-    ess_k, rhat_k : float64 [K], of z over lanes; NaN where there are too few samples
-    accepted_kn : float64 [K, n], share of accepted moves by kind of move; NaN where none was tried
+    ess_k, rhat_k : float64 [K], of z over lanes; NaN if there are too few samples
+    accepted_kn : float64 [K, n], share of accepted moves by kind of move; NaN if none was tried
     part_names : names of the kinds of move
-    swapped_k : float64 [K - 1], share of accepted swaps; NaN where none was tried
-    barrier : float, Lambda, the sum of rejected shares; NaN without swaps
+    swapped_k : float64 [K - 1], share of accepted swaps; NaN if none was tried
+    barrier : float, Lambda, the sum of the rejection rates; NaN without swaps
     trips_v : int64 [W K], completed round trips per walker
     drawn_k : bool [K], rungs with fresh draws, which count as moves of the first kind
     trip_rate, ideal_rate : float, round trips per lane and exchange, and 1 / (2 + 2 Lambda)
-    exchanges : int, counted
+    exchanges : int, number of counted exchanges
     """
 
     beta_k: FloatArray
@@ -59,12 +59,12 @@ class Diagnosis:
 
     @property
     def rungs_needed(self) -> int:
-        """About how many rungs the ladder needs: 1 + 2 Lambda, where there are swaps."""
+        """Approximate number of rungs that the ladder needs, 1 + 2 Lambda; requires swaps."""
         return max(2, round(1 + 2 * self.barrier))
 
     @property
     def ladder_line(self) -> str:
-        """Lambda, and the rungs needed beside those there are."""
+        """Lambda, the number of rungs needed, and the number of rungs."""
         return (
             f"Lambda = {self.barrier:.2f}: about {self.rungs_needed} rungs are needed "
             f"(1 + 2 Lambda); the ladder has {len(self.beta_k)}"
@@ -72,15 +72,15 @@ class Diagnosis:
 
     @property
     def trip_time(self) -> float:
-        """Exchanges that a round trip of one of a lane's K walkers takes at the ideal rate."""
+        """Exchanges per round trip of one of a lane's K walkers, at the ideal rate."""
         return len(self.beta_k) / self.ideal_rate
 
 
 def diagnose(run: RunReader, rhat_k: FloatArray | None = None) -> Diagnosis:
     """Diagnose a run from its committed rounds.
 
-    `rhat_k`, float64 [K], is R-hat where it is known (of a density's verdict, say), which spares a
-    pass over the recorded outputs.
+    `rhat_k`, float64 [K], is R-hat if it is already known (from a density's verdict, say), which
+    saves a pass over the recorded outputs.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def diagnose(run: RunReader, rhat_k: FloatArray | None = None) -> Diagnosis:
 
 
 def _drawn(run: RunReader, config: Config) -> BoolArray:
-    """Return which rungs have exact anchors, or are nothing but draws, bool [K]."""
+    """Return the rungs that have exact anchors or consist only of draws, bool [K]."""
     if config.sampler.method == "ancestral":
         return np.ones(len(run.beta_k), dtype=bool)
     if config.sampler.method == "annealed":
@@ -132,7 +132,7 @@ def _drawn(run: RunReader, config: Config) -> BoolArray:
 
 def _chains(run: RunReader) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return effective sample size, mean and standard deviation of z, float64 [K] each."""
-    from arviz_stats.base import array_stats  # where ArviZ is installed it imports all of it
+    from arviz_stats.base import array_stats  # slow if ArviZ is installed: imports all of it
 
     n_rungs = len(run.beta_k)
     ess_k, mean_k, std_k = np.full((3, n_rungs), np.nan)
@@ -154,7 +154,7 @@ def lane_series(run: RunReader, k: int) -> FloatArray:
 
 
 def lane_traces(run: RunReader, n_rungs: int = 4) -> dict[int, FloatArray]:
-    """Return the recorded z of lane 0, float64 [T], of some rungs spread over the ladder."""
+    """Return the recorded z of lane 0, float64 [T], for rungs spread evenly over the ladder."""
     rungs = np.unique(np.linspace(0, len(run.beta_k) - 1, n_rungs).astype(int))
     traces = {}
     for k in map(int, rungs):
@@ -176,7 +176,7 @@ def walker_paths(run: RunReader, n_walkers: int = 6) -> IntArray:
 
 
 def advice(d: Diagnosis) -> list[str]:
-    """Return what to change, a plain sentence each; empty if nothing stands out."""
+    """Return recommendations, one sentence each; empty if nothing stands out."""
     lines = []
     for k, share in enumerate(d.swapped_k):
         if share < FEW_SWAPS:
@@ -210,7 +210,7 @@ def advice(d: Diagnosis) -> list[str]:
             "run.rounds and run.burn_in, or help walkers round the ladder"
         )
     if _few_exchanges(d):
-        pass  # said by the table, beside their number
+        pass  # the table reports it, next to their number
     elif len(d.swapped_k) and np.isfinite(d.barrier) and d.trips_v.sum() == 0:
         lines.append(
             "no walker has gone up and down the ladder: what the coldest rungs hold is what they "
@@ -225,7 +225,7 @@ def advice(d: Diagnosis) -> list[str]:
 
 
 def table(d: Diagnosis) -> list[str]:
-    """Return the diagnosis as lines for a person."""
+    """Return the diagnosis as lines of text."""
     moves = "  ".join(f"{name[:12]:>12}" for name in d.part_names)
     lines = [f"rung        beta   mean z     sd z      ESS  R-hat  swap up  moves: {moves}"]
     for k, beta in enumerate(d.beta_k):
@@ -257,7 +257,7 @@ def _few_exchanges(d: Diagnosis) -> bool:
 
 
 def columns(d: Diagnosis) -> dict[str, FloatArray]:
-    """Return the rows per rung for a CSV file; the last rung has no swap to the next one."""
+    """Return the columns of the CSV file, a row per rung; the last rung has no swap_up."""
     return {
         "rung": np.arange(len(d.beta_k), dtype=np.float64),
         "beta": d.beta_k,

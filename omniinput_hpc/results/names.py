@@ -1,7 +1,7 @@
-"""Names of outputs: the first analysis has the plain name, others carry what tells them apart.
+"""Names of output files: the first analysis gets the plain name, later ones a distinguishing tag.
 
-``RUN.pr.csv`` stays what the first rule gave; another rule's curve is ``RUN.pr.RULE.csv``. Which
-analysis a file is from is known from RUN.results.json.
+The first rule's curve keeps ``RUN.pr.csv``; another rule's curve is ``RUN.pr.RULE.csv``.
+RUN.results.json records which analysis wrote which file.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from omniinput_hpc.results.record import Record, read_results
 from omniinput_hpc.results.tables import beside
 
 MAX_LENGTH = 60
-"""Characters of what is added to a name; of longer ones the end is replaced by a digest."""
+"""Most characters of a tag; the end of a longer one is replaced by a digest."""
 
 
 def claim_name(record: Record, ending: str, words: Sequence[str]) -> str:
-    """Return what to add to the names of an analysis's files: nothing, or ``.WORDS``.
+    """Return the tag to add to the names of an analysis's files: "", or ``.WORDS``.
 
-    Nothing is added where no other analysis has the plain name, RUN and `ending`, or where the
-    words are the same as those of the analysis that has it. They are kept among the parameters.
+    It is "" if no other analysis owns the plain name, RUN and `ending`, or if the owner has the
+    same words. The words are stored in the record's parameters as "name".
 
     Parameters
     ----------
     record : of the analysis, before it is saved
     ending : of the plain name of its first file, as in ".pr.csv"
-    words : what tells it from others of its kind: rule, annotators, side, partner
+    words : what distinguishes it from others of its kind: rule, annotators, side, partner
 
     Raises
     ------
     UserError
-        RUN.results.json is no such file.
+        RUN.results.json is not a results file.
     """
     tag = _short("-".join(re.sub(r"[^\w.+=-]+", "-", word) for word in words if word))
     record.parameters["name"] = tag
@@ -46,7 +46,7 @@ def claim_name(record: Record, ending: str, words: Sequence[str]) -> str:
 
 
 def names_of(runs: Sequence[Path]) -> list[str]:
-    """Return what runs are called: their files' names, numbered from 1 where two are alike."""
+    """Return the names of runs: their file names, numbered from 1 if two are equal."""
     names = [path.stem for path in runs]
     if len(set(names)) == len(names):
         return names
@@ -54,13 +54,13 @@ def names_of(runs: Sequence[Path]) -> list[str]:
 
 
 def words_of(rule: str | None, scores: Sequence[Path], other_side: str = "") -> list[str]:
-    """Return the words for a rule, or who scored, and for a side that is not the model's own."""
+    """Return words for the rule or the annotators, and for a side that is not the model's own."""
     by = rule.replace(":", ".") if rule else "+".join(sorted(map(_annotator, scores)))
     return [by, f"side={other_side}" if other_side else ""]
 
 
 def _annotator(path: Path) -> str:
-    """Return who scored, from RUN.scores.NAME.jsonl."""
+    """Return the annotator NAME from RUN.scores.NAME.jsonl."""
     return path.stem.rpartition(".scores.")[2]
 
 
@@ -71,7 +71,7 @@ def _short(text: str) -> str:
 
 
 def _owner(results: Path, name: str) -> dict[str, Any] | None:
-    """Return the last analysis that wrote a file of this name; None where none is known."""
+    """Return the last analysis that wrote a file of this name; None if none is recorded."""
     if not results.exists() or not results.stat().st_size:
         return None
     entries = read_results(results)["analyses"]

@@ -1,4 +1,4 @@
-"""RUN.results.json: what every analysis of a run said, for machines (docs/results-file.md)."""
+"""RUN.results.json: the results of every analysis of a run, for machines (docs/results-file.md)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PACKAGES = ("numpy", "scipy", "h5py", "matplotlib")
 
 
 def _record_of(check: Check) -> dict[str, Any]:
-    """Return a check of a verdict for the record; numbers that are not known are left out."""
+    """Return a check of a verdict for the record, without numbers that are not known."""
     numbers = {"value": float(check.value), "threshold": float(check.threshold)}
     words = {"sentence": check.sentence, "remedy": check.remedy}
     return {
@@ -51,14 +51,14 @@ def _record_of(check: Check) -> dict[str, Any]:
 
 @dataclass
 class Record:
-    """What one analysis says: filled while it works, then merged into RUN.results.json.
+    """The results of one analysis: filled while it works, then merged into RUN.results.json.
 
     Attributes
     ----------
-    run_path : the run file (or the stem of several) that the results lie beside
+    run_path : the run file (or the stem of several) that the results are saved next to
     analysis : the verb
-    command : as it was typed
-    parameters : all options, also those that were not given
+    command : as typed
+    parameters : all options, including those left at their defaults
     """
 
     run_path: Path
@@ -73,7 +73,7 @@ class Record:
     files: list[str] = field(default_factory=list)
 
     def add_run(self, run: RunReader) -> None:
-        """Say what was read."""
+        """Record a run that was read."""
         self.runs.append(
             {
                 "path": str(run.path), "rounds": run.rounds, "rounds_planned": run.rounds_planned,
@@ -85,14 +85,14 @@ class Record:
         self, name: str, value: float, error: float = np.nan, low: float = np.nan,
         high: float = np.nan,
     ) -> None:  # fmt: skip
-        """Add a number, with its standard error and 95 % interval where they are known."""
+        """Add a number, with its standard error and 95 % interval if they are known."""
         numbers = {"value": value, "error": error, "low": low, "high": high}
         known = {k: float(v) for k, v in numbers.items() if k == "value" or not np.isnan(v)}
         level = {"level": LEVEL} if {"low", "high"} & set(known) else {}
         self.values[name] = known | level
 
     def add_density(self, density: Density, of: str) -> None:
-        """Add the verdict on a density, and what it says of all its bins."""
+        """Add the verdict on a density, and its values over all bins."""
         verdict, filled = density.verdict, density.count_b > 0
         self.verdicts.append(
             {
@@ -111,7 +111,7 @@ class Record:
             self.add_value(f"{of}: largest error of log_g", float(known.max()))
 
     def add_curve(self, curve: Curve, of: str) -> None:
-        """Add a curve's AUPR with its interval, the recall that it is taken over, and the side."""
+        """Add a curve's AUPR with its interval, its range of recall, and the side."""
         name = f"{of}: AUPR"
         self.add_value(name, curve.aupr, curve.aupr_error, curve.aupr_low, curve.aupr_high)
         self.values[name] |= {"over_ln_recall": list(curve.aupr_range), "side": curve.side}
@@ -124,13 +124,13 @@ class Record:
     def add_table(
         self, path: Path, about: Sequence[str], columns: Mapping[str, NDArray[Any]]
     ) -> None:
-        """Write a CSV file of these columns [n]; what its numbers mean, `about`, is noted here."""
+        """Write these columns [n] to a CSV file; record the meaning of its numbers, `about`."""
         write_table(path, columns)
         rows = len(next(iter(columns.values()))) if columns else 0
         self.note_table(path, about, list(columns), rows)
 
     def note_table(self, path: Path, about: Sequence[str], names: Sequence[str], rows: int) -> None:
-        """Note a CSV file that was written, of columns of these names."""
+        """Record a CSV file that was written, with columns of these names."""
         self.files.append(str(path))
         self.tables.append(
             {"file": self._name(path), "columns": list(names), "rows": rows, "about": list(about)}
@@ -139,15 +139,15 @@ class Record:
     def save(self) -> Path:
         """Merge this record into RUN.results.json, and return its path.
 
-        The record of the same analysis with the same parameters is replaced, and a file that was
-        written anew is no longer named by who wrote it before. Two analyses at once wait for each
-        other. A folder that cannot be written, or has no locks, is told in a warning: the analysis
-        itself is done by then.
+        A record of the same analysis with the same parameters is replaced. A rewritten file is
+        removed from the record of the analysis that wrote it before. Simultaneous analyses wait for
+        each other. If the folder is not writable or has no locks, only a warning is printed, since
+        the analysis itself is already done.
 
         Raises
         ------
         UserError
-            There is a file of that name that is no such file, or of a later version.
+            The existing file is not a results file, or is of another version.
         """
         path = beside(self.run_path, ".results.json")
         try:
@@ -187,7 +187,7 @@ class Record:
         }
 
     def _name(self, path: Path) -> str:
-        """Return a file's path from the folder of the results."""
+        """Return a file's path relative to the folder of the results."""
         return os.path.relpath(path, self.run_path.parent)
 
 
@@ -197,7 +197,7 @@ def read_results(path: Path) -> dict[str, Any]:
     Raises
     ------
     UserError
-        It is no such file, or of a later version.
+        It is not a results file, or is of another version.
     """
     try:
         document = parse_json(read_bytes(path, "results file", MAX_BYTES))
@@ -222,14 +222,14 @@ def _is_entry(entry: Any) -> bool:
 
 
 def _without(entry: Mapping[str, Any], files: Sequence[str]) -> dict[str, Any]:
-    """Return an entry without the files that another analysis has written since."""
+    """Return an entry without the files that another analysis has rewritten since."""
     tables = [t for t in entry["tables"] if not (isinstance(t, dict) and t.get("file") in files)]
     left = [name for name in entry["files"] if name not in files]
     return {**entry, "files": left, "tables": tables}
 
 
 def plain(value: Any) -> Any:
-    """Return options as JSON has them: paths as texts, tuples as lists, functions by their name."""
+    """Return options as JSON values: paths as text, tuples as lists, functions by their name."""
     if isinstance(value, Mapping):
         return {str(name): plain(v) for name, v in value.items()}
     if isinstance(value, list | tuple):
@@ -240,7 +240,7 @@ def plain(value: Any) -> Any:
 
 
 def finite(value: Any) -> Any:
-    """Return the same with None for what JSON has no number for: NaN and infinities."""
+    """Return the same with None in place of NaN and infinities, which JSON cannot represent."""
     if isinstance(value, Mapping):
         return {name: finite(v) for name, v in value.items()}
     if isinstance(value, list | tuple):
@@ -256,9 +256,9 @@ def _key(entry: Mapping[str, Any]) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock on a file, which is made empty where there is none, and may be replaced.
+    """Hold the lock on a file, which is created empty if missing and may be replaced meanwhile.
 
-    A replacement is another file, which the next one locks: so whoever waited looks again.
+    A replacement is a new file with its own lock, so a process that waited must open it again.
     """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

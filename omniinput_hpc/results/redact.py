@@ -1,4 +1,4 @@
-"""Hiding what may point to people in shown text: e-mail addresses, phone numbers, streets."""
+"""Mask personal data in displayed text: e-mail addresses, phone numbers, street addresses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _STREETS = (
 )
 _LONG_STREETS = "street|avenue|road|boulevard|drive|highway|parkway"
 _EMAIL = re.compile(r"[\w.+-]{1,64}\s?(?:@|\[at\]|\(at\))\s?[\w-]{1,63}(?:\s?\.\s?[\w-]{1,63})+")
-# groups of digits as phone numbers are written, or ten digits and more in a row
+# groups of digits as in phone numbers, or 7 to 15 digits in a row
 _PHONE = re.compile(
     r"(?<![\w.,])(?:\+\d{1,3}[\s./-]{0,2})?(?:\(\d{2,5}\)[\s./-]{0,2})?"
     r"(?:\d{2,5}(?:[\s./-]\d{2,5}){1,4}|\d{7,15})(?!\w|[.,]\d)"
@@ -30,8 +30,8 @@ _ADDRESS = re.compile(
 def mask(text: str) -> str:
     """Return the text with e-mail addresses, phone numbers and street addresses replaced.
 
-    By patterns, which rather take too much than too little; what is written in other ways stays,
-    so that a person must still look.
+    The patterns mask too much rather than too little. They miss other formats, so a person must
+    still check.
     """
     text = _EMAIL.sub("[e-mail]", text)
     text = _ADDRESS.sub("[address]", text)
@@ -39,7 +39,7 @@ def mask(text: str) -> str:
 
 
 def _phone(match: re.Match[str]) -> str:
-    """Return the mask for 7 to 15 digits that are no date and no span of years."""
+    """Return the mask if the match has 7 to 15 digits and is not a date or a span of years."""
     found = match.group()
     digits = sum(character.isdigit() for character in found)
     return found if _DATE.fullmatch(found) or not 7 <= digits <= 15 else "[phone]"

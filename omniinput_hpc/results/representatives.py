@@ -1,4 +1,4 @@
-"""Representative inputs: some of each bin of z that stand for all there, as people see them."""
+"""Representative inputs: a few per bin of z, drawn to represent the bin, as people see them."""
 
 from __future__ import annotations
 
@@ -28,21 +28,20 @@ from omniinput_hpc.runfile.reader import RunReader
 
 PER_BIN, MAX_BINS = 5, 12
 MAX_PICTURES, MAX_PICTURE_BYTES = 1_000_000, 1 << 28
-"""Recorded inputs that pictures are chosen from, and bytes of their values, about."""
+"""Approximate limits on the recorded inputs that pictures are chosen from, and on their bytes."""
 
 
 @dataclass(frozen=True)
 class Representative:
-    """An input that stands for its bin.
+    """An input that represents its bin.
 
     Attributes
     ----------
     bin : index of its bin
-    z : its output
     shown : its text, or its picture as a data URI
-    draws : how often it was drawn
+    draws : number of times it was drawn
     values : int64 [D]
-    score : mean of the scores that it was given; None without scores
+    score : mean of its scores; None without scores
     """
 
     bin: int
@@ -60,9 +59,9 @@ class Representatives:
     Attributes
     ----------
     kind : "text" or "image"
-    prefix : a text that all inputs begin with, shown apart; None without one
-    note : how they are shown
-    how_drawn : in words
+    prefix : a text that all inputs begin with, displayed separately; None without one
+    note : how the inputs are displayed
+    how_drawn : description of the drawing
     edges : float64 [B + 1], of the bins
     items : by bin
     """
@@ -79,12 +78,12 @@ class Representatives:
         return [item for item in self.items if item.bin == bin_]
 
     def z_text(self, item: Representative) -> str:
-        """Return an input's output to a tenth of its bin's width or better, never as 1e+04."""
+        """Return an input's output to a tenth of its bin's width or better, without an exponent."""
         width = self.edges[item.bin + 1] - self.edges[item.bin]
         return f"{item.z:z.{max(0, 1 - math.floor(math.log10(width)))}f}"
 
     def bins(self, side: Side) -> list[int]:
-        """Return the bins that have inputs, from the confident end on."""
+        """Return the bins that have inputs, beginning at the confident end."""
         return sorted({item.bin for item in self.items}, reverse=side == "high")
 
     def masked(self) -> Representatives:
@@ -101,13 +100,13 @@ def edges_for(
 ) -> FloatArray:
     """Return bins to draw from, made of whole bins of the run.
 
-    They lie in `z_range` (default: all bins with counts) and have a `width` (default:
-    such that there are at most `MAX_BINS`), rounded to whole bins of the run.
+    They lie in `z_range` (default: all bins with counts) and have a `width` (default: one that
+    gives at most `MAX_BINS` bins), rounded to whole bins of the run.
 
     Raises
     ------
     EstimateError
-        No bins there, or too many.
+        There are no bins, or too many, or the width is not positive.
     """
     if width is not None and not (np.isfinite(width) and width > 0):
         raise EstimateError(f"--width {width:g}: give a width above 0")
@@ -128,9 +127,9 @@ def edges_for(
 
 
 def how_to_show(config: dict[str, Any], render: bool) -> Display:
-    """Return how a run's inputs are shown, by their values where nothing else can be done.
+    """Return how a run's inputs are displayed; by their values if nothing else is possible.
 
-    `render` lets a `python` model be built for its own ``render``: this runs its code.
+    With `render`, a `python` model is built for its own ``render``; this runs its code.
     """
 
     def values(why: str) -> Display:
@@ -168,9 +167,9 @@ def representatives(
 def of_tasks(
     tasks_path: Any, fingerprint: str, score_of: Callable[[str], float | None], per_bin: int
 ) -> Representatives | None:
-    """Return a task file's inputs of one model, at most `per_bin` a bin in order; None without any.
+    """Return a task file's inputs of one model, the first `per_bin` of each bin; None if none.
 
-    `score_of` gives the mean score of the task with an id, None without one.
+    `score_of` maps a task id to its mean score, None without one.
     """
     tasks = read_tasks(tasks_path)
     key = read_key(key_path(tasks_path), tasks.tasks_id)
@@ -203,9 +202,9 @@ def of_tasks(
 
 
 def columns_of(found: Representatives, with_values: bool) -> Columns:
-    """Return the table's columns: a row per input; texts as JSON strings, so that a row is a line.
+    """Return the table's columns, a row per input.
 
-    (In a spreadsheet such a text cannot begin a formula either.)
+    Texts are JSON strings, so that each row is one line and no text is a formula in a spreadsheet.
     """
     items = found.items
     bins = np.array([item.bin for item in items])
@@ -225,15 +224,16 @@ def columns_of(found: Representatives, with_values: bool) -> Columns:
 
 
 def pictures_at_ends(run: RunReader, n: int) -> list[list[tuple[float, NDArray[np.uint8]]]]:
-    """Return n recorded inputs of low, of middle and of high z: z and the picture of each.
+    """Return n recorded inputs each of low, middle and high z: z and the picture of each.
 
-    Of long runs evenly spaced rounds are read, so that memory is bounded. Empty for models of
-    other inputs than pictures.
+    Of long runs only evenly spaced rounds are read, to bound the memory. The result is empty if the
+    model's inputs are not pictures.
 
     Raises
     ------
     UserError
-        The model's options, perhaps of an older version, or its files say no shape of its pictures.
+        The model's options (perhaps of an older version) or files do not give its pictures' shape,
+        or the shape does not match the run.
     """
     if run.config.get("model", {}).get("kind") != "image-classifier" or not run.rounds or not n:
         return []
@@ -254,8 +254,8 @@ def pictures_at_ends(run: RunReader, n: int) -> list[list[tuple[float, NDArray[n
 def choose_inputs(x: NDArray[np.integer[Any]], z: FloatArray, n: int) -> list[NDArray[np.int64]]:
     """Return indices of n different inputs each with the lowest, middle and highest outputs.
 
-    Low and high are the ends of what was recorded: the 2% nearest to each end of the range of z;
-    middle are those nearest to the range's middle.
+    Low and high inputs come from the 2% of the recorded range of z at each end, middle ones from
+    within 2% of its middle; the n nearest are taken if there are fewer than n.
     """
     _, first = np.unique(x, axis=0, return_index=True)
     order = first[np.argsort(z[first], kind="stable")]

@@ -1,4 +1,4 @@
-"""A run file on the command line, or several runs of one model, joined: A.h5+B.h5."""
+"""Parse run files on the command line: one, or several joined runs of one model (A.h5+B.h5)."""
 
 from __future__ import annotations
 
@@ -15,41 +15,36 @@ from omniinput_hpc.runfile.reader import OnDamage, RunReader, open_run, refuse
 
 @dataclass(frozen=True)
 class RunGroup:
-    """What is analysed as one run: a run file, or several of one model.
-
-    Attributes
-    ----------
-    files : one or several
-    """
+    """Runs analysed as one: a run file, or several of one model."""
 
     files: tuple[Path, ...]
 
     @property
     def path(self) -> Path:
-        """What the results lie beside: the file, or ``A+B.h5`` beside the first of several."""
+        """The path that results are named after: the file, or ``A+B.h5`` next to the first file."""
         first = self.files[0]
         return first.with_stem("+".join(file.stem for file in self.files))
 
     @property
     def name(self) -> str:
-        """What the runs are called in messages: the file's name, or all names with plus signs."""
+        """Name in messages: the file's name, or all names joined by plus signs."""
         return "+".join(str(file) for file in self.files)
 
     def open(self, stack: ExitStack, on_damage: OnDamage = refuse) -> list[RunReader]:
-        """Open all files, which the stack closes; errors are those of `reader.open_run`."""
+        """Open all files, which the stack closes; raises what `reader.open_run` does."""
         return [stack.enter_context(open_run(file, on_damage)) for file in self.files]
 
 
 def group_of(word: str | os.PathLike[str]) -> RunGroup:
-    """Return the run files that a word names, each as it stands: A.h5, or A.h5+runs/B.h5.
+    """Return the run files that an argument names, with paths as given: A.h5, or A.h5+runs/B.h5.
 
-    A file whose own name holds a plus sign is itself, also as a part of a longer word: where a word
-    can be cut in several ways, the longest names that exist are taken, from the first one on.
+    A file whose own name contains a plus sign is recognized, also within a longer argument: if the
+    argument can be split in several ways, the longest existing names win, from the left.
 
     Raises
     ------
     UserError
-        A part does not exist. Of a word without a plus sign nothing is asked here.
+        A part does not exist. An argument without a plus sign is not checked here.
     """
     text = os.fspath(word)
     if "+" not in text or os.path.lexists(text):
@@ -69,8 +64,8 @@ def _is_there(name: str) -> bool:
 
 
 def _cut(words: Sequence[str]) -> list[str] | None:
-    """Return names that exist and make up all words, joined by plus signs; None if none do."""
-    rests: list[list[str] | None] = [None] * len(words) + [[]]  # of the words from each one on
+    """Return existing names that, joined by plus signs, give all words; None if there are none."""
+    rests: list[list[str] | None] = [None] * len(words) + [[]]  # [i]: names that give words[i:]
     for first in reversed(range(len(words))):
         for stop in range(len(words), first, -1):
             name, rest = "+".join(words[first:stop]), rests[stop]
@@ -81,14 +76,15 @@ def _cut(words: Sequence[str]) -> list[str] | None:
 
 
 def require_apart(groups: Sequence[Sequence[RunReader]]) -> None:
-    """Check that no two groups of runs share a run or a seed, as a comparison of them needs.
+    """Check that no two groups share a run or a seed, since a comparison needs independent runs.
 
-    Two single files may have one seed: other settings draw other inputs (`seed_lines` says so).
+    Two single files may have the same seed: different settings draw different inputs (`seed_lines`
+    reports it).
 
     Raises
     ------
     UserError
-        Naming the two runs.
+        Two runs are not independent; it names them.
     """
     if all(len(group) == 1 for group in groups):
         for (one,), (other,) in combinations(groups, 2):
@@ -108,7 +104,7 @@ def require_apart(groups: Sequence[Sequence[RunReader]]) -> None:
 
 
 def seed_lines(groups: Sequence[Sequence[RunReader]]) -> list[str]:
-    """Return a line where two single runs have the same seed; none otherwise."""
+    """Return a line if two single runs have the same seed, else none."""
     seeds = [group[0].config.get("run", {}).get("seed") for group in groups if len(group) == 1]
     if len(seeds) == len(groups) and len(set(seeds)) < len(seeds):
         return [

@@ -1,4 +1,4 @@
-"""What the scripts say about scores: lines of text and columns of tables."""
+"""Report scores: lines of text and columns of tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from omniinput_hpc.text import interval, shown
 
 
 def summarize_scores(result: ScoredCurve, scored: Scored, side: Side) -> list[str]:
-    """Return the plain lines on what was scored by whom, and what the error is made of."""
+    """Return the lines on what was scored by whom, and on the parts of the error."""
     used, edges = np.flatnonzero(result.used_b), result.density.edges
     inputs = result.scores.inputs_b[used]
     lines = [
@@ -38,14 +38,14 @@ def summarize_scores(result: ScoredCurve, scored: Scored, side: Side) -> list[st
 
 
 def _annotators_line(result: ScoredCurve, scored: Scored, side: Side) -> str:
-    """Return the AUPR of each annotator's scores, over the range of recall of the curve of all."""
+    """Return the AUPR by each annotator's scores, over the recall range of the joint curve."""
     ends = result.curve.aupr_range
     each = []
     for a in range(len(scored.annotators)):
         alone = scored.of(a)
         alone = alone.part(result.used_b[alone.bin_i])
         if not len(alone.bin_i):
-            each.append(np.nan)  # nothing in the curve's bins
+            each.append(np.nan)  # no scores in the curve's bins
             continue
         curve = scored_curve(result.density, alone, side, 1, 1).curve
         each.append(area(curve.precision_t, curve.log_recall_t, *ends))
@@ -59,7 +59,7 @@ def _annotators_line(result: ScoredCurve, scored: Scored, side: Side) -> str:
 
 
 def _variance_line(result: ScoredCurve) -> str:
-    """Return what the AUPR's error is made of, in words."""
+    """Return a line on the parts of the AUPR's error."""
     factor = f"by a factor {result.scores.design_effect:.2f} (design effect)"
     widened = f"correlation within lanes widens the scores' variance {factor}"
     if not np.isfinite(result.density_share):
@@ -69,7 +69,7 @@ def _variance_line(result: ScoredCurve) -> str:
 
 
 def _bound_lines(result: ScoredCurve) -> list[str]:
-    """Return lines on what has one-sided bounds, since nothing right or nothing wrong was seen."""
+    """Return lines on one-sided bounds, which occur if nothing right or nothing wrong was seen."""
     curve = result.curve
     r_b = curve.r_b[result.used_b]
     seen = [("right", int((r_b == 0.0).sum())), ("wrong", int((r_b == 1.0).sum()))]
@@ -92,14 +92,13 @@ def fid_columns(path: Path, run: int, z_lower_b: FloatArray) -> Columns:
 
     Parameters
     ----------
-    path : the table
     run : number of the run in it
-    z_lower_b : float64 [B], lower edges of the bins; NaN where the table has none of them
+    z_lower_b : float64 [B], lower edges of the bins; a bin that is not in the table gets NaN
 
     Raises
     ------
     EstimateError
-        As `read_table`; or the table has no such run.
+        As in `read_table`; or the table does not hold this run.
     """
     _, fid = read_table(path, ["run", "z_lower", "fid", "fid_of_reference"])
     mine = fid["run"] == run
@@ -118,7 +117,7 @@ def agreement_lines(
     given_ag: FloatArray,
     gold_g: FloatArray,
 ) -> list[str]:
-    """Return the plain lines on how annotators agree, with themselves and with gold items."""
+    """Return the lines on how annotators agree with each other, themselves and gold items."""
     lines = []
     alpha = krippendorff_alpha(scored.score_ai)
     if alpha.n_items:
@@ -160,7 +159,7 @@ def allocation_columns(result: ScoredCurve, found: Allocation) -> Columns:
 def allocation_lines(
     name: str, result: ScoredCurve, found: Allocation, budget: int, columns: Columns
 ) -> list[str]:
-    """Return the plain lines on what further scores would do, and the table: its `columns`."""
+    """Return the lines on the effect of further scores, and the table in `columns`."""
     density_error = result.curve.aupr_error * np.sqrt(max(result.density_share, 0.0))
     lines = [
         f"{name}: standard error of the AUPR (or of the difference) by scoring "

@@ -1,4 +1,4 @@
-"""The CSV files: one line of column names, then numbers; what they mean is in RUN.results.json."""
+"""CSV files: a line of column names, then the rows; RUN.results.json records what they mean."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def beside(run_path: Path, ending: str) -> Path:
 
 
 def write_table(path: Path, columns: Mapping[str, NDArray]) -> None:
-    """Write a CSV file, whole or not at all: the columns' names, then the columns [n].
+    """Write a CSV file atomically: the names of the columns, then the rows of the columns [n].
 
-    Whole numbers and texts are written as such, others with 12 digits.
+    Integers and texts are written as they are, other numbers with 12 digits.
     """
     write_atomically(path, table_text(columns))
 
 
 def table_text(columns: Mapping[str, NDArray]) -> str:
-    """Return the text of such a file; a text with commas or quotation marks is quoted.
+    """Return the text of such a file; texts with commas or quotation marks are quoted.
 
-    A text that a spreadsheet would run is made safe (see `omniinput_hpc.text.safe_cell`).
+    Texts that a spreadsheet would run are made safe (see `omniinput_hpc.text.safe_cell`).
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -62,12 +62,12 @@ def table_text(columns: Mapping[str, NDArray]) -> str:
 
 
 def read_table(path: Path, needed: Sequence[str]) -> tuple[list[str], dict[str, FloatArray]]:
-    """Read a CSV file: its comments (lines at its beginning with #), and columns float64 [n].
+    """Read a CSV file: its comments (leading lines with #), and its columns, float64 [n].
 
     Raises
     ------
     EstimateError
-        Missing file or column, no rows, or a row that is not numbers.
+        The file or a needed column is missing, there are no rows, or a needed cell is not a number.
     """
     table = _table(path, needed)
     if not table.rows:
@@ -76,15 +76,15 @@ def read_table(path: Path, needed: Sequence[str]) -> tuple[list[str], dict[str, 
 
 
 def read_exact(path: Path, edges: FloatArray, needed: Sequence[str] = ()) -> Exact:
-    """Read an exact density (the density CSV format, with r as a further column).
+    """Read an exact density: a density CSV file with an optional column r.
 
-    Its bins must be among those of the run, whose edges are float64 [B + 1]; `needed` are further
-    columns that must be there.
+    Its bins must be among those of the run, whose edges are float64 [B + 1]. `needed` names further
+    required columns.
 
     Raises
     ------
     EstimateError
-        Unreadable file, or bins other than the run's.
+        The file is unreadable, or has bins that are not the run's.
     """
     _, columns = read_table(path, ["z_lower", "z_upper", "log_g", *needed])
     for name in ("z_lower", "z_upper", "log_g"):
@@ -109,12 +109,12 @@ def read_exact(path: Path, edges: FloatArray, needed: Sequence[str] = ()) -> Exa
 
 
 def read_test_sets(path: Path) -> dict[str, FloatArray]:
-    """Read z, float64 [n], of test sets that ``python -m omniinput_hpc.test_sets`` wrote, by name.
+    """Read the outputs z, float64 [n], of each test set that ``omniinput_hpc.test_sets`` wrote.
 
     Raises
     ------
     EstimateError
-        Missing file, or a row that is not ``set,role,z``.
+        The file is missing, or a row is not ``set,role,z``.
     """
     found: dict[str, list[float]] = {}
     table = _table(path, ["set", "role", "z"])
@@ -136,7 +136,7 @@ def _table(path: Path, needed: Sequence[str]) -> tables.Table:
 
 
 def _columns(table: tables.Table, needed: Sequence[str]) -> dict[str, FloatArray]:
-    """Return the columns of numbers, float64 [n]; an EstimateError where a needed one is none."""
+    """Return the numeric columns, float64 [n]; EstimateError if a needed one is not numeric."""
     names = [name for name in table.names if name]
     try:
         rows = table.numbers(names)
@@ -155,7 +155,7 @@ def _columns(table: tables.Table, needed: Sequence[str]) -> dict[str, FloatArray
 
 
 def describe_density(density: Density, source: str) -> list[str]:
-    """Return the header lines that every file made from a density begins with."""
+    """Return the lines that describe a density and its errors."""
     verdict, n_groups = density.verdict, len(density.lanes_g)
     bounded = int(np.isfinite(density.log_g_upper_b).sum())
     if density.absolute:
@@ -186,7 +186,7 @@ def describe_density(density: Density, source: str) -> list[str]:
 
 
 def describe_run(*runs: RunData) -> str:
-    """Return one line on where the numbers come from."""
+    """Return one line on the source of the numbers."""
     first = runs[0]
     noisy = any(run.config.get("model", {}).get("noise") for run in runs)
     return (
@@ -202,7 +202,7 @@ def _rounds_of(run: RunData) -> str:
 
 
 def summarize_density(density: Density) -> list[str]:
-    """Return the plain lines that the script prints."""
+    """Return the lines that the script prints."""
     filled = density.count_b > 0
     bounded_b = np.isfinite(density.log_g_upper_b)
     error = density.log_g_error_b[filled & ~bounded_b]
@@ -235,11 +235,11 @@ def summarize_density(density: Density) -> list[str]:
 
 
 VISITED = "of what was visited:"
-"""How the line begins that says what "converged" is not about."""
+"""Beginning of the line that says which inputs the verdict "converged" cannot cover."""
 
 
 def verdict_lines(density: Density) -> list[str]:
-    """Return the verdict in words, a line per reason."""
+    """Return the verdict as text, a line per reason."""
     if density.verdict.converged:
         return ["converged: yes", f"{VISITED} inputs that no walker came near cannot be seen"]
     return ["converged: no"] + [f"not converged: {reason}" for reason in density.verdict.reasons]
@@ -250,7 +250,7 @@ CHECKS = ("what was asked of the run", "found", "limit", "")
 
 
 def check_rows(checks: Sequence[Check]) -> list[list[str]]:
-    """Return a row of words for each check of a verdict: what, found, limit, and if it failed."""
+    """Return a row of text for each check of a verdict: name, found, limit, and if it failed."""
     rows = []
     for one in checks:
         found, limit = (shown(number, ".3g", "-") for number in (one.value, one.threshold))
@@ -267,7 +267,7 @@ def check_lines(checks: Sequence[Check]) -> list[str]:
 def density_columns(density: Density) -> dict[str, NDArray]:
     """Return the columns of the density file: a row per bin that has counts.
 
-    log_g_upper is NaN where log_g and its error are an interval, and a number where they are not.
+    log_g_upper is NaN if log_g and its error give an interval, and a number if they do not.
     """
     bins = np.flatnonzero(density.count_b)
     return {
@@ -293,7 +293,7 @@ def certified_columns(found: Certified) -> dict[str, NDArray]:
 
 
 def describe_certified(found: Certified) -> list[str]:
-    """Return what the numbers of certified bounds mean; the first line is printed, too."""
+    """Return lines that explain certified bounds; the first one is also printed."""
     return [
         "certified: each pair of bounds on the number of inputs with outputs up to z holds in 95%, "
         f"by {found.n_groups:,} groups of independent draws and no other assumption than that the "
@@ -304,7 +304,7 @@ def describe_certified(found: Certified) -> list[str]:
 
 
 def compare_certified(found: Certified, density: Density) -> list[str]:
-    """Return a line on whether a density's numbers of inputs are within certified bounds."""
+    """Return a line on whether a density's numbers of inputs lie within certified bounds."""
     if not density.absolute:
         return []
     upto_b = np.logaddexp.accumulate(density.log_g_b)

@@ -1,9 +1,8 @@
-"""Histograms of blocks of rounds: what one of them holds, on the way into the run file and back.
+"""Writing and reading the histograms of blocks of rounds.
 
-A run of many rounds keeps one histogram for `rounds_per_block` of them. It is written when its
-block is complete, or the run; till then, the block's counts are those of all lanes since the first
-counted round (`histogram/lane_counts`, which every round commits) less those of the blocks before.
-A kill can therefore never leave a half-written histogram that something relies on.
+A run of many rounds keeps one histogram per `rounds_per_block` rounds. It is written when its block
+or the run is complete, so that a kill never leaves a partial histogram. Until then, the counts of
+the block are `histogram/lane_counts` (committed every round) minus those of the earlier blocks.
 """
 
 from __future__ import annotations
@@ -20,33 +19,33 @@ from omniinput_hpc.runfile.layout import Geometry
 from omniinput_hpc.runfile.records import RungRecord, Slabs
 
 MAX_HISTOGRAMS = 200
-"""Histograms that a run file holds at most where its input file does not say how many."""
+"""The most histograms per run file if the input file does not set a number."""
 MAX_COUNT = int(np.iinfo(np.uint32).max)
-"""The largest count that a bin of one histogram can hold."""
+"""The largest count that a bin can hold."""
 
 
 class CountedRun(Slabs, Protocol):
-    """An open run file: what its blocks of rounds are read from."""
+    """An open run file, as far as this module reads it."""
 
     @property
     def geometry(self) -> Geometry:
-        """The sizes of its datasets."""
+        """The sizes of the datasets."""
 
     @property
     def rounds(self) -> int:
-        """Committed rounds."""
+        """The number of committed rounds."""
 
     @property
     def rounds_planned(self) -> int:
-        """Rounds of the complete run."""
+        """The number of rounds of the complete run."""
 
     @property
     def rounds_per_block(self) -> int:
-        """How many rounds share a histogram."""
+        """The number of rounds that share a histogram."""
 
     @property
     def moves_per_round(self) -> int | None:
-        """Moves of a rung in a round; None where the file does not say."""
+        """Moves per rung and round; None if the file does not state it."""
 
     def lane_counts_kgb(self) -> NDArray[np.int64]:
         """Return the histogram per group of lanes, int64 [K, G, B]."""
@@ -54,7 +53,7 @@ class CountedRun(Slabs, Protocol):
     def report_impossible(
         self, name: str, rounds: range | None, wrong: Iterator[tuple[int, str]]
     ) -> None:
-        """Report what cannot be in a dataset."""
+        """Report impossible values in a dataset."""
 
 
 def rounds_per_block(rounds: int, n_histograms: int | None, counts_per_round: int) -> int:
@@ -63,14 +62,14 @@ def rounds_per_block(rounds: int, n_histograms: int | None, counts_per_round: in
     Parameters
     ----------
     rounds : int
-    n_histograms : ``[run] histogram_blocks``; None: `MAX_HISTOGRAMS` at most, but no more counts
-        in one than 32 bits hold
-    counts_per_round : of a rung
+    n_histograms : ``[run] histogram_blocks``; None: at most `MAX_HISTOGRAMS`, unless a bin would
+        then overflow 32 bits
+    counts_per_round : per rung
 
     Raises
     ------
     UserError
-        The histograms asked for would hold more counts than that.
+        A bin of the requested histograms could overflow 32 bits.
     """
     fits = max(1, MAX_COUNT // max(counts_per_round, 1))
     if n_histograms is None:
@@ -86,21 +85,21 @@ def rounds_per_block(rounds: int, n_histograms: int | None, counts_per_round: in
 
 
 def whole_blocks(run: CountedRun) -> int:
-    """Return how many blocks of rounds are complete."""
+    """Return the number of complete blocks."""
     return run.rounds // run.rounds_per_block
 
 
 class BlockCounts:
-    """The counts of the present block of rounds, of the rungs that a rank writes.
+    """The counts of the current block, for the rungs that this rank writes.
 
-    before_kb : int64 [rungs, B], counts of all blocks before it
+    before_kb : int64 [rungs, B], counts of all earlier blocks
     """
 
     def __init__(self, before_kb: NDArray[np.int64]) -> None:
         self._before_kb = before_kb
 
     def end_block(self, rungs: Sequence[RungRecord]) -> NDArray[np.uint32]:
-        """Return the counts of the block that ends now, uint32 [rungs, B]; the next one begins."""
+        """Return the counts of the current block, uint32 [rungs, B], and begin the next block."""
         lanes = [record.state.lane_counts_gb.sum(axis=0).astype(np.int64) for record in rungs]
         total_kb = np.stack(lanes)
         counts_kb = total_kb - self._before_kb
@@ -109,7 +108,7 @@ class BlockCounts:
 
 
 def counts_before(run: CountedRun, rungs: range) -> NDArray[np.int64]:
-    """Return the counts of all complete blocks of some rungs, int64 [rungs, B]."""
+    """Return the total counts of all complete blocks, int64 [rungs, B]."""
     total_kb = np.zeros((len(rungs), run.geometry.n_bins), dtype=np.int64)
     for block in range(whole_blocks(run) if rungs else 0):
         total_kb += run.slab("histogram/counts", (block + 1) * run.rounds_per_block - 1, rungs)
@@ -117,10 +116,7 @@ def counts_before(run: CountedRun, rungs: range) -> NDArray[np.int64]:
 
 
 def histograms(run: CountedRun) -> Iterator[tuple[range, NDArray[np.int64]]]:
-    """Yield the rounds and the counts, int64 [K, B], of each block with a committed round.
-
-    What is impossible is reported to the reader.
-    """
+    """Yield the rounds and the checked counts, int64 [K, B], of each block with a round."""
     g, size = run.geometry, run.rounds_per_block
     total_kb = np.zeros((g.n_rungs, g.n_bins), dtype=np.int64)
     for begin in range(0, run.rounds, size):
@@ -146,7 +142,7 @@ def _outside_k2(run: CountedRun, rounds: range) -> NDArray[np.int64]:
 
 
 def words_of(rounds: range) -> str:
-    """Return which rounds a histogram is of, as half a sentence."""
+    """Return the rounds of a histogram in words."""
     if len(rounds) == 1:
         return f"round {rounds[0]}"
     return f"rounds {rounds[0]} to {rounds[-1]}"

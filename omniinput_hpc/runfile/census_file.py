@@ -1,14 +1,14 @@
-"""The file of a census, RUN.census.h5: what was found so far, and what is still open.
+"""The file of a census, RUN.census.h5: the inputs found so far and the prefixes still open.
 
-It is written whole at every commit, beside its name, and renamed: a kill leaves the last commit.
+Every commit replaces the whole file by a rename, so that a kill leaves the last commit.
 
     attrs              format = "omniinput-census", format_version, config (TOML),
-                       model_fingerprint, package_version, created; the numbers of `NUMBERS`;
+                       model_fingerprint, package_version, created; the numbers in `NUMBERS`;
                        checksum: xxh3_128 of all of these and of the datasets
     found/x            [n, D], smallest unsigned integer that holds n_values; found/z float32 [n]
     counts/inputs      int64 [B + 2], inputs found per bin, then below and above the bins
     bins/edges         float64 [B + 1]
-    open/x             [k, D], prefixes that are not evaluated yet, 0 beyond their ends
+    open/x             [k, D], prefixes not evaluated yet, padded with 0
     open/depth         int64 [k], their lengths; open/loss float64 [k], sums of -l over their sites
 """
 
@@ -32,15 +32,15 @@ FORMAT, FORMAT_VERSION = "omniinput-census", 1
 TEXTS = ("config", "model_fingerprint", "package_version", "created")
 NUMBERS = (
     "n_sites", "n_values",
-    "below",  # the Z that is asked for; NaN: none
+    "below",  # the requested Z; NaN: none
     "margin",  # of z, for rounding
-    "complete_below",  # all inputs with z up to this are found
-    "least_unlisted",  # the lowest z of an input that was counted, and is not listed
-    "lost_mass",  # sum of exp(-loss) over what was left for good
-    "least_lost",  # the smallest loss of it
-    "n_evaluated",  # prefixes
-    "apart",  # how far loss / m and z of an input were apart at most
-    "seconds",  # that the work took
+    "complete_below",  # all inputs with z up to this have been found
+    "least_unlisted",  # the lowest z of an input that was counted but is not listed
+    "lost_mass",  # mass of the pruned prefixes and of evaluated inputs above Z (see `Frontier`)
+    "least_lost",  # the smallest loss of the pruned prefixes
+    "n_evaluated",  # prefixes evaluated
+    "apart",  # the largest difference between loss / m and z of an input
+    "seconds",  # run time so far
 )  # fmt: skip
 ARRAYS: dict[str, Any] = {
     "found/x": "u", "found/z": np.float32, "counts/inputs": np.int64, "bins/edges": np.float64,
@@ -50,14 +50,14 @@ ARRAYS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class StoredCensus:
-    """What the file holds: texts, numbers and arrays by their names (see the module)."""
+    """The content of the file: texts, numbers and arrays by name (see the module)."""
 
     texts: Mapping[str, str]
     numbers: Mapping[str, float]
     arrays: Mapping[str, NDArray[Any]]
 
     def checksum(self) -> str:
-        """Return the xxh3_128 of all of it, as hexadecimal digits."""
+        """Return the xxh3_128 of all content, in hexadecimal."""
         digest = xxhash.xxh3_128()
         for name in TEXTS:
             digest.update(f"{name}={self.texts[name]};".encode())
@@ -71,12 +71,12 @@ class StoredCensus:
 
 
 def path_of(run_path: Path) -> Path:
-    """Return where a census lies: ``runs/a.h5`` gives ``runs/a.census.h5``."""
+    """Return the path of a run's census: ``runs/a.h5`` gives ``runs/a.census.h5``."""
     return run_path.with_name(f"{run_path.stem}.census.h5")
 
 
 def write(path: Path, census: StoredCensus) -> None:
-    """Write a census whole, or not at all; a `UserError` where the disk does not take it."""
+    """Write a census, all or nothing. Raise a `UserError` if it cannot be written."""
     try:
         with making(path) as file:
             for name, array in census.arrays.items():
@@ -96,7 +96,7 @@ def read(path: Path) -> StoredCensus:
     Raises
     ------
     UserError
-        There is no such file, it is something else, or it is damaged.
+        The file is missing, damaged or not a census.
     """
     crash = hdf5_trial.crash_on(path)
     if crash is not None:
@@ -106,7 +106,7 @@ def read(path: Path) -> StoredCensus:
 
 
 class _CensusFile(untrusted_hdf5.UntrustedFile):
-    """The file, opened; its datasets are read by `content`."""
+    """The opened file; `content` reads its datasets."""
 
     NAME = "census"
 
@@ -134,7 +134,7 @@ class _CensusFile(untrusted_hdf5.UntrustedFile):
                 raise ValueError(f"dataset {name} has another type")
 
     def content(self) -> StoredCensus:
-        """Return all of it, checked."""
+        """Return the checked content."""
         with self._damage_as_user_error():
             arrays = {name: np.asarray(found[...]) for name, found in self._datasets.items()}
             found = StoredCensus(self._texts, self._numbers, arrays)
@@ -145,7 +145,7 @@ class _CensusFile(untrusted_hdf5.UntrustedFile):
 
 
 def _check_possible(census: StoredCensus) -> None:
-    """Raise a ValueError where there is what no census writes."""
+    """Raise a ValueError for values that no census writes."""
     a, numbers = census.arrays, census.numbers
     depth, n_values = a["open/depth"], int(numbers["n_values"])
     possible = (

@@ -1,8 +1,8 @@
-"""What of a large slab has changed since it was last written: only that is written again.
+"""Writing only the changed parts of a large slab.
 
-Histograms of groups of lanes may take many megabytes a rung, of which a round changes the few bins
-that its walkers were in. They are written in two slabs in turn, so that each is compared with what
-it held two rounds before. Checksums are of the whole slab all the same.
+Histograms of groups of lanes may take many megabytes per rung, but a round changes only the few
+bins that its walkers visited. Two slabs are written in turn, so each is compared with its content
+two rounds earlier. Checksums still cover the whole slab.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from numpy.typing import NDArray
 from omniinput_hpc.runfile.fields import Field, shape_of
 
 SPARSE_FROM_BYTES = 1 << 20
-"""Bytes of a rank's slab from which on only what changed is written."""
+"""From this size of a rank's slab, only its changed parts are written."""
 PAGE = 512
-"""Values that are written together where one of them changed: 4 KiB of 64 bits."""
+"""Values that are written together if one of them changed: 4 KiB of 64-bit values."""
 
 Where = tuple[slice | int, ...]
 Runs = NDArray[np.int64]
-"""Of changed values, int64 [n, 3]: a row of the slab, and the columns [begin, end) there.
+"""Runs of changed values, int64 [n, 3]: row of the slab, first column, end column (exclusive).
 
-A row is what the last axis goes along; rows are numbered through the other axes."""
+A row runs along the last axis; the row number is the flat index over the other axes."""
 
 
 def is_sparse(field: Field, where: Where) -> bool:
-    """Return whether of a slab only what changed is written."""
+    """Return whether only the changed parts of a slab are written."""
     n_bytes = math.prod(shape_of(field, where)) * np.dtype(field.dtype).itemsize
     return field.per == "counted parity" and n_bytes >= SPARSE_FROM_BYTES
 
 
 class LastWritten:
-    """What a rank wrote last into each of the two slabs of its large datasets."""
+    """The values that this rank last wrote to the two slabs of each large dataset."""
 
     def __init__(self) -> None:
         self._slabs: dict[tuple[str, int], NDArray[np.generic]] = {}
 
     def changed(self, name: str, round_: int, values: NDArray[np.generic]) -> Runs:
-        """Return where a slab of a round differs from what was written there two rounds before.
+        """Return the runs that differ from the values written to this slab two rounds earlier.
 
-        All of it does where this process has not written there yet. It is noted as written: where
-        writing fails, the run ends.
+        All rows count as changed if this process has not written the slab yet. The values are
+        recorded as written now, because the run ends if writing fails.
         """
         before = self._slabs.get((name, round_ % 2))
         self._slabs[name, round_ % 2] = values.copy()
@@ -58,12 +58,12 @@ def _whole_rows(n_rows: int, n_columns: int) -> Runs:
 
 
 def _changed_runs(before: NDArray[np.generic], after: NDArray[np.generic]) -> Runs:
-    """Return the pages that differ, neighbouring ones together, of arrays [rows, columns]."""
+    """Return the pages that differ between arrays [rows, columns]; adjacent pages are merged."""
     n_columns = after.shape[1]
     starts = np.arange(0, n_columns, PAGE)
     page = np.logical_or.reduceat(before != after, starts, axis=1).astype(np.int8)
     edge = np.diff(page, axis=1, prepend=0, append=0)
-    row, first = np.nonzero(edge == 1)  # row by row, so that begins and ends are in one order
+    row, first = np.nonzero(edge == 1)  # in row order, so that begins and ends match
     _, last = np.nonzero(edge == -1)
     return np.stack([row, first * PAGE, np.minimum(last * PAGE, n_columns)], axis=1)
 
@@ -71,14 +71,14 @@ def _changed_runs(before: NDArray[np.generic], after: NDArray[np.generic]) -> Ru
 def parts(
     field: Field, where: Where, values: NDArray[np.generic], runs: Runs
 ) -> list[tuple[Where, NDArray[np.generic]]]:
-    """Return the changed values of a slab, and where in the dataset each is written."""
+    """Return the changed values of a slab, each with its place in the dataset."""
     rows = values.reshape(-1, values.shape[-1])
     data = [rows[row, begin:end] for row, begin, end in runs]
     return list(zip(places(field, where, runs), data, strict=True))
 
 
 def places(field: Field, where: Where, runs: Runs) -> list[Where]:
-    """Return where in the dataset each run of a slab is written."""
+    """Return the place in the dataset of each run of a slab."""
     entry, held = where[0], where[1]
     assert isinstance(held, slice)
     others = shape_of(field, where)[:-1]
@@ -91,7 +91,7 @@ def places(field: Field, where: Where, runs: Runs) -> list[Where]:
 
 
 def to_bytes(values: NDArray[np.generic], runs: Runs) -> NDArray[np.uint8]:
-    """Return a message of the changed values of a slab: how many runs, the runs, the values."""
+    """Return the changed values of a slab as a message: number of runs, runs, values."""
     rows = values.reshape(-1, values.shape[-1])
     data = [np.ascontiguousarray(rows[row, begin:end]).view(np.uint8) for row, begin, end in runs]
     head = np.concatenate([[len(runs)], runs.ravel()]).astype(np.int64)
@@ -101,7 +101,7 @@ def to_bytes(values: NDArray[np.generic], runs: Runs) -> NDArray[np.uint8]:
 def from_bytes(
     field: Field, where: Where, message: NDArray[np.uint8]
 ) -> tuple[list[tuple[Where, NDArray[np.generic]]], int]:
-    """Return what `to_bytes` put at the beginning of a message, and how many bytes it takes."""
+    """Return the places and values that begin a message of `to_bytes`, and their size in bytes."""
     n_runs, kind = int(message[:8].copy().view(np.int64)[0]), np.dtype(field.dtype)
     begin = 8 * (1 + 3 * n_runs)
     runs = message[8:begin].copy().view(np.int64).reshape(-1, 3)

@@ -1,4 +1,4 @@
-"""Reading datasets of a run file: what is read is compared with its checksums, and is possible."""
+"""Reading datasets of a run file and checking their checksums and values."""
 
 from __future__ import annotations
 
@@ -19,51 +19,51 @@ from omniinput_hpc.text import first_line
 log = logging.getLogger("omniinput_hpc")
 
 OnDamage = Callable[[Path, str], object]
-"""What is done about damage of a file, given in words: `refuse`, `refuse_impossible`, `warn`."""
+"""Handles damage, given the file and a description: `refuse`, `refuse_impossible` or `warn`."""
 
 ROUNDS_AT_ONCE = 256
 
 
 class BrokenRun(UserError):
-    """A damaged run file: part of it is missing, differs, or is what no run writes."""
+    """A damaged run file: part of it is missing, altered or impossible."""
 
 
 class WrongChecksum(BrokenRun):
-    """A run file of which something does not fit its checksum."""
+    """A run file with data that do not match their checksum."""
 
     can_be_read = True  # by scripts, on demand
 
 
 class BeingWritten(UserError):
-    """A run file of which something was overwritten while it was read."""
+    """A run file that was overwritten while it was read."""
 
 
 def refuse(path: Path, damage: str) -> None:
-    """Raise damage as a `WrongChecksum`."""
+    """Raise a `WrongChecksum`."""
     raise WrongChecksum(f"{path} is damaged: {damage} (--verify lists all damage)")
 
 
 def refuse_impossible(path: Path, damage: str) -> None:
-    """Raise damage as a `BrokenRun`."""
+    """Raise a `BrokenRun`."""
     raise BrokenRun(f"{path} is damaged: {damage} (--verify lists all damage)")
 
 
 def warn(path: Path, damage: str) -> None:
-    """Log damage as a warning, and let the reader go on."""
+    """Log a warning and let the reader continue."""
     log.warning("warning: %s is damaged: %s", path, damage)
 
 
 class CheckedFile(untrusted_hdf5.UntrustedFile):
-    """A file with checksums, opened for reading; what is done about damage is the caller's choice.
+    """A file with checksums, opened for reading; the caller decides how damage is handled.
 
     Parameters
     ----------
-    on_damage : what is done where something does not fit its checksum
-    on_impossible : what is done where something is what no run writes
-    tried : whether it is known that HDF5 does not crash on the file (see `hdf5_trial`): of all
-        ranks the first has seen to it, and it does so once for each file
-    live : whether another process may write to it: what it soon overwrites is then read at once,
-        of all rungs, which may take much memory
+    on_damage : called for data that do not match their checksum
+    on_impossible : called for values that no run writes
+    tried : whether HDF5 is known not to crash on the file (see `hdf5_trial`); rank 0 tests each
+        file once, for all ranks
+    live : whether another process may be writing the file; the reader then holds the data that are
+        soon overwritten in memory, for all rungs
     """
 
     DAMAGED = BrokenRun
@@ -90,10 +90,10 @@ class CheckedDatasets:
     Parameters
     ----------
     file, path : the open file
-    fields : of all its datasets, by name; those of checksums are among them, if it has any
+    fields : all its datasets by name, including those of checksums, if any
     n_rungs : int
-    possible : by dataset, what yields in words why its values are none that a run writes
-    on_damage, on_impossible : what is done where a checksum or such a check finds something
+    possible : by dataset, a check that yields descriptions of values that no run writes
+    on_damage, on_impossible : called if a checksum or such a check fails
     """
 
     def __init__(
@@ -114,13 +114,13 @@ class CheckedDatasets:
         self._reported: set[str] = set()
 
     def names(self, per: str) -> list[str]:
-        """Return the datasets that are written so often (see `fields.Field`) and have checksums."""
+        """Return the datasets of a kind (see `fields.Field.per`) that have checksums."""
         return checksums.columns(self._fields, per)
 
     def hold(self, round_: int) -> bool:
-        """Read now what a live run soon overwrites, counts and sums since burn-in.
+        """Read the counts and sums since burn-in now, because a live run soon overwrites them.
 
-        It is checked when it is asked for. Return whether all of it is of that round.
+        They are checked later, by `slab`. Return whether all of them belong to that round.
         """
         for name in [*self.names("counted parity"), checksums.BY_KIND["counted parity"]]:
             if name in self._fields:
@@ -128,7 +128,7 @@ class CheckedDatasets:
         return self._counters() == self._progress
 
     def slab(self, name: str, round_: int, rungs: range) -> NDArray[Any]:
-        """Return what some rungs wrote to a dataset in a round (see `fields.slab`)."""
+        """Return the slab that some rungs wrote to a dataset in a round (see `fields.slab`)."""
         if (name, round_) in self._held:
             values = self._held[name, round_][rungs.start : rungs.stop]
         else:
@@ -142,7 +142,7 @@ class CheckedDatasets:
         return values
 
     def rounds(self, name: str, rounds: range, rungs: range) -> NDArray[Any]:
-        """Return what some rungs wrote to a dataset in some rounds, a round an entry."""
+        """Return the data that some rungs wrote in some rounds; the first axis is the round."""
         field = self._fields[name]
         where = slab(field, 0, rungs, self._n_rungs)
         rest = where[1:] if where is not None else (slice(0),)
@@ -159,7 +159,7 @@ class CheckedDatasets:
         return values
 
     def whole(self, name: str, frozen: bool = True) -> NDArray[Any]:
-        """Return a dataset that is written at creation, or else by burn-in, which is over."""
+        """Return a whole dataset, written at creation or by burn-in; unchecked until `frozen`."""
         values, field = self.read(name, ...), self._fields[name]
         sums = self._sums_of(field.per, 0) if frozen else None
         if sums is not None and field.per == "once":
@@ -170,22 +170,22 @@ class CheckedDatasets:
         return values
 
     def read(self, name: str, where: Any) -> NDArray[Any]:
-        """Return a part of a dataset, unchecked; a `BrokenRun` says that it cannot be read."""
+        """Return a part of a dataset, unchecked. Raise a `BrokenRun` if it cannot be read."""
         try:
             return np.asarray(self._file[name][where])
         except (OSError, RuntimeError) as error:  # a bad sector, or a file cut short meanwhile
             raise BrokenRun(f"{self._path}: {name} cannot be read: {first_line(error)}") from None
 
     def report_impossible(self, words: str) -> None:
-        """Report what is impossible for another reason than a single dataset's values."""
+        """Report values that no run writes."""
         self._report(words, self._on_impossible)
 
     def report_damage(self, words: str) -> None:
-        """Report what does not fit its checksum."""
+        """Report data that do not match their checksum."""
         self._report(f"{words} does not fit its checksum", self._on_damage)
 
     def _sums_of(self, per: str, round_: int) -> checksums.Sums | None:
-        """Return a round's checksums of all rungs and all datasets of a kind, uint64 [K, n]."""
+        """Return a round's checksums for all datasets of a kind, uint64 [K, n]; [n] for "once"."""
         name = checksums.BY_KIND[per]
         if name not in self._fields:
             return None

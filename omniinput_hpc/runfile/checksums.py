@@ -1,21 +1,21 @@
-"""Checksums of a run file: 64-bit xxh3 of what was meant to be written, per dataset, round, rung.
+"""Checksums of a run file: 64-bit xxh3 per dataset, round and rung.
 
-Each rank hashes what it writes, before it writes it, and the checksums are committed with it; they
-do not depend on the number of ranks. A checksum's seed names its dataset, round (or block of
-rounds) and rung, so that bytes of another place do not fit either. Columns are datasets in
-alphabetical order:
+Each rank hashes its data before it writes them, and commits the checksums with them. They do not
+depend on the number of ranks. The seed encodes the dataset, the round (or block of rounds) and the
+rung, so that bytes from another place do not match. The last axis runs over the datasets of the
+kind, in alphabetical order:
 
-    checksum/round           uint64 [R, K, n], of what has a slab a round
-    checksum/block           uint64 [N, K, n], of what has a slab a block of rounds
-    checksum/parity          uint64 [2, K, n], of what has two slabs, written in turn
-    checksum/counted_parity  uint64 [2, K, n], of those of them that count since burn-in
-    checksum/burn_in         uint64 [K, n], of what is frozen after burn-in
-    checksum/once            uint64 [n], of what is written at creation
-    checksum/progress        uint64 [n, 2], of the counters, in the order of `COUNTERS`: of their
-                             even and odd values in turn
+    checksum/round           uint64 [R, K, n], datasets with one slab per round
+    checksum/block           uint64 [N, K, n], datasets with one slab per block of rounds
+    checksum/parity          uint64 [2, K, n], datasets with two slabs that are written in turn
+    checksum/counted_parity  uint64 [2, K, n], the same, for counts and sums since burn-in
+    checksum/burn_in         uint64 [K, n], datasets that are frozen after burn-in
+    checksum/once            uint64 [n], datasets that are written at creation
+    checksum/progress        uint64 [n, 2], the counters, in the order of `COUNTERS`: checksums of
+                             the latest even value and of the latest odd value
 
-HDF5 itself does not protect attributes, nor where datasets lie: the attributes
-``checksum_attributes`` and ``checksum_datasets`` do.
+HDF5 does not protect attributes or the offsets of datasets; the attributes ``checksum_attributes``
+and ``checksum_datasets`` do.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ BY_KIND = {
     "burn-in": "checksum/burn_in",
     "once": "checksum/once",
 }
-"""Where the checksums of datasets stand, by how often these are written (see `fields.Field`)."""
+"""The dataset of checksums for each kind of dataset (see `fields.Field.per`)."""
 OF_DATASETS, OF_ATTRIBUTES = "checksum_datasets", "checksum_attributes"
 MAX_ATTRIBUTES = 1000
 ATTEMPTS, PAUSE = 50, 0.002
-"""To read a counter and its checksum of a live run, and seconds between them."""
+"""Attempts to read a counter and its checksum from a live run, and the seconds between attempts."""
 
 Fields = Mapping[str, Field]
 Sums = NDArray[np.uint64]
 
 
 def fields_of(fields: Fields, n_rungs: int) -> dict[str, Field]:
-    """Return the datasets of checksums of some datasets."""
+    """Return the datasets that hold the checksums of some datasets."""
     found = {}
     for per, name in BY_KIND.items():
         names = columns(fields, per)
@@ -73,7 +73,7 @@ def counters(fields: Container[str]) -> list[str]:
 
 
 def columns(fields: Fields, per: str) -> list[str]:
-    """Return the datasets of a kind that have checksums, in the order of the columns."""
+    """Return the datasets of a kind that have checksums, in the order of the last axis."""
     return sorted(
         name
         for name, field in fields.items()
@@ -85,11 +85,11 @@ def of_slab(name: str, field: Field, round_: int, rungs: range, values: NDArray[
     """Return the checksum of each rung's part of a slab (see `fields.slab`), uint64 [rungs]."""
     values = np.ascontiguousarray(values, dtype=field.dtype)
     number = entry_of(field, round_) if field.per == "block" else round_
-    if field.per == "burn-in":  # it is written again by every such round
+    if field.per == "burn-in":  # every burn-in round overwrites it
         number = 0
     if field.over == "bottom":
         parts = [values if k == 0 else values[:0] for k in rungs]
-    else:  # there is one pair of rungs less than rungs
+    else:  # there is one pair of neighbours fewer than rungs, so the last part may be empty
         parts = [values[i : i + 1] for i in range(len(rungs))]
     sums = [_digest(name, number, k, part) for k, part in zip(rungs, parts, strict=True)]
     return np.array(sums, dtype=np.uint64)
@@ -98,7 +98,7 @@ def of_slab(name: str, field: Field, round_: int, rungs: range, values: NDArray[
 def with_sums(
     fields: Fields, round_: int, rungs: range, slabs: Mapping[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
-    """Return a rank's slabs of a round as they are to be written, and those of their checksums."""
+    """Return a rank's slabs of a round in the dtypes of the file, and the slabs of checksums."""
     found = {
         name: np.ascontiguousarray(slabs[name], dtype=field.dtype)
         for name, field in fields.items()
@@ -108,7 +108,7 @@ def with_sums(
         if name not in fields:
             continue
         n_rungs = fields[name].shape[-2] if per != "once" else 0
-        # Of burn-in these are not written to the file, but to its side file.
+        # In burn-in, only the side file gets them.
         in_side_file = per == "counted parity" and found.keys() >= {*columns(fields, per)}
         if in_side_file or slab(fields[name], round_, rungs, n_rungs) is not None:
             found[name] = np.stack(
@@ -119,7 +119,7 @@ def with_sums(
 
 
 def of_header(fields: Fields, values: Mapping[str, NDArray[Any]]) -> dict[str, Sums]:
-    """Return what a new file holds of checksums, given what it holds at creation."""
+    """Return the checksums in a new file, given the values of its datasets at creation."""
     found: dict[str, Sums] = {}
     if PROGRESS in fields:
         found[PROGRESS] = np.array([_of_last_values(n, 0) for n in counters(fields)], np.uint64)
@@ -145,14 +145,14 @@ def of_counter(name: str, value: int) -> int:
 
 
 def _of_last_values(name: str, value: int) -> list[int]:
-    """Return the checksums of a counter's value and of the one before, the even one's first."""
+    """Return the checksums of a counter's value and of the previous value, even value first."""
     return [of_counter(name, value - (value - parity) % 2) for parity in range(2)]
 
 
 def put_counter(datasets: Mapping[str, Any], name: str, value: int) -> None:
-    """Raise a counter by one, and then write its checksum, in the datasets of a file.
+    """Set a counter to the next value, and then write its checksum.
 
-    The checksum of the value before stays, so that a half-written one does no harm.
+    The checksum of the previous value stays, so that a half-written checksum does no harm.
     """
     datasets[name][0] = value
     if PROGRESS in datasets:
@@ -161,17 +161,17 @@ def put_counter(datasets: Mapping[str, Any], name: str, value: int) -> None:
 
 
 def set_counter(file: h5py.File, name: str, value: int) -> None:
-    """Write a counter and its checksums, whatever it was."""
+    """Write a counter and both its checksums, whatever its previous value."""
     file[name][0] = value
     if PROGRESS in file:
         file[PROGRESS][counters(file).index(name)] = _of_last_values(name, value)
 
 
 def counter(file: h5py.File, name: str) -> tuple[int, bool]:
-    """Return a counter of committed rounds, and whether it fits its checksum, also of a live run.
+    """Return a counter of committed rounds, and whether it matches its checksum.
 
-    Counter and checksum are written one after the other, after the data, when all ranks have
-    agreed that these are written. A run that was killed between the two has committed the round.
+    The run may be live. It writes the counter after the data, and then the checksum. A run that
+    was killed between the two has committed the round.
     """
     value = int(file[name][0])
     if PROGRESS not in file:
@@ -189,9 +189,10 @@ def counter(file: h5py.File, name: str) -> tuple[int, bool]:
 
 
 def settle(file: h5py.File) -> bool:
-    """Make counters and their checksums agree after a kill between them; return if they did not.
+    """Make counters and checksums agree after a kill between their writes.
 
-    In a file that is open for reading nothing is changed. What fits in no way is left as it is.
+    Return whether they disagreed. A file that is open only for reading is not changed, and neither
+    is a counter that no checksum matches.
     """
     if PROGRESS not in file:
         return False
@@ -207,7 +208,7 @@ def settle(file: h5py.File) -> bool:
 
 
 def settle_file(path: Path) -> None:
-    """Settle the counters of the run file at a path, which no other process writes."""
+    """Settle the counters of a run file that no other process is writing."""
     with h5py.File(path, "r", locking=False) as file:
         unsettled = settle(file)
     if unsettled:
@@ -216,7 +217,7 @@ def settle_file(path: Path) -> None:
 
 
 def of_attributes(file: h5py.File, fields: Fields, attributes: Mapping[str, Any]) -> dict[str, str]:
-    """Return the checksums of a file's attributes and of where its datasets lie, as attributes."""
+    """Return the attributes that hold the checksums of attributes and of datasets' places."""
     if PROGRESS not in fields:
         return {}
     of_datasets = _of_places(file, fields)
@@ -227,7 +228,7 @@ def of_attributes(file: h5py.File, fields: Fields, attributes: Mapping[str, Any]
 
 
 def wrong_attributes(file: h5py.File, fields: Fields) -> Iterator[str]:
-    """Yield what of a file's attributes and of its layout does not fit its checksum."""
+    """Yield which of a file's attributes and layout do not match their checksum."""
     if len(file.attrs) > MAX_ATTRIBUTES:
         raise ValueError("it has too many attributes")
     stored = {name: untrusted_hdf5.attribute(file, name) for name in file.attrs}

@@ -1,7 +1,6 @@
-"""What no run writes: cheap checks that the reader, a resume and --verify share.
+"""Cheap checks for values that no run writes, shared by the reader, a resume and --verify.
 
-Each check takes arrays and yields what is wrong in plain words, with the rung where it is one
-rung's.
+Each check yields a description of each problem, with its rung if it concerns a single rung.
 """
 
 from __future__ import annotations
@@ -15,22 +14,22 @@ from numpy.typing import NDArray
 from omniinput_hpc.config.space import Space
 
 Z_SUM_TOLERANCE = 1e-9
-"""Of the sum of z in a bin, relative to its counts times the larger edge."""
+"""Tolerance of the sum of z in a bin, relative to its counts times its larger absolute edge."""
 
 Words = Iterator[str]
 OfRungs = Iterator[tuple[int, str]]
 
 
 def raise_first(name: str, wrong: Words) -> None:
-    """Raise a ValueError with the first of what a check of a dataset finds."""
+    """Raise a ValueError with the first problem that a check of a dataset yields."""
     for words in wrong:
         raise ValueError(f"{name}: {words}")
 
 
 def betas(beta_k: NDArray[np.float64], flat: bool, ascending: bool = True) -> Words:
-    """Check a ladder; `flat`: it has flat-histogram rungs, whose beta is NaN, before all others.
+    """Check the betas of a ladder, which begins with NaNs (flat-histogram rungs) if `flat`.
 
-    ascending : whether its betas must ascend (those of Gaussian rungs need not)
+    ascending : whether the other betas must ascend (those of Gaussian rungs need not)
     """
     n_flat = int(np.isnan(beta_k).sum()) if flat else 0
     canonical_k = beta_k[n_flat:]
@@ -44,13 +43,13 @@ def betas(beta_k: NDArray[np.float64], flat: bool, ascending: bool = True) -> Wo
 
 
 def edges(edges: NDArray[np.float64]) -> Words:
-    """Check the edges of bins."""
+    """Check the bin edges."""
     if not np.isfinite(edges).all() or not (np.diff(edges) > 0).all():
         yield "they are not finite numbers in ascending order"
 
 
 def inputs(x: NDArray[Any], space: Space) -> Words:
-    """Check the sites' values, as files hold them."""
+    """Check the values of sites as stored in files (ids, see `Space`)."""
     n = space.n_ids
     if n <= np.iinfo(x.dtype).max and (largest := x.max(initial=0)) >= n:
         yield f"a value of x is {largest}, of {n} values"
@@ -59,32 +58,32 @@ def inputs(x: NDArray[Any], space: Space) -> Words:
 
 
 def outputs(z: NDArray[np.floating[Any]]) -> Words:
-    """Check outputs of the model."""
+    """Check outputs z of the model."""
     n_bad = z.size - np.count_nonzero(np.isfinite(z))
     if n_bad:
         yield f"{n_bad} outputs are not finite"
 
 
 def walkers(walker: NDArray[np.int32], n_walkers: int) -> Words:
-    """Check the identities of walkers, of all rungs' so many."""
+    """Check walkers' identities; `n_walkers` counts the walkers of all rungs."""
     if walker.size and not 0 <= walker.min() <= walker.max() < n_walkers:
         yield f"a walker's number is not from 0 to {n_walkers - 1}"
 
 
 def directions(direction: NDArray[np.int8]) -> Words:
-    """Check where walkers are on their round trips, see `ladder.count_round_trips`."""
+    """Check the directions of walkers on their round trips (see `ladder.count_round_trips`)."""
     if not np.isin(direction, (0, 1, 2)).all():
         yield "a direction is none of 0, 1, 2"
 
 
 def headings(heading: NDArray[np.int8] | None) -> Words:
-    """Check where Wang-Landau's walkers head (None: they keep no direction)."""
+    """Check the headings of Wang-Landau walkers (None: they keep no heading)."""
     if heading is not None and not np.isin(heading, (-1, 1)).all():
         yield "a heading is neither 1 nor -1"
 
 
 def not_negative(counts: NDArray[np.int64]) -> Words:
-    """Check counts that have a sign."""
+    """Check counts of a signed type."""
     if counts.min(initial=0) < 0:
         yield f"a count is {counts.min()}"
 
@@ -95,12 +94,9 @@ def counted(
     moves: int,
     rungs: range | None = None,
 ) -> OfRungs:
-    """Check that each rung counted so many moves, in the bins and outside.
-
-    rungs : which ones these are; 0 on by default
-    """
+    """Check that each rung counted `moves` moves; `rungs` of the arrays begin at 0 by default."""
     first = rungs.start if rungs else 0
-    for k in np.flatnonzero((counts_kb < 0).any(axis=1)):  # the rounds of an unfinished block
+    for k in np.flatnonzero((counts_kb < 0).any(axis=1)):  # possible for an unfinished block
         yield (
             first + int(k),
             "all lanes together counted less than the histograms of the rounds before",
@@ -111,7 +107,7 @@ def counted(
 
 
 def accepted(attempted: NDArray[np.int64], accepted: NDArray[np.int64]) -> OfRungs:
-    """Check that no more is accepted than attempted; the first axis is that of rungs."""
+    """Check that accepted counts do not exceed attempted ones; the first axis is the rung."""
     bad = (accepted < 0) | (accepted > attempted)
     for k in np.flatnonzero(bad.any(axis=tuple(range(1, bad.ndim)))):
         yield int(k), f"{accepted[k]} accepted of {attempted[k]}"
@@ -123,7 +119,7 @@ def sums_of_z(
     edges: NDArray[np.float64],
     rungs: range | None = None,
 ) -> OfRungs:
-    """Check that each bin's mean z lies in the bin; `rungs` are which ones, 0 on by default."""
+    """Check that the mean z of each bin lies in the bin; `rungs` as in `counted`."""
     first = rungs.start if rungs else 0
     largest_b = np.maximum(np.abs(edges[:-1]), np.abs(edges[1:]))
     slack_kb = Z_SUM_TOLERANCE * counts_kb * largest_b

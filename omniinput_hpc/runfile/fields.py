@@ -1,4 +1,4 @@
-"""What a dataset of a run file is: its shape, when it is written, and who writes which slab."""
+"""Datasets of a run file: their shapes, when each is written, and which rank writes which slab."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from numpy.typing import DTypeLike
 
 @dataclass(frozen=True)
 class Field:
-    """One dataset: its shape, and what its first two axes are.
+    """One dataset of a run file.
 
-    per : "round" (one slab a counted round), "block" (one slab a block of `rounds_per_block`
-        counted rounds, written by its last round, or by the run's), "counted parity" or "parity"
-        (two slabs, written in turn: by counted rounds only, or in burn-in as well), "once"
-        (written at creation), or "burn-in" (written at creation and by every burn-in round: what
-        is frozen afterwards)
-    over : "rung", "pair" (one slab a rung, or a pair of neighbours named by its lower rung), or
-        "bottom" (the holder of rung 0 writes all of it)
-    rounds_per_block, rounds : of "block", and how many rounds the run has
+    per : when it is written:
+        "round": one slab per counted round
+        "block": one slab per block of `rounds_per_block` counted rounds, written by the last round
+        of the block or of the run
+        "parity": two slabs, written in turn by all rounds
+        "counted parity": two slabs, written in turn by counted rounds only
+        "once": at creation
+        "burn-in": at creation and by every burn-in round; frozen afterwards
+    over : the axis after rounds, blocks or parities, if any:
+        "rung": rungs
+        "pair": pairs of neighbouring rungs, named by the lower rung
+        "bottom": not rungs; the holder of rung 0 writes all of it
+    rounds_per_block, rounds : for "block"; `rounds` is the number of rounds of the run
     """
 
     shape: tuple[int, ...]
@@ -30,10 +35,10 @@ class Field:
 
 
 def slab(field: Field, round_: int, rungs: range, n_rungs: int) -> tuple[slice | int, ...] | None:
-    """Return where in a dataset a holder of `rungs` writes round `round_`; None: nowhere.
+    """Return the index at which the holder of `rungs` writes a round; None if it writes nothing.
 
-    Burn-in rounds have negative numbers, -burn_in to -1, so that a round's parity is
-    ``round_ % 2`` whether or not it is counted, and successive rounds never share a slab.
+    Burn-in rounds are numbered -burn_in to -1. The parity of any round is therefore
+    ``round_ % 2``, and successive rounds never share a slab.
     """
     if not rungs:
         return None
@@ -52,19 +57,19 @@ def slab(field: Field, round_: int, rungs: range, n_rungs: int) -> tuple[slice |
 
 
 def ends_block(field: Field, round_: int) -> bool:
-    """Return whether a counted round is the last of its block, or of the run."""
+    """Return whether a counted round is the last of its block or of the run."""
     return (round_ + 1) % field.rounds_per_block == 0 or round_ + 1 == field.rounds
 
 
 def entry_of(field: Field, round_: int) -> int:
-    """Return which entry of the first axis a round is in, of what has one a round or a block."""
+    """Return a round's index on the first axis of a dataset: its round, block or parity."""
     if field.per == "block":
         return round_ // field.rounds_per_block
     return round_ if field.per == "round" else round_ % 2
 
 
 def shape_of(field: Field, where: tuple[slice | int, ...]) -> tuple[int, ...]:
-    """Return the shape of what `slab` names, a whole index dropping its axis."""
+    """Return the shape of a slab at an index of `slab`; an integer index drops its axis."""
     cut = zip(where, field.shape, strict=False)
     lengths = [len(range(*w.indices(n))) for w, n in cut if isinstance(w, slice)]
     return (*lengths, *field.shape[len(where) :])

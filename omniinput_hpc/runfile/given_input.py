@@ -1,4 +1,4 @@
-"""The input that a command line names: an input file, or a run file, which holds its own."""
+"""Loading the input that a command line names: an input file, or the one stored in a run file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ RUN_FILES = (".h5", ".hdf5")
 def load(path: Path, assignments: Sequence[str] = ()) -> Config:
     """Return the input of a file; `assignments` are ``table.key=value``, applied in order.
 
-    A run file's input names that file as its output, wherever it is now. Raises a UserError that
-    says what is wrong with the file, its input or an assignment.
+    The input of a run file names that file as its output, even if the file has been moved. Raises
+    a UserError if the file, its input or an assignment is invalid.
     """
     if path.suffix not in RUN_FILES:
         return input_file.load(path, assignments)

@@ -1,8 +1,8 @@
-"""A first look at an HDF5 file in a process of its own.
+"""Opening an HDF5 file in a separate process first, to see whether the HDF5 library crashes.
 
-The HDF5 library itself crashes on some damaged files (4 of 800 with one flipped bit), and would
-take the program, and with it all ranks, along. This file is also that process's script: it needs
-nothing but h5py.
+The library crashes on some damaged files (4 of 800 with one flipped bit) and would take the
+program and all ranks down with it. This file is also the script of that process, so it imports
+only h5py.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from pathlib import Path
 from typing import Any
 
 CPU_SECONDS = 5
-"""Of the look; the largest file of all tests takes 0.01 s."""
+"""CPU time limit of the trial; the largest file in the tests takes 0.01 s."""
 SECONDS = 60.0
-"""Of its process: Python starts slowly from some file systems."""
+"""Wall-clock limit of the trial process: Python starts slowly from some file systems."""
 LAUNCHERS = ("PMI", "PMIX_", "OMPI_", "MPI_", "SLURM_", "HYDI_", "HYDRA_")
-"""What the variables begin with by which MPI would take that process for a rank."""
+"""Prefixes of environment variables that would make MPI take the trial process for a rank."""
 CRASHES = {
     signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGXCPU,
 }  # fmt: skip
-"""Signals that a process brings upon itself; others come from outside: a stop, lack of memory."""
+"""Signals that a process causes itself; others come from outside (a stop, lack of memory)."""
 
-_BEGUN = b"begun"  # what that process says just before it opens the file
-_NOT_LISTED = 3  # its exit code where the file was opened, and what is in it could not be listed
+_BEGUN = b"begun"  # the trial process prints this just before it opens the file
+_NOT_LISTED = 3  # its exit code if the file opened but its contents could not be listed
 
 _fine: set[tuple[int, int, int]] = set()  # files on which HDF5 did not crash
 
 
 def crash_on(path: Path) -> str | None:
-    """Return how a process ends that reads a file's structure; None where that succeeds.
+    """Return how reading a file's structure crashes HDF5; None if it does not, or if unknown.
 
-    A file is looked at once, until something writes to it. What HDF5 refuses to open is no crash:
-    whoever opens it then is told. What it opens, and then cannot list, is: elsewhere the same bytes
-    crash the library. None, too, where nothing is learnt: there is no such regular file,
-    or that process is ended from outside, waits, or crashes before it opens the file.
+    A file is tried once, and again after it was modified. It is not a crash if HDF5 refuses to
+    open a file, but it is one if a file opens and cannot be listed: the same bytes crash the
+    library on other machines. The result is unknown if there is no such regular file, or if the
+    trial process is ended from outside, times out, or crashes before it opens the file.
     """
     try:
         about = os.stat(path)
@@ -50,8 +50,8 @@ def crash_on(path: Path) -> str | None:
     if file in _fine or not stat.S_ISREG(about.st_mode):
         return None
     environment = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
-    environment["MPI4PY_RC_INITIALIZE"] = "false"  # h5py's import would begin MPI
-    # glibc fills memory that is not set, or free again: what reads it crashes here, and not by luck
+    environment["MPI4PY_RC_INITIALIZE"] = "false"  # importing h5py would initialize MPI
+    # With this, glibc overwrites new and freed memory, so that reading it crashes here reliably.
     environment["MALLOC_PERTURB_"] = "165"
     try:
         done = subprocess.run(
@@ -61,9 +61,9 @@ def crash_on(path: Path) -> str | None:
             stderr=subprocess.DEVNULL,
             env=environment,
             timeout=SECONDS,
-            start_new_session=True,  # an interrupt from the keyboard is for the program alone
+            start_new_session=True,  # a keyboard interrupt must not reach it
         )
-    except (OSError, subprocess.TimeoutExpired):  # no more processes here, or a slow file system
+    except (OSError, subprocess.TimeoutExpired):  # process limit, or a slow file system
         return None
     if done.returncode == 0:
         _fine.add(file)
@@ -82,7 +82,7 @@ def _look_at(name: str, item: Any) -> None:
     for attribute in item.attrs:
         with suppress(Exception):
             item.attrs[attribute]
-    if isinstance(item, h5py.Dataset):  # not its data: they may lie in any other file
+    if isinstance(item, h5py.Dataset):  # not its data, which may be in any other file
         with suppress(Exception):
             item.id.get_offset(), item.shape, item.dtype, item.chunks, item.external
 
@@ -96,18 +96,18 @@ def _main(path: str) -> None:
     os.write(sys.stdout.fileno(), _BEGUN)
     try:
         file = h5py.File(path, "r", locking=False)
-    except Exception:  # not HDF5, or a superblock that is damaged: opening it again says so
+    except Exception:  # not HDF5, or a damaged superblock: the program gets the same error
         return
     try:
         _look_at("/", file)
         file.visititems(_look_at)
     except Exception as error:
-        if not getattr(error, "errno", None):  # else it is the disk's
+        if not getattr(error, "errno", None):  # with an errno, the disk failed, not HDF5
             os.write(sys.stdout.fileno(), b" " + " ".join(str(error).split()).encode()[:300])
             raise SystemExit(_NOT_LISTED) from None
 
 
 if __name__ == "__main__":
-    # This file's folder, the first on the path, has modules that are not meant to be found there.
+    # The first entry of the path is this file's folder; its modules could shadow others.
     sys.path.pop(0)
     _main(sys.argv[1])

@@ -1,8 +1,8 @@
-"""The run file: its layout, and creating and growing one (no MPI here).
+"""The layout of the run file, and creating and growing one (without MPI).
 
-One HDF5 file of fixed-shape, contiguous, early-allocated datasets. It is made by rank 0 alone as
-``RUN.h5.partial``, made durable, and renamed; from then on only raw data is written into it (see
-`writers`), so that a kill at any instant leaves a readable file. `reader` reads it.
+The run file is an HDF5 file of contiguous datasets with fixed shapes, allocated at creation. Rank 0
+creates it as ``RUN.h5.partial``, syncs it to the disk and renames it. After that only raw data are
+written (see `writers`), so that a kill at any instant leaves a readable file.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from omniinput_hpc.runfile.fields import slab as slab
 FORMAT = "omniinput-run"
 FORMAT_VERSION = 3
 WITHOUT_CHECKSUMS = 2
-"""The version of files without checksums: they are read and resumed as they are."""
+"""The version of files without checksums, which are still read and resumed."""
 
 Attribute = str | int | float | NDArray[Any]
 ROUNDS_PER_BLOCK = "rounds_per_block"
-"""The attribute that says how many rounds share a histogram; 1 where it is missing."""
+"""The attribute with the number of rounds that share a histogram; 1 if it is missing."""
 N_LEARNING = 6
-"""Numbers of a flat-histogram rung's learning: see `kernels.wang_landau.LearningState`."""
+"""Numbers in the learning state of a flat-histogram rung (`kernels.wang_landau.LearningState`)."""
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """The numbers that fix every dataset's shape."""
+    """The numbers that fix the shape of every dataset."""
 
     rounds: int
     n_rungs: int
@@ -54,26 +54,26 @@ class Geometry:
     n_kernels: int
     n_tuned: int = 0  # numbers that a rung's kernel tunes
     flat: bool = False  # whether there are flat-histogram rungs
-    log_q: bool = False  # whether samples carry their log-probability under every rung (ancestral)
-    annealed: bool = False  # or, of populations, one number in its place
-    checksums: bool = False  # whether everything has one; files of older versions have none
+    log_q: bool = False  # whether samples store their log-probability under every rung (ancestral)
+    annealed: bool = False  # with log_q: one number per sample instead (populations)
+    checksums: bool = False  # False only for files of older versions
     rounds_per_block: int = 1  # rounds that share a histogram
     curved: bool = False  # whether burn-in tunes kappa and z0 of Gaussian rungs
     headed: bool = False  # whether walkers keep the direction that Wang-Landau proposes
-    n_ids: int = 0  # where sites take some of the model's values only: how many that knows
+    n_ids: int = 0  # the number of the model's ids, if sites take only some of them; else 0
 
     @property
     def x_dtype(self) -> np.dtype[Any]:
-        """The smallest unsigned integer that holds the model's values."""
+        """The smallest unsigned integer type that holds the model's ids."""
         return np.min_scalar_type(max(self.n_values, self.n_ids) - 1)
 
     @property
     def n_log_q(self) -> int:
-        """Log-probabilities that each sample carries."""
+        """The number of log-probabilities per sample."""
         return 0 if not self.log_q else 1 if self.annealed else self.n_rungs
 
     def check(self) -> None:
-        """Raise a ValueError where no run file can have these numbers."""
+        """Raise a ValueError if no run file can have these numbers."""
         if self.n_bins > MAX_BINS:
             raise ValueError(f"{self.n_bins:.3g} bins are too many")
         if min(self.rounds, self.n_rungs, self.n_walkers, self.n_bins, self.n_kernels) < 1:
@@ -138,7 +138,7 @@ def layout(g: Geometry) -> dict[str, Field]:
         fields["samples/log_q"] = Field((r, k, s, g.n_log_q), np.float64, "round")
     if not g.checksums:
         return fields
-    # Before the state, of which the side file has a copy: a file cut short there can be salvaged.
+    # The state comes last: the side file has a copy of it, so a file cut off there can be salvaged.
     before = {n: field for n, field in fields.items() if not n.startswith(("state/", "progress/"))}
     return before | checksums.fields_of(fields, k) | fields
 
@@ -164,10 +164,7 @@ def create(
     first: Mapping[str, NDArray[Any]],
     attributes: Mapping[str, Attribute],
 ) -> None:
-    """Make a run file that holds no round yet (see `make_file`).
-
-    `first` holds what is written at creation, by dataset (see `first_values`).
-    """
+    """Make a run file without any round (see `make_file`), given its `first_values`."""
     version = FORMAT_VERSION if g.checksums else WITHOUT_CHECKSUMS
     header: dict[str, Attribute] = {"format": FORMAT, "format_version": version}
     header |= {"n_values": g.n_values, "n_sites": g.n_sites}
@@ -182,9 +179,9 @@ def make_file(
     first: Mapping[str, NDArray[Any]],
     attributes: Mapping[str, Attribute],
 ) -> None:
-    """Make a file without any round; the name appears only once it is whole and durable.
+    """Make a file without any round; the name appears only when the file is complete and on disk.
 
-    Raises an OSError where the disk is read-only, full, or out of quota.
+    Raises an OSError if the disk is read-only, full, or out of quota.
     """
     counters = {name: np.zeros(1, np.int64) for name in fields if name in checksums.COUNTERS}
     values = {**first, **counters, **checksums.of_header(fields, first)}
@@ -199,7 +196,7 @@ def make_file(
 def put_attributes(
     file: h5py.File, fields: Mapping[str, Field], attributes: Mapping[str, Attribute]
 ) -> None:
-    """Store attributes, and checksums of them and of the datasets' places, in a new file."""
+    """Store attributes in a new file, with checksums of them and of the datasets' places."""
     for name, value in {**attributes, **checksums.of_attributes(file, fields, attributes)}.items():
         file.attrs[name] = value
 
@@ -210,9 +207,9 @@ def grow_file(
     attributes: Mapping[str, Attribute],
     heartbeat: Callable[[], object] = lambda: None,
 ) -> None:
-    """Replace a file by a longer one with the same content but some attributes.
+    """Replace a file by a longer one with the same content, except for the given attributes.
 
-    `heartbeat` is called after every round that is copied: large files take minutes.
+    `heartbeat` is called after every entry that is copied, because large files take minutes.
     """
     with h5py.File(path, "r", locking=False) as old, making(path) as new:
         make_datasets(new, fields)
@@ -236,21 +233,18 @@ def grow(
 
 
 def partial_of(path: Path) -> Path:
-    """Return the name that a file has until it is whole, beside a link's target."""
+    """Return the name of a file until it is complete, in the folder of a link's target."""
     target = target_of(path)
     return target.with_name(target.name + ".partial")
 
 
 def target_of(path: Path) -> Path:
-    """Return the file that a path stands for: a symbolic link, also a dangling one, its target."""
+    """Return the file that a path leads to; symbolic links, even dangling ones, are followed."""
     return Path(os.path.realpath(path))
 
 
 def checkpoint_of(path: Path) -> Path:
-    """Return the path of a run file's side file (see `side_checkpoint`).
-
-    Like the lock it lies beside the file itself, not beside a symbolic link.
-    """
+    """Return the path of the side file, next to the run file itself, not to a symbolic link."""
     target = target_of(path)
     return target.with_name(target.name + ".checkpoint")
 
@@ -262,9 +256,9 @@ def first_values(
     kappa_k: NDArray[np.float64] | None = None,
     z0_k: NDArray[np.float64] | None = None,
 ) -> dict[str, NDArray[np.float64]]:
-    """Return what a new run file holds at once; what burn-in finds out is NaN till then.
+    """Return the values in a new run file; those that burn-in measures are NaN until then.
 
-    Without the last three, all rungs are canonical.
+    Without the last three arguments, all rungs are canonical.
     """
     n_rungs, zero_k = len(beta_k), np.zeros(len(beta_k))
     if log_weight_kb is None:
@@ -281,7 +275,7 @@ def first_values(
 
 
 def make_datasets(file: h5py.File, fields: Mapping[str, Field]) -> None:
-    """Make datasets as a run file has them: contiguous, allocated now, without a fill value."""
+    """Make datasets that are contiguous, allocated now, and without a fill value."""
     for name, field in fields.items():
         creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         creation.set_layout(h5py.h5d.CONTIGUOUS)
@@ -296,10 +290,10 @@ def make_datasets(file: h5py.File, fields: Mapping[str, Field]) -> None:
 
 
 class _Noted(io.FileIO):
-    """A file that HDF5 writes through, and whose errors are noted instead of raised into HDF5.
+    """A file for HDF5 to write to that records errors instead of raising them into HDF5.
 
-    HDF5 keeps writes back; when one fails as an object is closed, h5py only prints it, and closing
-    the file may then crash the process.
+    If a delayed write fails while an object is closed, h5py only prints the error, and closing the
+    file may then crash the process.
     """
 
     error: OSError | None = None
@@ -324,17 +318,17 @@ class _Noted(io.FileIO):
 
 @contextmanager
 def making(path: Path) -> Iterator[h5py.File]:
-    """Make an HDF5 file that gets its name when it is whole and durable, and only then.
+    """Make an HDF5 file that gets its name only when it is complete and on disk.
 
-    A symbolic link stays one: its target is made. Raises an OSError where something could not be
-    written; what has the name already is then as it was.
+    If the path is a symbolic link, the target is made. Raises an OSError if something could not
+    be written; an existing file is then unchanged.
     """
     partial, target = partial_of(path), target_of(path)
     with _Noted(partial, "w+") as raw:
         try:
             with h5py.File(raw, "w") as file:
                 yield file
-        except Exception:  # HDF5's complaints after a noted error: that one is raised below
+        except Exception:  # if it follows a recorded error, the recorded one is raised below
             if raw.error is None:
                 raise
     if raw.error is not None:
@@ -346,7 +340,7 @@ def making(path: Path) -> Iterator[h5py.File]:
 
 
 def sync(path: Path) -> None:
-    """Have the kernel write a file or folder to the disk."""
+    """Sync a file or folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

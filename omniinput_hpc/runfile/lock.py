@@ -1,14 +1,14 @@
-"""The lock beside the run file, RUN.h5.lock: two jobs never write one file.
+"""The lock RUN.h5.lock, which prevents two jobs from writing the same run file.
 
-flock is unreliable on Lustre and NFS, so the lock is a small file that names its owner. It is made
-with O_EXCL, gets a heartbeat (a new modification time) while the run lives, and is removed at the
-run's end. A killed run leaves it behind; the next run takes it over if the lock is stale, that is,
-if its owner is known to be gone (see `why_stale`).
+flock is unreliable on Lustre and NFS, so the lock is a small file that names its owner. It is
+created with O_EXCL, gets a heartbeat (a new modification time) during the run, and is removed at
+the end. A killed run leaves it behind; the next run takes over the lock if its owner is known to be
+gone (see `why_stale`).
 
-A process that replaces or removes a lock first makes a claim: a file, also with O_EXCL, whose name
-is a hash of the lock's text. Then it reads the lock again. A claim becomes the lock by one rename,
-so that one of several processes wins. If a lock is taken over although its owner lives (suspended
-for longer than `STALE_AFTER`), the owner notices it before its next commit (`RunLock.keep`).
+To replace or remove a lock, a process first creates a claim: a file, also made with O_EXCL, whose
+name is a hash of the lock's text. Then it reads the lock again. One rename turns the claim into the
+lock, so that only one of several processes wins. If a suspended owner loses its lock in this way,
+it notices before its next commit (`RunLock.keep`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("omniinput_hpc")
 
 STALE_AFTER = 600.0
-"""Seconds without a heartbeat after which another job may take the lock over."""
+"""Seconds without a heartbeat after which another job may take over the lock."""
 HEARTBEAT_EVERY = 30.0
 UNFINISHED_AFTER = 10.0
 """Seconds after which an incomplete lock, or a claim, counts as left by a killed process."""
@@ -43,7 +43,7 @@ _POLL_SECONDS = 0.02
 
 
 class LockLost(Exception):
-    """Another run has taken the lock over; this one must not write any more."""
+    """Another run has taken over the lock; this run must not write any more."""
 
 
 @dataclass(frozen=True)
@@ -52,21 +52,21 @@ class Owner:
 
     job: str  # SLURM's job id, "" outside SLURM
     restarts: int  # how often the job was requeued
-    host: str  # of rank 0, as the pid
+    host: str  # of rank 0, as is the pid
     pid: int
     started: str  # start time of the process, since pids are reused
-    namespace: str  # of the pids; those of another container mean nothing here
+    namespace: str  # pid namespace; pids of another container are meaningless here
     boot: str  # the host's boot id
-    token: str  # random, so that no two locks are alike
+    token: str  # random, so that no two locks are equal
 
     @property
     def text(self) -> str:
-        """What the lock file holds."""
+        """The content of the lock file."""
         return json.dumps(asdict(self), indent=1) + "\n"
 
     @property
     def description(self) -> str:
-        """The owner as messages name it."""
+        """The owner in words, for messages."""
         job = f", SLURM job {self.job}" if self.job else ""
         return f"process {self.pid} on host {self.host}{job}"
 
@@ -89,7 +89,7 @@ def this_process() -> Owner:
 
 
 def parse(text: str) -> Owner | None:
-    """Return the owner that a lock's text names, None where the text is incomplete or damaged."""
+    """Return the owner that a lock's text names; None if the text is incomplete or damaged."""
     try:
         owner = Owner(**json.loads(text))
     except (ValueError, TypeError, RecursionError):
@@ -100,17 +100,17 @@ def parse(text: str) -> Owner | None:
 
 
 def why_stale(owner: Owner | None, age: float, me: Owner) -> str | None:
-    """Return why a lock is stale, None where it is valid.
+    """Return why a lock is stale; None if it is valid.
 
-    `owner` is None where the lock is incomplete or damaged; `age` is in seconds since the last
-    heartbeat, by the file system's clock; `me` is the process that asks.
+    owner : None if the lock is incomplete or damaged
+    age : seconds since the last heartbeat, by the clock of the file system
     """
     if owner is None:
         return "it was never finished" if age > UNFINISHED_AFTER else None
     if owner.job and owner.job == me.job and owner.restarts < me.restarts:
         return "the job was requeued since"
     if owner.host == me.host:
-        # The last heartbeat was before this host started: else it is another host of that name.
+        # If the last heartbeat came after this host booted, the owner's host only shares its name.
         if owner.boot != me.boot and age > _seconds_since_boot():
             return "the host was restarted since"
         if (owner.boot, owner.namespace) == (me.boot, me.namespace) and not _is_alive(owner):
@@ -130,7 +130,7 @@ def _is_alive(owner: Owner) -> bool:
 
 
 def _process(pid: int) -> tuple[str, str]:
-    """Return the state and start time of a process, "" where they cannot be read."""
+    """Return the state and start time of a process; "" if they cannot be read."""
     try:
         line = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -149,14 +149,14 @@ class RunLock:
 
     Parameters
     ----------
-    output : the run file; a symbolic link stands for its target
+    output : the run file; symbolic links are followed
     acting : whether this rank takes the lock and keeps it alive (rank 0); any rank may release it
-    key : the input file's key that names `output`, for messages; "" where there is none
+    key : the key of the input file that names `output`, for messages; "" if there is none
 
     Attributes
     ----------
     path : the lock file
-    text : its content while this run holds it
+    text : its content, while this run holds it
     """
 
     def __init__(self, output: Path, acting: bool = True, key: str = "run.output") -> None:
@@ -167,9 +167,9 @@ class RunLock:
         self._last_heartbeat = time.monotonic()
 
     def take(self) -> str:
-        """Take the lock, and return its text.
+        """Take the lock and return its text.
 
-        Raises a UserError where another run holds it, or it cannot be made.
+        Raises a UserError if another run holds it or it cannot be made.
         """
         me = this_process()
         try:
@@ -183,7 +183,7 @@ class RunLock:
         return self.text
 
     def _take_over(self, me: Owner) -> bool:
-        """Take over a stale lock, or raise; False: the lock has changed, try again."""
+        """Take over a stale lock, or raise a UserError; False if the lock changed: try again."""
         seen = _read(self.path)
         if seen is None or not _claim(self.path, seen, me.text):
             return False
@@ -220,12 +220,12 @@ class RunLock:
         )
 
     def heartbeat(self) -> None:
-        """Renew the lock if its last heartbeat is `HEARTBEAT_EVERY` seconds old; call it often."""
+        """Renew the lock if the last heartbeat is `HEARTBEAT_EVERY` seconds old; call it often."""
         if time.monotonic() - self._last_heartbeat >= HEARTBEAT_EVERY:
             self.keep()
 
     def keep(self) -> bool:
-        """Renew the lock now, and return whether this run still holds it."""
+        """Renew the lock now; return whether this run still holds it."""
         if not self._acting:
             return True
         self._last_heartbeat = time.monotonic()
@@ -257,10 +257,10 @@ class RunLock:
         )
 
     def release(self) -> None:
-        """Remove the lock if it is still this run's."""
+        """Remove the lock if this run still holds it."""
         end = time.monotonic() + 2 * UNFINISHED_AFTER
         claimed = False
-        with suppress(OSError):  # on a full disk no claim can be made, but a file can be removed
+        with suppress(OSError):  # on a full disk, files cannot be made but can be removed
             while not (claimed := _claim(self.path, self.text, self.text)):
                 if _read(self.path) != self.text or time.monotonic() > end:
                     return
@@ -278,7 +278,7 @@ def _claim_of(path: Path, text: str) -> Path:
 
 
 def _claim(path: Path, text: str, mine: str) -> bool:
-    """Claim the right to replace or remove the lock of that text; False: try again."""
+    """Claim the right to replace or remove the lock with that text; False: try again."""
     claim = _claim_of(path, text)
     end = time.monotonic() + UNFINISHED_AFTER
     while not _create(claim, mine):
@@ -287,7 +287,7 @@ def _claim(path: Path, text: str, mine: str) -> bool:
             return False
         me, owner = parse(mine), parse(other)
         gone = owner is not None and me is not None and why_stale(owner, 0.0, me) is not None
-        if gone or time.monotonic() > end:  # a claim lasts milliseconds: its process was killed
+        if gone or time.monotonic() > end:  # claims last milliseconds, so its process was killed
             claim.unlink(missing_ok=True)
             return False
         time.sleep(_POLL_SECONDS)
@@ -295,7 +295,7 @@ def _claim(path: Path, text: str, mine: str) -> bool:
 
 
 def _create(path: Path, text: str) -> bool:
-    """Create a file; False where it exists."""
+    """Create a file; return False if it exists."""
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
     except FileExistsError:
@@ -311,7 +311,7 @@ def _create(path: Path, text: str) -> bool:
 
 
 def _read(path: Path) -> str | None:
-    """Return a file's text, None where there is none."""
+    """Return the text of a file; None if there is no file."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(10_000)
@@ -321,10 +321,10 @@ def _read(path: Path) -> str | None:
 
 @contextmanager
 def hold(output: Path, world: Ranks, key: str = "run.output") -> Iterator[RunLock]:
-    """Hold the lock of a file, on rank 0, during a ``with`` block that all ranks enter.
+    """Hold the lock of a file on rank 0 during a ``with`` block that all ranks enter.
 
-    It is removed at the end, also when a rank fails; only a kill leaves it behind. Raises a
-    UserError on all ranks where another run holds it, or it cannot be made.
+    The lock is removed at the end, even if a rank fails; only a kill leaves it behind. Raises a
+    UserError on all ranks if another run holds the lock or it cannot be made.
     """
     lock = RunLock(output, acting=world.rank == 0, key=key)
     lock.text = world.on_rank_0(lock.take)
@@ -334,9 +334,9 @@ def hold(output: Path, world: Ranks, key: str = "run.output") -> Iterator[RunLoc
         if world.rank == 0:
             lock.release()
         raise
-    except BaseException:  # raised again; an interrupt must not leave the lock either
-        # By any rank, since the failure is about to end all of them: without that rank no round can
-        # be counted any more, and a lock left behind would hold off other hosts for 10 minutes.
+    except BaseException:  # including interrupts, which must not leave the lock behind
+        # The failing rank releases it: no round can be counted without this rank, and a lock left
+        # behind would keep other hosts out for 10 minutes.
         lock.release()
         raise
     if world.rank == 0:

@@ -1,8 +1,8 @@
-"""Whether a run file's path still leads to the file that the run has open.
+"""Checking that the path of a run file still leads to the file that the run has open.
 
-A file can be deleted, renamed, replaced, truncated or unmounted under a run. Writing to the open
-file still succeeds, and what is written is nowhere. So rank 0 looks before every commit,
-and before a run says how it ended.
+A file can be deleted, renamed, replaced, truncated or unmounted during a run. Writing to the open
+file still succeeds, but the data are lost. Rank 0 therefore checks before every commit and at the
+end.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from omniinput_hpc.text import amount
 
 LOOKS = 3
 SECONDS_BETWEEN_LOOKS = 0.5
-"""NFS gives some errors once, and a file may be renamed and back: one look decides nothing."""
+"""One check is not enough: NFS errors may be transient, and a file may be renamed and back."""
 
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _DELETED_WHILE_OPEN = (".nfs", ".fuse_hidden")
-"""What NFS and FUSE call a deleted file until it is closed."""
+"""Prefixes by which NFS and FUSE name a deleted file until it is closed."""
 
 
 class FileLost(Exception):
-    """The path no longer leads to the open file; the text says what happened, and where it is."""
+    """The path no longer leads to the open file; the text says what happened and where it is."""
 
 
 class OpenFile:
-    """A file that a run writes, open on rank 0 for as long as the run writes it.
+    """A file that a run writes, kept open on rank 0 as long as the run writes it.
 
     Parameters
     ----------
     path : the file; the datasets of its group ``progress`` count committed rounds
-    acting : whether this rank looks (rank 0)
+    acting : whether this rank checks the file (rank 0)
 
-    Raises a UserError where the file cannot be opened.
+    Raises a UserError if the file cannot be opened.
     """
 
     def __init__(self, path: Path, acting: bool = True) -> None:
@@ -52,7 +52,7 @@ class OpenFile:
         if not acting:
             return
         try:
-            # For writing: in a container's layers it may be another file that is read.
+            # For writing: on an overlay file system, reading may open a different file.
             self._descriptor = os.open(self._path, os.O_RDWR)
             self._size = os.fstat(self._descriptor).st_size
             self._real = os.path.realpath(self._path)
@@ -65,11 +65,11 @@ class OpenFile:
             raise UserError(f"{path} cannot be opened: {error.strerror or error}") from None
 
     def committed(self, round_: int, rounds: int) -> None:
-        """Note that the run has counted a round (of burn-in, where it is negative)."""
+        """Record that the run has counted a round; burn-in rounds are negative."""
         self._counters["burn_in_committed" if round_ < 0 else "rounds_committed"] = rounds
 
     def what_happened(self) -> str:
-        """Return what happened to the file, and where its rounds are; "" where nothing did."""
+        """Return what happened to the file and where its rounds are; "" if it is in place."""
         trouble = ""
         for look in range(LOOKS if self._acting else 0):
             if look:
@@ -88,7 +88,7 @@ class OpenFile:
     def _look(self) -> str:
         try:
             mine = os.fstat(self._descriptor)
-        except OSError as error:  # ESTALE: NFS, deleted on another host
+        except OSError as error:  # ESTALE: deleted on another host (NFS)
             return (
                 f"{self._path} has gone ({error.strerror}): it was deleted on another host, or its "
                 "server is gone; the rounds committed to it are lost unless that file comes back"
@@ -133,7 +133,7 @@ class OpenFile:
         return f"{self._path} {event}; {rounds}"
 
     def _change_of_content(self, size: int) -> str:
-        """Return what happened to the file that is open and in its place."""
+        """Return what happened to the content of the file, which is in its place; "" if nothing."""
         if size < self._size:
             return (
                 f"{self._path} has been truncated: it was {amount(self._size)} and is "
@@ -161,7 +161,7 @@ class OpenFile:
         return "has been replaced by another file, to which nothing was written"
 
     def _place(self, mine: os.stat_result) -> str:
-        """Return where the open file is now, "" where that cannot be found out, or nowhere."""
+        """Return the current path of the open file; "" if it has none or it is unknown."""
         try:
             place = os.readlink(f"/proc/self/fd/{self._descriptor}")
             found = os.stat(place)
@@ -182,14 +182,14 @@ class OpenFile:
 
 
 def _stat(path: Path) -> os.stat_result:
-    """Return what is at a path now; on NFS its attributes as the server has them.
+    """Return the current attributes of a path.
 
-    NFS answers a `stat` from a cache of up to a minute, but asks the server when a file is opened.
+    NFS answers a `stat` from a cache that may be a minute old, but an `open` asks the server.
     """
     found = os.stat(path)
     if not stat.S_ISREG(found.st_mode):
         return found
-    # Closing it drops this process's POSIX locks of the file; ROMIO's last as long as one write.
+    # Closing it drops this process's POSIX locks on the file; ROMIO holds its locks for one write.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         return os.fstat(descriptor)

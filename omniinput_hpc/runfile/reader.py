@@ -1,6 +1,6 @@
-"""Reading a run file, also while the run is live: committed rounds only, without locks.
+"""Reading the committed rounds of a run file, without locks and also while the run is live.
 
-Needs only numpy and h5py (neither MPI nor torch), so that it works on a login node.
+It needs neither MPI nor torch, only numpy and h5py, so that it works on a login node.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from omniinput_hpc.runfile.layout import (
 from omniinput_hpc.runfile.records import STATE_DATASETS, Checkpoint, RecordedRound, RungState
 
 MAX_ATTEMPTS = 50
-"""To read what a live run overwrites every second round."""
+"""Attempts to read the data that a live run overwrites every second round."""
 
 
 class RunReader(CheckedFile):
-    """The committed content of a run file; use as a context manager (see `open_run`).
+    """The committed content of a run file, as a context manager (see `open_run`).
 
     Attributes
     ----------
@@ -60,8 +60,9 @@ class RunReader(CheckedFile):
     fingerprint : str, of the model
     beta_k : float64 [K]; NaN marks a flat-histogram rung
     edges : float64 [B + 1]
-    rounds, rounds_planned, burn_in_committed : int; `rounds` counts the committed ones
-    n_values, n_ids, n_sites, walkers, samples_per_round : int; space : of the ids in the file
+    rounds, rounds_planned, burn_in_committed : int; `rounds` counts the committed rounds
+    n_values, n_ids, n_sites, walkers, samples_per_round : int
+    space : the ids that a site may take; the file stores ids
     """
 
     NAME = "run file"
@@ -93,7 +94,7 @@ class RunReader(CheckedFile):
         consistency.raise_first("ladder/beta", betas)
 
     def _read_counters(self) -> None:
-        """Read the counters, and of the same moment what a live run soon overwrites."""
+        """Read the counters and, at the same moment, the data that a live run soon overwrites."""
         fields, k = layout(self.geometry), self.geometry.n_rungs
         burn_in = self.config["run"].get("burn_in", 0)
         for _ in range(MAX_ATTEMPTS):
@@ -117,7 +118,7 @@ class RunReader(CheckedFile):
         self.is_frozen = self.burn_in_committed >= burn_in
 
     def _possible(self) -> Mapping[str, Callable[[NDArray[Any]], Iterator[str]]]:
-        """Return what checks, by dataset, whether its values are some that a run writes."""
+        """Return a check per dataset for values that no run writes."""
         g = self.geometry
         walkers = partial(consistency.walkers, n_walkers=g.n_rungs * g.n_walkers)
         return {
@@ -129,7 +130,7 @@ class RunReader(CheckedFile):
         }
 
     def _geometry(self, with_checksums: bool) -> Geometry:
-        """Check all datasets, before anything of them is read, and return what they agree on."""
+        """Check the shapes and types of all datasets before reading them; return the geometry."""
 
         def shape(name: str, n_axes: int) -> tuple[int, ...]:
             found: tuple[int, ...] = untrusted_hdf5.dataset(self._file, name).shape
@@ -170,53 +171,50 @@ class RunReader(CheckedFile):
 
     @property
     def created(self) -> str:
-        """When the run was begun (ISO 8601), "" where the file does not say."""
+        """When the run was started (ISO 8601); "" if the file does not state it."""
         return self.texts.get("created", "")
 
     @property
     def texts(self) -> dict[str, str]:
-        """All attributes of the file that are short texts."""
+        """All text attributes of the file."""
         return {name: value for name, value in self.attributes().items() if isinstance(value, str)}
 
     @property
     def probe_z(self) -> NDArray[np.float64]:
-        """Z of 16 fixed inputs, by which a resumed run recognizes its model, float64 [n]."""
+        """Outputs of 16 fixed inputs, float64 [n], by which a resumed run recognizes its model."""
         with self._damage_as_user_error():
             stored = untrusted_hdf5.attribute(self._file, "model_probe_z")
             return np.asarray(stored, dtype=np.float64)
 
     @property
     def model_beta(self) -> float:
-        """The beta of a language model's own distribution; colder rungs start in several parts.
-
-        NaN where the model's conditionals are not log-probabilities or were not used.
-        """
-        if "model_beta" not in self._file.attrs:  # a file from before it was stored
+        """The beta of a language model's own distribution; NaN if unknown or not used."""
+        if "model_beta" not in self._file.attrs:  # a file of an older version
             return float("nan")
         with self._damage_as_user_error():
             return float(untrusted_hdf5.attribute(self._file, "model_beta"))
 
     @property
     def rows_normalized(self) -> bool:
-        """Whether the rows of the model's conditionals were found to sum to 1 before the run."""
+        """Whether a check before the run found that the model's conditionals sum to 1."""
         return bool(self._number_or("rows_normalized", 0))
 
     @property
     def cold_starts(self) -> int:
-        """Parts of the lanes that colder rungs start apart in: see `histogram.starting_parts`."""
+        """Parts of the lanes that start at different inputs on rungs colder than `model_beta`."""
         return self._number_or("cold_starts", 2)
 
     def offsets(self) -> dict[str, int]:
-        """Return where in the file each dataset's bytes begin; an empty one's is 0."""
+        """Return the offset in bytes of each dataset in the file; 0 for an empty dataset."""
         return {name: self._file[name].id.get_offset() or 0 for name in layout(self.geometry)}
 
     def entry(self, name: str, index: int | slice | None = None) -> NDArray[Any]:
-        """Return a dataset, or entries of its first axis, whether or not a round wrote them."""
+        """Return a dataset or entries of its first axis, unchecked, whether or not committed."""
         return self._data.read(name, ... if index is None else index)
 
     @property
     def rounds_per_block(self) -> int:
-        """How many rounds share a histogram."""
+        """The number of rounds that share a histogram."""
         return self.geometry.rounds_per_block
 
     def counts_kb(self) -> NDArray[np.int64]:
@@ -227,9 +225,9 @@ class RunReader(CheckedFile):
         return total_kb
 
     def counts_nkb(self, n_blocks: int) -> NDArray[np.int64]:
-        """Return histograms of n equally long parts of the latest rounds, int64 [n, K, B].
+        """Return the histograms of n equally long parts of the run, int64 [n, K, B].
 
-        Each is of whole histograms; one that is not complete, and the oldest, may be left out.
+        Parts consist of whole blocks. The oldest blocks and an incomplete one may be left out.
         """
         g, whole = self.geometry, block_histograms.whole_blocks(self)
         length = whole // n_blocks
@@ -260,7 +258,7 @@ class RunReader(CheckedFile):
         return counts_kgb
 
     def z_sum_kb(self, rungs: range | None = None) -> NDArray[np.float64]:
-        """Return the sum of z over the counts of a bin, float64 [K, B], of some rungs or of all."""
+        """Return the sum of z over the counts of each bin, float64 [K, B]."""
         dataset, some = "histogram/z_sum", rungs or range(self.geometry.n_rungs)
         if self.rounds == 0:
             return np.zeros((len(some), self.geometry.n_bins))
@@ -273,24 +271,24 @@ class RunReader(CheckedFile):
     def samples(
         self, rounds: Iterable[int] | None = None
     ) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
-        """Yield x [K, S, D], z [K, S] of all committed rounds or some; number t W + w: lane w."""
+        """Yield x [K, S, D] and z [K, S] of each committed round; sample t W + w is of lane w."""
         for round_ in map(int, range(self.rounds) if rounds is None else rounds):
             yield self.slab("samples/x", round_), self.slab("samples/z", round_)
 
     def samples_walker(self, round_: int) -> NDArray[np.int32]:
-        """Return which walker, of W K, each sample of a round is of, int32 [K, S]."""
+        """Return the walker of each sample of a round, int32 [K, S], from 0 to W K - 1."""
         return self.slab("samples/walker", round_)
 
     def samples_z(
         self, rounds: slice = slice(None), rungs: slice = slice(None)
     ) -> NDArray[np.float32]:
-        """Return z of committed samples, float32 [R, K, S], of some rounds and rungs or of all."""
+        """Return z of committed samples, float32 [R, K, S]."""
         begin, end, _ = rounds.indices(self.rounds)
         first, stop, _ = rungs.indices(self.geometry.n_rungs)
         return self._data.rounds("samples/z", range(begin, end), range(first, stop))
 
     def samples_log_q(self) -> Iterator[NDArray[np.float64]] | None:
-        """Yield `samples/log_q`, float64 [K, S, J], of each round; None: chains, not draws."""
+        """Yield `samples/log_q`, float64 [K, S, J], of each round; None for a run of chains."""
         if not self.geometry.log_q:
             return None
         return (self.slab("samples/log_q", round_) for round_ in range(self.rounds))
@@ -320,7 +318,7 @@ class RunReader(CheckedFile):
         return self._attempted_and_accepted("exchange").T
 
     def _attempted_and_accepted(self, group: str) -> NDArray[np.int64]:
-        """Return the sums over all rounds of what was attempted and accepted, int64 [2, K, ...]."""
+        """Return the attempted and accepted counts of all rounds, int64 [2, K, ...]."""
         attempted, accepted = (
             self._of_all_rounds(f"{group}/{name}") for name in ("attempted", "accepted")
         )
@@ -335,22 +333,22 @@ class RunReader(CheckedFile):
     def report_impossible(
         self, name: str, rounds: range | None, wrong: Iterator[tuple[int, str]]
     ) -> None:
-        """Report what a check of `consistency` found in a dataset, of some rounds or of all."""
+        """Report the problems that a check of `consistency` found; `rounds` None: in all rounds."""
         of_rounds = "" if rounds is None else f" of {block_histograms.words_of(rounds)}"
         for k, words in wrong:
             self._data.report_impossible(f"{name}{of_rounds}, rung {k}: {words}")
 
     def round(self, number: int, rungs: range | None = None) -> RecordedRound:
-        """Return the records of a committed round, of some rungs or (by default) of all."""
+        """Return the records of a committed round, by default of all rungs."""
         return RecordedRound(self, number, rungs)
 
     def slab(self, name: str, round_: int, rungs: range | None = None) -> NDArray[Any]:
-        """Return what some rungs, or all, wrote to a dataset in a round (of two slabs: lately)."""
+        """Return the slab that a round wrote (the last two rounds only, for two slabs in turn)."""
         return self._data.slab(name, round_, rungs or range(self.geometry.n_rungs))
 
     @property
     def last_round(self) -> int | None:
-        """The last committed round, negative in burn-in, None where none is committed."""
+        """The last committed round, negative in burn-in; None if none is committed."""
         if self.rounds:
             return self.rounds - 1
         burn_in = self.config["run"].get("burn_in", 0)
@@ -362,10 +360,7 @@ class RunReader(CheckedFile):
         return None if last is None else self._stored(last, range(k))
 
     def checkpoint(self, rungs: range) -> Checkpoint | None:
-        """Return what some rungs resume from, None where no round is committed.
-
-        Raises a BrokenRun where the stored walkers are damaged.
-        """
+        """Return the state to resume from, if any. Raise a BrokenRun if its walkers are damaged."""
         last = self.last_round
         found = None if last is None else self._stored(last, rungs)
         if found is not None and not all(map(self._is_possible, found.rungs)):
@@ -376,7 +371,7 @@ class RunReader(CheckedFile):
         return found
 
     def _stored(self, last: int, rungs: range) -> Checkpoint:
-        """Return the state after a round of some rungs."""
+        """Return the state of some rungs after the last committed round."""
 
         def state(name: str) -> NDArray[Any]:
             return self.slab(name, last, rungs)
@@ -405,14 +400,14 @@ class RunReader(CheckedFile):
         return next(wrong, None) is None
 
     def check_header(self) -> None:
-        """Compare all that was written at creation or by burn-in with its checksums."""
+        """Compare all data written at creation or by burn-in with their checksums."""
         for name in self._data.names("once"):
             self._data.whole(name)
         for name in self._data.names("burn-in"):
             self._data.whole(name, self.is_frozen)
 
     def check_round(self, round_: int, rungs: range | None = None) -> None:
-        """Compare all that some rungs (or all) wrote in a counted round with its checksums."""
+        """Compare the data of a counted round, by default of all rungs, with their checksums."""
         for name in self._data.names("round"):
             self.slab(name, round_, rungs)
         for name in self._data.names("block"):
@@ -429,9 +424,8 @@ def open_run(
 ) -> RunReader:
     """Open a run file for reading.
 
-    What is read is compared with its checksums, and with what a run can write at all; `on_damage`
-    and `on_impossible` say what is done where it does not fit; see `CheckedFile` also for the rest.
-    Raises a UserError where there is no such file, or it is not a whole run file.
+    All data are checked when they are read; see `CheckedFile` for the parameters. Raises a
+    UserError if the file is missing or is not a complete run file.
     """
     path = Path(path)
     try:

@@ -1,4 +1,4 @@
-"""What is written of a round and read to resume: typed records, and the datasets they become."""
+"""Typed records of a round and of the state to resume from, and the datasets that store them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from omniinput_hpc.runfile.layout import Geometry
 
 @dataclass(frozen=True)
 class RungState:
-    """What a rung resumes from, after a round."""
+    """The state of a rung after a round, from which it resumes."""
 
-    beta: float  # NaN where the rung's histogram is to be flat
-    tuned: NDArray[np.float64]  # [n_tuned], what burn-in tunes of the kernel
-    entropy: NDArray[np.float64]  # [B + 2], as the next two of a Wang-Landau rung's learning
+    beta: float  # NaN on flat-histogram rungs
+    tuned: NDArray[np.float64]  # [n_tuned], the kernel's parameters that burn-in tunes
+    entropy: NDArray[np.float64]  # [B + 2], Wang-Landau learning, as are the next two
     visits: NDArray[np.float64]  # [B + 2]
     learning: NDArray[np.float64]  # [6]
     lane_counts_gb: NDArray[np.uint64]  # [G, B], since the first counted round
-    z_sum_b: NDArray[np.float64]  # [B], since then
+    z_sum_b: NDArray[np.float64]  # [B], likewise
     x: NDArray[Any]  # [W, D]
     z: NDArray[np.float32]  # [W]
     walker_w: NDArray[np.int32]  # [W]
     direction_w: NDArray[np.int8]  # [W]
     kappa: float = 0.0  # of a Gaussian rung
     z0: float = 0.0  # likewise
-    heading_w: NDArray[np.int8] | None = None  # [W], see `WangLandauEnsemble.headings`; or none
+    heading_w: NDArray[np.int8] | None = None  # [W], see `WangLandauEnsemble.headings`
 
 
 STATE_DATASETS = {
@@ -42,7 +42,7 @@ STATE_DATASETS = {
     "walker_w": "state/walker",
     "direction_w": "state/direction",
 }
-"""Where those fields of a `RungState` stand that are stored as they are."""
+"""Datasets of those fields of `RungState` that are stored unchanged."""
 
 
 @dataclass(frozen=True)
@@ -50,26 +50,26 @@ class RungRecord:
     """One rung's part of a commit."""
 
     state: RungState  # after the round
-    log_weight_b: NDArray[np.float64]  # [B], at the bins' centres
+    log_weight_b: NDArray[np.float64]  # [B], at the bin centres
     counts_b: NDArray[np.integer[Any]]  # [B], the round's histogram
     outside: NDArray[np.integer[Any]]  # [2], counts below and above the bins
     samples_x: NDArray[Any]  # [S, D]
     samples_z: NDArray[np.float32]  # [S]
     samples_walker: NDArray[np.int32]  # [S]
-    samples_log_q: NDArray[np.float64] | None  # [S, K], None for chains
-    attempted_p: NDArray[np.int64]  # [n_kernels], the round's moves by part of the kernel
+    samples_log_q: NDArray[np.float64] | None  # [S, J], J = `Geometry.n_log_q`; None for chains
+    attempted_p: NDArray[np.int64]  # [n_kernels], the round's moves per part of the kernel
     accepted_p: NDArray[np.int64]  # [n_kernels]
 
 
 @dataclass(frozen=True)
 class ExchangeRecord:
-    """What the exchanges of a round and the ladder's tuning give to a commit."""
+    """The part of a commit that comes from exchanges and from tuning the ladder."""
 
     attempted_k: NDArray[np.int64]  # [K - 1], the round's swaps of walkers
     accepted_k: NDArray[np.int64]  # [K - 1]
     round_trips_v: NDArray[np.int64]  # [W K], round trips completed in the round
     swaps_k2: NDArray[np.int64]  # [K - 1, 2], attempted and accepted since the last tuning stage
-    rejection_k: NDArray[np.float64]  # [K - 1], share of swaps rejected since then
+    rejection_k: NDArray[np.float64]  # [K - 1], share of swaps rejected in the same rounds
     z_std_k: NDArray[np.float64]  # [K], standard deviation of z in the last burn-in round
 
 
@@ -77,7 +77,7 @@ class ExchangeRecord:
 class Checkpoint:
     """The state of a run after its last committed round."""
 
-    rungs: list[RungState]  # those asked for, in the ladder's order
+    rungs: list[RungState]  # the requested rungs, in the order of the ladder
     swaps_k2: NDArray[np.int64]  # [K - 1, 2], as in `ExchangeRecord`
 
     @classmethod
@@ -87,7 +87,7 @@ class Checkpoint:
         rung_k3: NDArray[np.float64],
         swaps_k2: NDArray[np.int64],
     ) -> Checkpoint:
-        """Return that of rungs, given their fields [K, ...] and beta, kappa and z0 [K, 3]."""
+        """Return a checkpoint, given the fields [K, ...] of rungs and beta, kappa and z0 [K, 3]."""
         rungs = [
             RungState(
                 beta=float(beta),
@@ -101,14 +101,14 @@ class Checkpoint:
 
 
 class Slabs(Protocol):
-    """An open run file: what is read of one round of a dataset."""
+    """An open run file, as far as single rounds are read from it."""
 
     def slab(self, name: str, round_: int, rungs: range | None = None) -> NDArray[Any]:
-        """Return a dataset's part of a round, for some rungs or all."""
+        """Return the slab of a dataset that a round wrote, by default for all rungs."""
 
 
 class _Slab:
-    """A dataset of one round, read when it is asked for."""
+    """A descriptor that reads the slab of one round on access."""
 
     def __init__(self, dataset: str) -> None:
         self._dataset = dataset
@@ -119,13 +119,13 @@ class _Slab:
 
 @dataclass(frozen=True)
 class RecordedRound:
-    """The records of one committed round (number 0 on), for some rungs or (None) for all."""
+    """The records of one committed round, numbered from 0; `rungs` None: of all rungs."""
 
     run: Slabs
     number: int
     rungs: range | None = None
 
-    outside_k2 = _Slab("histogram/outside")  # below and above the bins, uint32 [K, 2]
+    outside_k2 = _Slab("histogram/outside")  # counts below and above the bins, uint32 [K, 2]
     samples_x = _Slab("samples/x")  # [K, S, D]
     samples_z = _Slab("samples/z")  # float32 [K, S]
     samples_walker = _Slab("samples/walker")  # int32 [K, S]
@@ -133,7 +133,7 @@ class RecordedRound:
     accepted_kn = _Slab("kernel/accepted")
     swaps_attempted_k = _Slab("exchange/attempted")  # of rung k with k + 1, int64 [K - 1]
     swaps_accepted_k = _Slab("exchange/accepted")
-    walker_kw = _Slab("exchange/walker")  # in each slot at the round's end, int32 [K, W]
+    walker_kw = _Slab("exchange/walker")  # in each slot at the end of the round, int32 [K, W]
     round_trips_v = _Slab("exchange/round_trips")  # completed by each walker, int64 [W K]
 
 
@@ -144,10 +144,10 @@ def slabs_of_round(
     g: Geometry,
     counts_kb: NDArray[np.uint32] | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Return a rank's slab of every dataset of a round, by name; nothing where it writes no rung.
+    """Return a rank's slab of every dataset of a round, by name; empty if it writes no rung.
 
-    `held` are the numbers of the rungs that it writes. `counts_kb` are the counts of the block of
-    rounds that ends with the round, uint32 [rungs, B], where several rounds share a histogram.
+    held : the rungs that this rank writes
+    counts_kb : uint32 [rungs, B], counts of a block of several rounds that ends with this round
     """
     if not rungs:
         return {}

@@ -1,13 +1,13 @@
-"""The side file of a rescored run: another model's outputs of a run's recorded samples.
+"""The side file of a rescored run: the outputs of another model for the run's recorded samples.
 
-``RUN.rescored.NAME.h5`` beside ``RUN.h5``; NAME is the other model's input file. It is created,
-committed and read like a run file (see `layout` and `writers`): it appears when it is complete, and
-readers see committed rounds only, also while it is written. Reading needs only numpy and h5py.
+The file is ``RUN.rescored.NAME.h5`` next to ``RUN.h5``; NAME is the other model's input file. It is
+created, committed and read like a run file (see `layout` and `writers`): its name appears when the
+empty file is complete, and readers see only committed rounds. Reading needs only numpy and h5py.
 
     attrs                        format = "omniinput-rescored", format_version, config (of the other
                                  model, TOML), model_fingerprint, run_created and run_fingerprint
                                  (of the run), package_version, created
-    samples/z                    float32 [rounds, K, S], as the run's samples/z
+    samples/z                    float32 [rounds, K, S], like samples/z of the run
     progress/rounds_committed    int64 [1]
     checksum/round, checksum/progress    see `checksums`
 """
@@ -40,7 +40,7 @@ from omniinput_hpc.untrusted.parsing import parse_toml
 FORMAT = "omniinput-rescored"
 FORMAT_VERSION = 2
 WITHOUT_CHECKSUMS = 1
-"""The version of files without checksums: they are read and continued as they are."""
+"""The version of files without checksums, which are still read and continued."""
 
 
 COUNTER = "progress/rounds_committed"
@@ -65,7 +65,7 @@ def _fields(shape: tuple[int, int, int], with_checksums: bool) -> dict[str, Fiel
 
 
 def slabs_of(z_ks: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
-    """Return what a rank commits of a round, given z of its rungs' samples, float32 [K, S]."""
+    """Return a rank's slabs of a round, given z of the samples of its rungs, float32 [K, S]."""
     return {"samples/z": z_ks}
 
 
@@ -77,24 +77,24 @@ def create(path: Path, run: RunReader, attributes: Mapping[str, str]) -> None:
 
 
 def grow(path: Path, run: RunReader) -> None:
-    """Replace a side file by one with room for all rounds of a run that has more rounds now."""
+    """Replace a side file by a longer one, after its run was extended."""
     with open_rescored(path) as side:
         with_checksums = side.has_checksums
     grow_file(path, fields_of(run.geometry, with_checksums), {})
 
 
 class RescoredReader(CheckedFile):
-    """The committed content of a side file; use as a context manager.
+    """The committed content of a side file, as a context manager.
 
     Attributes
     ----------
     path : Path
     config : dict, the other model's parsed input file
     fingerprint : str, of the other model
-    run_created, run_fingerprint : str, of the run whose samples these are
-    rounds, rounds_planned : int; `rounds` counts the committed ones
+    run_created, run_fingerprint : str, of the run that recorded the samples
+    rounds, rounds_planned : int; `rounds` counts the committed rounds
     shape : (K, S), samples of a round
-    has_checksums : bool, False of files of older versions
+    has_checksums : bool, False for files of older versions
     """
 
     NAME = "file of rescored samples"
@@ -132,13 +132,13 @@ class RescoredReader(CheckedFile):
                 self._data.report_damage(what)
 
     def z(self, round_: int) -> NDArray[np.float32]:
-        """Return the other model's z of a committed round's samples, float32 [K, S]."""
+        """Return the other model's z for the samples of a committed round, float32 [K, S]."""
         if not 0 <= round_ < self.rounds:
             raise IndexError(f"round {round_} is not committed in {self.path}")
         return self._data.slab("samples/z", round_, range(self.shape[0]))
 
     def belongs_to(self, run: RunReader) -> bool:
-        """Return whether these are the outputs of this run's samples."""
+        """Return whether the outputs are for the samples of this run."""
         theirs = (run.texts.get("created", ""), run.fingerprint)
         same = (self.run_created, self.run_fingerprint) == theirs
         return same and self.shape == (run.geometry.n_rungs, run.samples_per_round)
@@ -150,23 +150,23 @@ def open_rescored(
     on_impossible: OnDamage = refuse_impossible,
     tried: bool = False,
 ) -> RescoredReader:
-    """Open a side file for reading; what is read is checked (see `reader.open_run`).
+    """Open a side file for reading, with the checks of `reader.open_run`.
 
-    Raises a UserError where there is no such file, or it is damaged.
+    Raises a UserError if the file is missing or damaged.
     """
     return RescoredReader(Path(path), on_damage, on_impossible, tried)
 
 
 def beside(run_path: Path) -> list[Path]:
-    """Return the side files of a run, by their names."""
+    """Return the side files of a run, sorted by name."""
     return sorted(run_path.parent.glob(f"{glob.escape(run_path.stem)}.rescored.*.h5"))
 
 
 def find(run: RunReader, other: RunReader) -> Path:
-    """Return the side file that holds the other run's model's outputs of this run's samples.
+    """Return the side file with the outputs of another run's model for the samples of this run.
 
-    The model's fingerprint decides, not the file's name. Raises a UserError where there is none,
-    with the command that makes it, or of the first of them that is damaged.
+    The model's fingerprint decides, not the name of the file. If there is no such side file, raises
+    a UserError: that of the first damaged side file, or else one with the command that makes it.
     """
     problem: UserError | None = None
     for path in beside(run.path):
@@ -174,7 +174,7 @@ def find(run: RunReader, other: RunReader) -> Path:
             with open_rescored(path, run.on_damage) as side:
                 if side.fingerprint == other.fingerprint and side.belongs_to(run) and side.rounds:
                     return path
-        except UserError as error:  # it may be another model's
+        except UserError as error:  # it may belong to another model
             problem = problem or error
     if problem is not None:
         raise problem

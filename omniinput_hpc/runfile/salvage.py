@@ -1,8 +1,8 @@
-"""Salvaging a run file whose HDF5 metadata is damaged: its bytes are read where its side file says.
+"""Salvaging a run file whose HDF5 metadata is damaged, with the offsets in its side file.
 
-HDF5 is not asked about the old file: datasets are contiguous, and `side_checkpoint` knows where
-they begin. What is read becomes a new run file, in the state of the old one's last round, or in
-that of the side file. Whether the new file is whole is checked by whoever calls this.
+The old file is read without HDF5: its datasets are contiguous, and `side_checkpoint` stores their
+offsets. The data go into a new run file, in the state after the last round of the old file or in
+the state of the side file. The caller checks whether the new file is complete.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from omniinput_hpc.untrusted.files import open_regular
 
 @dataclass(frozen=True)
 class State:
-    """A round after which the walkers are known, and from which file."""
+    """A round after which the walkers are known."""
 
-    rounds: int  # committed, which are kept
-    burn_in: int  # committed
-    of_side: bool  # whether the walkers are the side file's, or the old file's
+    rounds: int  # committed rounds that are kept
+    burn_in: int  # committed burn-in rounds
+    of_side: bool  # whether the walkers come from the side file, not from the old file
 
 
 class OldFile:
-    """The bytes of a run file, by dataset; use as a context manager.
+    """The bytes of a run file, by dataset, as a context manager.
 
-    Raises a UserError where there is no such file, it cannot be read, there is no whole side file,
-    or it is another run's.
+    Raises a UserError if the file is missing or unreadable, has no complete side file, or is longer
+    than its side file states.
 
     Attributes
     ----------
-    side : what the side file holds
-    claimed : int, committed rounds, as the old file's own counter says where it can be right
-    rounds, burn_in : int, committed, of those that can be read (see `go_back`)
-    unreadable : which of the claimed rounds cannot be read; "" where all can be
+    side : the content of the side file
+    claimed : int, committed rounds: by the old file's counter if plausible, else by the side file
+    rounds, burn_in : int, committed rounds that can be read (see `go_back`)
+    unreadable : the first claimed data that cannot be read; "" if all can be read
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,7 +80,7 @@ class OldFile:
         self._close()
 
     def read(self, name: str, index: int | None = None) -> NDArray[Any] | None:
-        """Return a dataset, or one entry of its first axis; None where the file is too short."""
+        """Return a dataset or one entry of its first axis; None if the bytes cannot be read."""
         place = self.side.places[name]
         shape, kind = place.shape if index is None else place.shape[1:], np.dtype(place.dtype)
         n_bytes = math.prod(shape) * kind.itemsize
@@ -99,7 +99,7 @@ class OldFile:
         return np.frombuffer(data, dtype=kind).reshape(shape)
 
     def _counters(self) -> tuple[int, int]:
-        """Return the committed rounds and burn-in rounds: the side file's, or later ones."""
+        """Return the committed rounds and burn-in rounds, at least those of the side file."""
         side = self.side
         names = [n for n in (*checksums.COUNTERS, checksums.PROGRESS) if n in side.places]
         stored = {name: self.read(name) for name in names}
@@ -115,10 +115,10 @@ class OldFile:
         return side.rounds, side.burn_in
 
     def go_back(self, name: str, round_: int) -> None:
-        """Drop a round of which a dataset cannot be read, and those after it.
+        """Drop a round with an unreadable dataset, and all later rounds.
 
-        Only the newest round's walkers, those of the round before and the side file's are known:
-        it goes back by one round, or to the side file's. Raises a UserError where that is later.
+        Walkers are known only after the last two rounds and after the round of the side file, so
+        this goes back by one round or to the side file. Raises a UserError if neither is possible.
         """
         what = f"{name} of round {round_} cannot be read"
         if round_ == self.claimed - 1 > self.side.rounds:
@@ -133,19 +133,19 @@ class OldFile:
         self.unreadable = self.unreadable or what
 
     def states(self) -> list[State]:
-        """Return what a run may be resumed from, the newest first."""
+        """Return the states from which a run may be resumed, newest first."""
         found = [State(self.rounds, self.burn_in, of_side=False)]
-        if self.rounds > self.side.rounds:  # the slabs written in turn hold the round before, too
+        if self.rounds > self.side.rounds:  # of two slabs, the other holds the previous round
             found.append(State(self.rounds - 1, self.burn_in, of_side=False))
         if self.side.has_state:
             found.append(State(self.side.rounds, self.side.burn_in, of_side=True))
         return found
 
     def check_identity(self, heartbeat: Callable[[], object]) -> None:
-        """Raise a UserError where the side file is of another run.
+        """Raise a UserError if the side file belongs to another run.
 
-        What it knows of its last round must be in the file: who was where, or the histogram of
-        all rounds up to it. Either may be damaged.
+        The walkers in their slots or the histogram must match the side file, after its last round.
+        One match is enough, because the other data may be damaged.
         """
         if self.side.rounds == 0:
             return
@@ -159,7 +159,7 @@ class OldFile:
             )
 
     def _has_histogram_of_side(self, heartbeat: Callable[[], object]) -> bool:
-        """Return whether the histograms fit that of all rounds up to the side file's last."""
+        """Return whether the histograms of complete blocks fit the total in the side file."""
         per_block, total_kb = self.side.geometry.rounds_per_block, np.zeros(1, np.int64)
         n_blocks, n_further = divmod(self.side.rounds, per_block)
         for block in range(n_blocks):
@@ -169,17 +169,17 @@ class OldFile:
             total_kb = total_kb + counts_kb.astype(np.int64)
             heartbeat()
         counted_kb = self.side.slabs["histogram/lane_counts"].sum(axis=1).astype(np.int64)
-        if n_further:  # their histogram is not complete
+        if n_further:  # rounds whose block is not complete
             return n_blocks > 0 and bool((total_kb <= counted_kb).all())
         return np.array_equal(total_kb, counted_kb)
 
 
 def write_new(old: OldFile, new: Path, heartbeat: Callable[[], object]) -> None:
-    """Write a new run file with all rounds of an old one, in the state of the old one's last.
+    """Write a new run file with all rounds of an old one, in its newest state.
 
-    Of rounds that cannot be read see `OldFile.go_back`. `heartbeat` is called for each round.
-    Raises a UserError where nothing is left that a run can be resumed from, and an OSError where
-    the new file cannot be written.
+    See `OldFile.go_back` for rounds that cannot be read. `heartbeat` is called after every entry
+    that is copied. Raises a UserError if no state is left to resume from, and an OSError if the new
+    file cannot be written.
     """
     g = old.side.geometry
     with making(new) as file:
@@ -212,7 +212,7 @@ def _put_attributes(file: h5py.File, old: OldFile) -> None:
 
 
 def put_state(old: OldFile, new: Path, state: State) -> None:
-    """Put a new file in another state (see `OldFile.states`)."""
+    """Change the state of a new file (see `OldFile.states`)."""
     with h5py.File(new, "r+", locking=False) as file:
         _put(file, old, state)
     sync(new)
@@ -220,7 +220,7 @@ def put_state(old: OldFile, new: Path, state: State) -> None:
 
 def _put(file: h5py.File, old: OldFile, state: State) -> None:
     side, g = old.side, old.side.geometry
-    frozen = side.burn_in == old.burn_in_planned  # what burn-in finds out is in the side file
+    frozen = side.burn_in == old.burn_in_planned  # the side file then has all results of burn-in
     for name, field in fields_of(g, ALWAYS).items():
         stored = None if field.per == "once" or frozen or state.of_side else old.read(name)
         file[name][...] = side.slabs[name] if stored is None else stored

@@ -1,9 +1,9 @@
-"""The side file RUN.h5.checkpoint: a second copy of the checkpoint, and where data lie in RUN.h5.
+"""The side file RUN.h5.checkpoint: a second copy of the checkpoint, and the layout of RUN.h5.
 
-It holds what a resume needs: the run file's attributes (configuration, fingerprints), the ladder
-and all that burn-in tuned, walkers, counters. And it holds the offset of every dataset, so that
-`salvage` can read rounds of a file whose HDF5 metadata is destroyed. The file is a safetensors
-file; its last tensor is the xxh3_128 of all bytes before it. It is written beside and renamed.
+It holds what a resume needs: the attributes of the run file (configuration, fingerprints), all
+results of burn-in, the walkers and the counters. It also holds the offset of every dataset, so that
+`salvage` can read a file whose HDF5 metadata is destroyed. It is a safetensors file whose last
+tensor is the xxh3_128 of all bytes before it, and it is replaced by a rename.
 """
 
 from __future__ import annotations
@@ -45,40 +45,40 @@ if TYPE_CHECKING:
 
 SIDE_FORMAT, SIDE_VERSION = "omniinput-checkpoint", 1
 EVERY = 60.0
-"""Seconds between two copies, at least."""
+"""The least time between two copies, in seconds."""
 SHARE = 0.005
-"""Of a run's time that copies may take."""
+"""The largest share of a run's time that copies may take."""
 ALWAYS, IN_TURN = ("once", "burn-in"), ("parity", "counted parity")
-"""What of a file a copy holds (see `layout.Field`): all of it, and the slab of its last round."""
+"""Kinds of datasets (see `fields.Field.per`) that are copied: whole, or the last round's slab."""
 
 MAX_BYTES = 1 << 33
-"""Of a side file: it is read into memory as a whole."""
+"""The largest size of a side file, which is read into memory as a whole."""
 
-_DIGEST, _DIGEST_BYTES = "~xxh3_128", 16  # "~": safetensors puts it behind all other tensors
+_DIGEST, _DIGEST_BYTES = "~xxh3_128", 16  # "~": safetensors puts it after all other tensors
 
 log = logging.getLogger("omniinput_hpc")
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a dataset's bytes lie in the run file, one element behind another."""
+    """The place of a contiguous dataset in the run file."""
 
-    offset: int
+    offset: int  # in bytes
     shape: tuple[int, ...]
-    dtype: str  # as numpy has it, "<f8"
+    dtype: str  # numpy's notation, such as "<f8"
 
 
 @dataclass(frozen=True)
 class SideCheckpoint:
-    """What a side file holds."""
+    """The content of a side file."""
 
-    attributes: Mapping[str, Any]  # all of the run file's
+    attributes: Mapping[str, Any]  # all attributes of the run file
     geometry: Geometry
     places: Mapping[str, Place]  # of all datasets
     n_bytes: int  # size of the run file
     rounds: int  # committed
     burn_in: int  # committed
-    slabs: Mapping[str, NDArray[Any]]  # see `ALWAYS`; without `IN_TURN` where nothing is committed
+    slabs: Mapping[str, NDArray[Any]]  # see `ALWAYS`; without `IN_TURN` if nothing is committed
 
     @property
     def config_toml(self) -> str:
@@ -87,22 +87,22 @@ class SideCheckpoint:
 
     @property
     def burn_in_planned(self) -> int:
-        """The number of burn-in rounds by the resolved input file."""
+        """The number of burn-in rounds in the resolved input file."""
         return int(stored_input.parse(self.config_toml)["run"].get("burn_in", 0))
 
     @property
     def has_state(self) -> bool:
-        """Whether there is something to resume from."""
+        """Whether the side file holds walkers to resume from."""
         return all(name in self.slabs for name in fields_of(self.geometry, IN_TURN))
 
     def is_of(self, file: SideCheckpoint) -> bool:
-        """Whether this is of the same run file as another, at the same length."""
+        """Whether both describe the same run file at the same length."""
         mine, other = (_about(replace(side, rounds=0, burn_in=0)) for side in (self, file))
         return mine == other
 
 
 def fields_of(g: Geometry, kinds: tuple[str, ...]) -> dict[str, Field]:
-    """Return the datasets of some kinds that a side file holds, all but the counters."""
+    """Return the datasets of some kinds that a side file holds: all but the counters."""
     return {
         name: field
         for name, field in layout(g).items()
@@ -111,7 +111,7 @@ def fields_of(g: Geometry, kinds: tuple[str, ...]) -> dict[str, Field]:
 
 
 def of_run(run: RunReader, with_slabs: bool = True) -> SideCheckpoint:
-    """Return what the side file of a run file holds that is not being written."""
+    """Return the side checkpoint of a run file that no process is writing."""
     g, last, offsets = run.geometry, run.last_round, run.offsets()
     slabs: dict[str, NDArray[Any]] = {}
     if with_slabs:
@@ -138,7 +138,7 @@ def of_run(run: RunReader, with_slabs: bool = True) -> SideCheckpoint:
 
 
 def write(path: Path, side: SideCheckpoint) -> None:
-    """Write a side file, whole or not at all. Raises an OSError where that fails."""
+    """Write a side file, all or nothing. Raise an OSError if that fails."""
     if sum(values.nbytes for values in side.slabs.values()) > MAX_BYTES:
         raise OSError(f"the walkers take more than {amount(MAX_BYTES)}")
     tensors = {name: np.ascontiguousarray(values) for name, values in side.slabs.items()}
@@ -149,9 +149,9 @@ def write(path: Path, side: SideCheckpoint) -> None:
 
 
 def keep(path: Path, side: SideCheckpoint, warn: bool = True) -> bool:
-    """Write a side file; return whether that succeeded, after a warning if it did not.
+    """Write a side file; return whether that succeeded, and warn if it did not.
 
-    What was there stays only if it is of the same run file as it is now.
+    On failure, an existing side file is removed unless it describes the current run file.
     """
     try:
         write(path, side)
@@ -194,7 +194,7 @@ def _plain(value: Any) -> Any:
 def read(run: Path) -> SideCheckpoint:
     """Read the side file of a run file.
 
-    Raises a UserError where there is none, or it is damaged.
+    Raises a UserError if it is missing or damaged.
     """
     path = checkpoint_of(run)
     if not untrusted_hdf5.is_file(path):
@@ -221,7 +221,7 @@ def _read(path: Path) -> SideCheckpoint:
 
 
 def _checked(about: Any, slabs: Mapping[str, NDArray[Any]]) -> SideCheckpoint:
-    """Return what a side file says, if it agrees with itself; else raise one of `ERRORS`."""
+    """Return the content of a side file if it is consistent; else raise one of `ERRORS`."""
     kind, version = about["format"], about["format_version"]
     if (kind, version) != (SIDE_FORMAT, SIDE_VERSION):
         raise ValueError(f"it is of format {kind!r}, version {version!r}")
@@ -269,10 +269,10 @@ def _checked(about: Any, slabs: Mapping[str, NDArray[Any]]) -> SideCheckpoint:
 
 
 class SideWriter:
-    """Keeps the side file of a run; all ranks make one together, when the run file is ready.
+    """Keeps the side file of a run; all ranks construct it together, when the run file is ready.
 
-    A copy is made at the start, after burn-in, after the last round, and in between so rarely that
-    it takes no more than `SHARE` of the time. One that cannot be written is a warning.
+    A copy is made at the start, after burn-in and after the last round. In between, copies take at
+    most `SHARE` of the time. If a copy cannot be written, a warning is logged.
     """
 
     def __init__(self, run: Path, world: World) -> None:
@@ -290,12 +290,11 @@ class SideWriter:
     def after_commit(
         self, round_: int, values: Mapping[str, NDArray[Any]], rungs: range, g: Geometry
     ) -> None:
-        """Copy a round that was committed just now, if it is time (all ranks call this).
+        """Copy a round that was just committed, if a copy is due (all ranks call this).
 
-        values : a rank's slabs of the round, as `writers.Writer.commit` takes them, of its rungs;
-            nothing where it writes none
+        values : this rank's slabs of the round; empty if it writes no rung
         """
-        # Burn-in's last round is always copied: what it found out is in no later round's slabs.
+        # The last burn-in round is always copied: no later round stores the results of burn-in.
         due = round_ in (-1, g.rounds - 1) or time.monotonic() >= self._next
         if not self._world.max(np.array([due and self._world.rank == 0], dtype=np.int64))[0]:
             return

@@ -1,4 +1,4 @@
-"""The input file that a run file stores, and what readers take from it."""
+"""Parsing the input file that is stored in a run file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from omniinput_hpc.untrusted.parsing import parse_toml
 
 
 def moves_per_round(config: dict[str, Any], n_walkers: int) -> int | None:
-    """Return the moves of a rung and round by the stored input; None where it does not say."""
+    """Return the moves per rung and round by the stored input; None if it does not state them."""
     sampler = config.get("sampler", {})
     numbers = [sampler.get(key) for key in ("steps", "exchanges")]
     if not all(isinstance(n, int) for n in numbers):
@@ -18,7 +18,7 @@ def moves_per_round(config: dict[str, Any], n_walkers: int) -> int | None:
 
 
 def parse(toml: str) -> dict[str, Any]:
-    """Parse the stored input, and check the keys that readers use."""
+    """Parse the stored input and check the keys that readers use. Raise a ValueError if invalid."""
     config = parse_toml(toml)
     for table in ("run", "model", "sampler", "ladder", "analysis"):
         if not isinstance(config.get(table, {}), dict):

@@ -1,7 +1,7 @@
-"""Untrusted HDF5 files: checks before any data is read.
+"""Checks of untrusted HDF5 files before any data are read.
 
 A file may link to other files, declare arrays larger than itself, decompress to any size, or link
-to itself in circles. All of that is refused: a dataset must lie in this file under hard links,
+to itself in circles. All of this is refused: a dataset must be in this file under hard links,
 contiguous and within the file's size, and hold plain numbers.
 """
 
@@ -24,7 +24,7 @@ from omniinput_hpc.text import first_line
 from omniinput_hpc.untrusted.files import open_regular
 
 MAX_ATTRIBUTE_BYTES = 1 << 20
-"""The longest attribute is the stored input file, a few kilobytes."""
+"""Ample: the longest attribute is the stored input file, a few kilobytes."""
 
 ERRORS = (
     LookupError,
@@ -36,18 +36,18 @@ ERRORS = (
     RuntimeError,
     MemoryError,
 )
-"""What h5py and numpy raise on broken files."""
+"""Exceptions that h5py and numpy raise on broken files."""
 
 
 class NotHdf5(UserError):
-    """What HDF5 does not take for a file of its own: another file, or one whose head is damaged."""
+    """A file that HDF5 does not recognize: it has another format or a damaged header."""
 
 
 class UntrustedFile(ABC):
-    """An HDF5 file opened for reading after a check of its header; use as a context manager.
+    """An HDF5 file opened for reading, with its header checked, as a context manager.
 
-    Raises a UserError where there is no such file, it cannot be read, it is not HDF5 (`NotHdf5`),
-    or it is damaged (a `DAMAGED`).
+    Raises a UserError if the file is missing, unreadable, not HDF5 (`NotHdf5`) or damaged
+    (`DAMAGED`).
     """
 
     NAME: ClassVar[str]
@@ -60,7 +60,7 @@ class UntrustedFile(ABC):
         if not is_file(path):
             raise UserError(f"{path}: no such {self.NAME}")
         try:
-            open_regular(path).close()  # tells more of what is there instead
+            open_regular(path).close()  # its errors say more than h5py's
             self._file = h5py.File(path, "r", locking=False)
         except OSError as error:
             if error.errno:
@@ -75,7 +75,7 @@ class UntrustedFile(ABC):
 
     @abstractmethod
     def _read_header(self) -> None:
-        """Read and check what the readers of the file rely on."""
+        """Read and check everything that later reads rely on."""
 
     @contextmanager
     def _damage_as_user_error(self) -> Iterator[None]:
@@ -86,17 +86,17 @@ class UntrustedFile(ABC):
             raise self.DAMAGED(words) from None
 
     def attributes(self) -> dict[str, Any]:
-        """Return the file's attributes: texts, numbers, arrays of numbers."""
+        """Return the attributes of the file: texts, numbers, arrays of numbers."""
         found = {}
         for name in self._file.attrs:
             try:
                 found[name] = attribute(self._file, name)
             except ERRORS:
-                continue  # something that no run writes
+                continue  # no run writes such an attribute
         return found
 
     def _number_or(self, name: str, default: int) -> int:
-        """Return an attribute of at least `default`, which files from before it was stored have."""
+        """Return an attribute of at least `default`; older files, which lack it, have `default`."""
         if name not in self._file.attrs:
             return default
         with self._damage_as_user_error():
@@ -114,7 +114,7 @@ class UntrustedFile(ABC):
 
 
 def is_file(path: Path) -> bool:
-    """Return whether there is a regular file; a UserError says why that cannot be seen."""
+    """Return whether there is a regular file. Raise a UserError if that cannot be determined."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError, ValueError):  # a zero byte in the name
@@ -124,12 +124,12 @@ def is_file(path: Path) -> bool:
 
 
 def unreadable(path: Path, error: OSError) -> UserError:
-    """Return what to raise for a file that the system does not give, whatever is in it."""
+    """Return the error for a file that the operating system cannot read."""
     return UserError(f"{path} cannot be read: {_reason(error)}")
 
 
 def unwritable(path: Path, error: OSError) -> UserError:
-    """Return what to raise for a file that cannot be opened for writing."""
+    """Return the error for a file that cannot be opened for writing."""
     return UserError(f"{path} cannot be opened for writing: {_reason(error)}")
 
 
@@ -138,9 +138,9 @@ def _reason(error: OSError) -> str:
 
 
 def require(file: h5py.File, kind: str, versions: tuple[int, ...], name: str) -> int:
-    """Return a file's version.
+    """Return the format version of a file.
 
-    Raises a `UserError` unless it is of a kind and some versions; messages call that `name`.
+    Raises a `UserError` unless it has the given format and version; `name` is for messages.
     """
     if "format" not in file.attrs or attribute(file, "format") != kind:
         raise UserError(f"{file.filename} is an HDF5 file, but not {name}")
@@ -156,7 +156,7 @@ def require(file: h5py.File, kind: str, versions: tuple[int, ...], name: str) ->
 def dataset(file: h5py.File, name: str) -> h5py.Dataset:
     """Return a contiguous dataset of numbers.
 
-    Raises a ValueError where it is missing, or something else.
+    Raises a ValueError if it is missing or of another kind.
     """
     place: Any = file
     for part in name.split("/"):
@@ -186,7 +186,7 @@ def dataset(file: h5py.File, name: str) -> h5py.Dataset:
 def attribute(file: h5py.File, name: str) -> Any:
     """Return an attribute: a str, an int, a float, or an array of numbers.
 
-    Raises a ValueError where it is missing, too long, or something else.
+    Raises a ValueError if it is missing, too long, or of another kind.
     """
     if name not in file.attrs:
         raise ValueError(f"attribute {name} is missing")
@@ -205,7 +205,7 @@ def attribute(file: h5py.File, name: str) -> Any:
 
 
 def text(file: h5py.File, name: str) -> str:
-    """Return an attribute that is a text (see `attribute`)."""
+    """Return a text attribute (see `attribute`)."""
     value = attribute(file, name)
     if not isinstance(value, str):
         raise ValueError(f"attribute {name} is no text")
@@ -213,7 +213,7 @@ def text(file: h5py.File, name: str) -> str:
 
 
 def whole_number(file: h5py.File, name: str, minimum: int) -> int:
-    """Return an attribute that is a whole number of at least `minimum` (see `attribute`)."""
+    """Return an integer attribute of at least `minimum` (see `attribute`)."""
     value = attribute(file, name)
     if not isinstance(value, (int, np.integer)) or int(value) < minimum:
         raise ValueError(f"attribute {name} is no whole number of at least {minimum}")

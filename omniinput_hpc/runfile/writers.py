@@ -1,9 +1,10 @@
 """Committing rounds to the run file: by all ranks at once (MPI-IO), or gathered by rank 0.
 
-Order of a commit: every rank's slab is written and flushed; all ranks agree that this succeeded;
-only then rank 0 raises the round's counter and flushes; all agree again before any writes the next
-slab. (A flush is no barrier: without the first agreement a killed run can claim a round that it
-does not hold.) Data that a later round needs sits in two slabs used in turn.
+Order of a commit: the slabs of all ranks are written and flushed; all ranks agree that this
+succeeded; only then does rank 0 increment the counter of rounds and flush; all ranks agree again
+before any rank writes the next slab. (A flush is not a barrier: without the first agreement, a
+killed run could claim a round that it does not hold.) Data that a later round needs are kept in two
+slabs that are written in turn.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ T = TypeVar("T")
 Fields = Mapping[str, Field]
 
 PARALLEL_SYSTEMS = {"lustre", "gpfs", "beegfs", "panfs", "pvfs2", "orangefs", "ceph", "wekafs"}
-"""File systems that keep parallel writes of several nodes coherent."""
+"""File systems that keep parallel writes from several nodes coherent."""
 
 
-_OCTAL = re.compile(r"\\([0-7]{3})")  # how the kernel writes blanks and the like in mountinfo
+_OCTAL = re.compile(r"\\([0-7]{3})")  # escapes of spaces and the like in mountinfo
 
 
 class WriteError(Exception):
@@ -58,9 +59,8 @@ class Writer(ABC):
     ) -> None:
         self._fields, self._n_rungs, self._rungs, self._world = fields, n_rungs, rungs, world
         self._file: Any = self._open(path)  # None where another rank writes
-        # Open for as long as the file is: HDF5 keeps small writes back. Closing a dataset writes
-        # them, and h5py only prints an error that happens there (a full disk); with the datasets
-        # open they are written by the flush, which raises.
+        # Datasets stay open, because HDF5 buffers small writes: if closing a dataset fails to
+        # write them (a full disk), h5py only prints the error, while a flush raises it.
         self._datasets = {name: self._file[name] for name in fields} if self._file else {}
         self._last_written = LastWritten()
 
@@ -69,12 +69,13 @@ class Writer(ABC):
         """Open the file on the ranks that write."""
 
     def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
-        """Commit a round: count it once the slabs of all ranks are written.
+        """Write all ranks' slabs and, if the file has any, checksums; then count the round.
 
-        `values` holds for every dataset this rank's slab of the round (see `layout.slab`), and
-        `committed` rounds (or burn-in rounds, which have negative numbers) are committed then.
-        Checksums of the values are written with them, where the file has a place for them. Raises
-        a WriteError on all ranks, when one could not write.
+        Raises a WriteError on all ranks if one of them could not write.
+
+        round_ : burn-in rounds are negative
+        values : this rank's slab of the round for every dataset (see `fields.slab`)
+        committed : the number of rounds, or of burn-in rounds, after this commit
         """
         values = checksums.with_sums(self._fields, round_, self._rungs, values)
         self._step(round_, self._prepared(round_, values))
@@ -82,7 +83,7 @@ class Writer(ABC):
 
     @abstractmethod
     def _prepared(self, round_: int, values: Mapping[str, NDArray[Any]]) -> Callable[[], None]:
-        """Return what writes the slabs of a round."""
+        """Return a function that writes the slabs of a round."""
 
     def _count(self, round_: int, committed: int) -> None:
         if self._world.rank == 0:
@@ -90,7 +91,7 @@ class Writer(ABC):
             checksums.put_counter(self._datasets, name, committed)
 
     def _step(self, round_: int, write: Callable[[], None]) -> None:
-        """Write, flush, and agree that all ranks could; else raise the first failure on all."""
+        """Write and flush; if a rank failed, raise the first failure on all ranks."""
         failure = self._write(write)
         if self._world.all(failure is None):
             return
@@ -100,7 +101,7 @@ class Writer(ABC):
 
     @abstractmethod
     def _write(self, write: Callable[[], None]) -> str | None:
-        """Write and flush; return what failed on this rank."""
+        """Write and flush; return the message of a failure on this rank, or None."""
 
     def close(self) -> None:
         """Close the file."""
@@ -141,7 +142,7 @@ class MpioWriter(Writer):
 
 
 class GatherWriter(Writer):
-    """Rank 0 gathers every rank's slab and writes; where h5py has no MPI, or files are on NFS."""
+    """Rank 0 gathers the slabs of all ranks and writes them: for h5py without MPI, and for NFS."""
 
     name = "gather"
 
@@ -155,7 +156,7 @@ class GatherWriter(Writer):
         mine = [np.empty(0, dtype=np.uint8)]
         for name, (field, where) in self._slabs(round_, self._rungs).items():
             part = values[name]
-            if part.shape != shape_of(field, where):  # what follows would be read in wrong places
+            if part.shape != shape_of(field, where):  # rank 0 would misplace all that follows
                 raise ValueError(f"{name}: {part.shape} in place of {shape_of(field, where)}")
             if changed_parts.is_sparse(field, where):
                 runs = self._last_written.changed(name, round_, part)
@@ -176,7 +177,7 @@ class GatherWriter(Writer):
         return write
 
     def _slabs(self, round_: int, rungs: range) -> dict[str, tuple[Field, tuple[slice | int, ...]]]:
-        """Return what a holder of rungs writes of a round, by dataset."""
+        """Return, by dataset, where the holder of some rungs writes in a round."""
         return {
             name: (field, where)
             for name, field in self._fields.items()
@@ -186,7 +187,7 @@ class GatherWriter(Writer):
     def _split(
         self, round_: int, rungs: range, data: NDArray[np.uint8]
     ) -> dict[str, list[tuple[tuple[slice | int, ...], NDArray[Any]]]]:
-        """Take a rank's message apart into slabs; each travels as its bytes, one behind another."""
+        """Split the message of a rank, the concatenated bytes of its slabs, into slabs."""
         parts: dict[str, list[tuple[tuple[slice | int, ...], NDArray[Any]]]] = {}
         begin = 0
         for name, (field, where) in self._slabs(round_, rungs).items():
@@ -207,14 +208,14 @@ class GatherWriter(Writer):
 
     def _flush(self) -> None:
         self._file.flush()
-        # HDF5's serial driver hands the data to the kernel only; the disk is up to us.
+        # HDF5's serial driver only passes the data to the kernel; fsync brings them to the disk.
         os.fsync(self._file.id.get_vfd_handle())
 
 
 class GuardedWriter:
-    """Makes sure before each commit that the run holds its lock, and that its file is in place.
+    """Checks before each commit that the run holds its lock and that its file is in place.
 
-    file : what `writer` writes, opened before anything was read of it
+    file : the file that `writer` writes, opened before it was read
     """
 
     def __init__(self, writer: Writer, lock: RunLock, file: OpenFile, world: World) -> None:
@@ -222,18 +223,18 @@ class GuardedWriter:
         self._writer, self._lock, self._file, self._world = writer, lock, file, world
 
     def commit(self, round_: int, values: Mapping[str, NDArray[Any]], committed: int) -> None:
-        """Commit as `Writer` does; before anything is written, see `check`."""
+        """Check the lock and the file, then commit like `Writer`."""
         self.check()
         self._writer.commit(round_, values, committed)
         self._file.committed(round_, committed)
 
     def check(self) -> None:
-        """Renew the lock, and see that the path leads to the open file.
+        """Renew the lock and check that the path leads to the open file.
 
         Raises a LockLost or a FileLost on all ranks.
         """
         lost = self._file.what_happened()
-        # The lock of a file that is gone is not made again.
+        # If the file is gone, `keep` must not make its lock again.
         held = not self._lock.is_taken() if lost else self._lock.keep()
         if self._world.all(held and not lost):
             return
@@ -248,11 +249,10 @@ class GuardedWriter:
 
     @contextmanager
     def or_end(self, file: str) -> Iterator[None]:
-        """End all ranks, after one line of rank 0's, where a commit within the block fails.
+        """Log one line on rank 0, which begins with `file`, and end all ranks if a commit fails.
 
-        The block's end, and a StopRun, are a promise that the file is there: that is checked, too.
-
-        file : what the line begins with
+        The file is also checked at the end of the block and on a StopRun: both promise that it is
+        in place.
         """
         try:
             try:
@@ -274,7 +274,7 @@ class GuardedWriter:
             log.error("%s", words)
         if release:
             self._lock.release()
-        self._world.barrier()  # rank 0 has logged it
+        self._world.barrier()  # until rank 0 has logged it
         self._world.abort_quietly()
 
 
@@ -283,8 +283,8 @@ def open_writer(
 ) -> Writer:
     """Open a file for writing on all ranks; `kind` is "mpio" or "gather".
 
-    `fields` are the datasets of another file than a run file (see `rescored`); among them are the
-    counters of committed rounds. Raises a UserError on all ranks where it cannot be opened.
+    `fields` are the datasets of a file other than a run file (see `rescored`), including the
+    counters of committed rounds. Raises a UserError on all ranks if the file cannot be opened.
     """
     writer = MpioWriter if kind == "mpio" else GatherWriter
     names = layout(g) if fields is None else fields
@@ -293,7 +293,7 @@ def open_writer(
         def call() -> T:
             try:
                 return function()
-            except OSError as error:  # the file has gone since it was looked at
+            except OSError as error:  # the file is gone since it was last checked
                 raise untrusted_hdf5.unwritable(path, error) from None
 
         return call
@@ -305,9 +305,8 @@ def open_writer(
 def mpio_name(path: Path) -> str | None:
     """Return the name by which MPI-IO opens a file; None if this MPI library cannot.
 
-    What stands before a colon in a name is the prefix of a file system. ROMIO (of MPICH and what
-    derives from it) knows "ufs:", any file system through POSIX; Open MPI's own MPI-IO does not
-    take it off.
+    MPI-IO takes the part of a name before a colon for the prefix of a file system. ROMIO (MPICH and
+    its derivatives) accepts the prefix "ufs:" for POSIX access; Open MPI's own MPI-IO does not.
     """
     if ":" not in os.fspath(path):
         return os.fspath(path)
@@ -315,9 +314,9 @@ def mpio_name(path: Path) -> str | None:
 
 
 def choose_writer(requested: str, path: Path, n_nodes: int) -> tuple[str, str]:
-    """Return the writer to use and why, given ``[run] writer`` and the output's path.
+    """Return the writer to use and why, given ``[run] writer`` and the path of the output.
 
-    MPI-IO is taken where h5py has it, except on NFS, across nodes on a file system that is not
+    MPI-IO is used if h5py supports it, except on NFS, across nodes on a file system that is not
     known to keep parallel writes coherent, and for names that the MPI library cannot open.
     """
     folder = path.parent
@@ -334,7 +333,7 @@ def choose_writer(requested: str, path: Path, n_nodes: int) -> tuple[str, str]:
 
 
 def file_system(folder: Path) -> str:
-    """Return the type of the file system that a folder is on, "unknown" where it cannot be seen."""
+    """Return the type of a folder's file system, or "unknown"."""
     try:
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -352,6 +351,6 @@ def file_system(folder: Path) -> str:
 def _failure_of(action: Callable[[], Any]) -> str | None:
     try:
         action()
-    except (OSError, RuntimeError) as error:  # HDF5's errors come as either
+    except (OSError, RuntimeError) as error:  # h5py raises either for errors of HDF5
         return " ".join(str(error).split()) or type(error).__name__
     return None

@@ -1,4 +1,4 @@
-"""Anchors of a ladder: rungs whose ensemble can be drawn from directly, and where others start."""
+"""Anchors (rungs that are sampled directly), and the starting points of colder rungs."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def zero_inputs(n_walkers: int, n_sites: int, device: str) -> torch.Tensor:
 
 
 def rows_of(config: Config, model: Model, n_walkers: int, device: str) -> RowSums | None:
-    """Return what the model's conditionals sum to, if the run might draw from the model itself.
+    """Return the sums of the model's conditional rows; None if unused, or if it has no rows.
 
-    Raises a UserError where the device lacks the memory for them.
+    Raises a UserError if the rows do not fit into the device's memory.
     """
     ladder = config.ladder
     if ladder is None or not ladder.with_anchors or config.sampler.weighs_draws:
-        return None  # draws are by the normalized rows, whatever the model's sum to
+        return None  # these methods draw from normalized rows, whatever the model's rows sum to
     try:
         return try_rows(model, n_walkers, device)
     except torch.OutOfMemoryError:
@@ -53,7 +53,7 @@ def rows_of(config: Config, model: Model, n_walkers: int, device: str) -> RowSum
 
 
 def agree(world: World, rows: RowSums | None) -> RowSums | None:
-    """Return what the rows sum to on any rank, so that all ranks judge alike."""
+    """Return the extreme sums over all ranks, so that all ranks reach the same decision."""
     if rows is None:
         return None
     largest, less_whole = world.max(np.array([rows.largest, -rows.whole]))
@@ -61,9 +61,10 @@ def agree(world: World, rows: RowSums | None) -> RowSums | None:
 
 
 def missing(config: Config, rows: RowSums | None, m: float) -> str:
-    """Return a line on a ladder whose model cannot be drawn from; "" where nothing is missing.
+    """Return why the ladder has no anchor at beta = m; "" if none is missing.
 
-    `m` is the model's own beta. Raises a UserError where the input file asks for anchors.
+    `m` is the model's own beta. Raises a UserError if an anchor is missing but the input file
+    requires anchors.
     """
     ladder = config.ladder
     if ladder is None or rows is None or not rows.problem:
@@ -80,27 +81,29 @@ def missing(config: Config, rows: RowSums | None, m: float) -> str:
 
 
 def uniform_every_move(options: KernelTable, model: Model, device: str) -> bool:
-    """Whether a rung at beta = 0 is drawn uniformly at every move, not before exchanges alone.
+    """Whether a rung at beta = 0 is drawn uniformly at every move, not only before exchanges.
 
-    A draw is a whole evaluation. A kernel that evaluates parts of inputs takes less time, so that
-    on a GPU all rungs would wait for this one: there the kernel makes the other moves. On a CPU
-    draws stay as they were, and so do the bytes of runs.
+    A draw evaluates whole inputs. A kernel that evaluates only parts of inputs is faster, and on a
+    GPU all rungs would wait for the draws; there the kernel makes all but the last move.
     """
     in_parts = options.evaluates_part and offers_of(model).kv_cache is not None
     return device == "cpu" or not in_parts
 
 
 class Anchors:
-    """Which exact sampler a rung gets, if any.
+    """Choose the exact sampler of each rung, if any.
 
-    At beta = 0 every move is a fresh uniform draw, or, without `every_move`, the last one before
-    every exchange (see `uniform_every_move`). At beta = m, for models whose conditionals are
+    At beta = 0 every move is a fresh uniform draw or, without `every_move`, only the last move
+    before every exchange (see `uniform_every_move`). At beta = m, for models whose conditionals are
     log-probabilities, the last move before every exchange is a sequence drawn from the model.
 
-    Walkers are like int64 [W, D]. `with_anchors` is whether ``[ladder] anchors`` allows it, `rows`
-    what the model's conditionals sum to (None: it has none, or they are not used);
-    `ancestral_beta_k` are the betas where every rung is to be drawn from, else None. A round has
-    `n_segments`, each before an exchange.
+    Parameters
+    ----------
+    like : int64 [W, D], a tensor with the shape and device of the walkers
+    with_anchors : whether ``[ladder] anchors`` allows exact samplers
+    rows : sums of the model's conditional rows; None if it has none, or if they are not used
+    ancestral_beta_k : the betas of the rungs if every rung is drawn directly, else None
+    n_segments : segments per round, each of which ends before an exchange
     """
 
     def __init__(
@@ -126,7 +129,7 @@ class Anchors:
 
     @property
     def model_beta(self) -> float | None:
-        """The beta of the model's own distribution, where it can be drawn from."""
+        """The beta of the model's own distribution; None if it cannot be sampled directly."""
         return self._m if self._model_itself is not None else None
 
     def cold_start(
@@ -137,15 +140,15 @@ class Anchors:
         n_walkers: int,
         between: Callable[[], None] = lambda: None,
     ) -> torch.Tensor | None:
-        """Return where a rung colder than the model itself starts, int64 [n, D]; None: anywhere.
+        """Return starting inputs of a rung with beta > m, int64 [n, D]; None for other rungs.
 
-        lanes : the n lanes, of the W = `n_walkers` of the rung, that are asked for
+        lanes : the n requested lanes, out of the W = `n_walkers` lanes of the rung
         between : called between batches of evaluations; may raise
 
-        A third of the lanes are drawn from the model, a third are repetitions, and a third texts
-        that were found by search: near b = 1.1 to 1.2 phases of repetitions and of memorized
-        passages set in. Lanes start on all sides of such a barrier, so that a ladder that no walker
-        crosses shows: the thirds then keep disagreeing (`estimators.errors.convergence`).
+        A third of the lanes start from texts drawn from the model, a third from repetitions, and a
+        third from texts found by search, since phases of repetitions and of memorized passages set
+        in near b = 1.1 to 1.2. If no walker crosses such a barrier, the thirds keep disagreeing,
+        which reveals it (`estimators.errors.convergence`).
         """
         if self._model_itself is None or not beta > self._m:
             return None
@@ -167,7 +170,7 @@ class Anchors:
         return x
 
     def of(self, ensemble: Ensemble) -> tuple[Kernel | None, bool]:
-        """Return an ensemble's exact sampler, and whether it makes every move (else the last)."""
+        """Return an ensemble's exact sampler, if any, and whether it makes every move."""
         if not isinstance(ensemble, Canonical):
             return None, False
         if self._ancestral is not None:
@@ -180,18 +183,18 @@ class Anchors:
 
 
 COLD_STARTS = 3
-"""Parts of the lanes that start apart: from the model's own texts, repetitions, and found ones."""
+"""Parts of the lanes with different starts: the model's own texts, repetitions, found texts."""
 
 
 def found_texts(
     model: Any, like: torch.Tensor, b: float, n: int, stream: DeviceStream
 ) -> torch.Tensor:
-    """Return n likely texts of exponent b that a search found, int64 [n, D].
+    """Return n likely texts at exponent b that a search found, int64 [n, D].
 
-    The search (`kernels.parts.exploration`) begins with every part of the vocabulary. Half of what
-    it finds is drawn token by token from p^b, and resampled by weight: of target over proposal,
-    prod p^b over prod (p^b / Z_t). The others are the likeliest different texts that do not repeat
-    themselves, half of whose values or more are different.
+    The search is `kernels.parts.exploration`. Half of the texts were drawn token by token from p^b
+    and are resampled with the weights target / proposal = prod p^b / prod (p^b / Z_t). The others
+    are the most likely distinct texts that do not repeat themselves, that is, with as many
+    different values as half their length or more.
     """
     offers = offers_of(model)
     begin = partial(begin_anew, offers)
@@ -211,18 +214,18 @@ def found_texts(
 
 
 N_BEST_VALUES = 16
-"""Values whose pairs are tried as repetitions."""
+"""The best this many values are also tried in alternating pairs."""
 MAX_REPEATED = 2048
-"""Values whose repetition is evaluated at most, where prefixes can tell which are worth it."""
+"""The largest number of values whose repetition is evaluated, if cached prefixes can rank them."""
 N_SCREENED = 2
-"""How often a value stands before it is asked how likely it comes again."""
+"""The ranking uses a value's probability after this many occurrences of the same value."""
 
 
 class Repetitions:
-    """Sequences that repeat one value, or two in turn, by their z.
+    """Sequences that repeat one value or alternate two, ranked by z.
 
-    Every value is evaluated (of a large vocabulary those worth it), which takes a while: so that is
-    done once, when the first rung asks.
+    Evaluating every value, or the most promising ones of a large vocabulary, is slow. It is done
+    once, at the first call of `best`, and the result is shared by all rungs.
     """
 
     def __init__(self, model: Any, like: torch.Tensor) -> None:
@@ -230,7 +233,7 @@ class Repetitions:
         self._between: Callable[[], None] = lambda: None
 
     def best(self, n: int, between: Callable[[], None] = lambda: None) -> torch.Tensor:
-        """Return the n of lowest z, int64 [n, D]; `between` is called between batches."""
+        """Return the n sequences of lowest z, int64 [n, D]; `between` is called between batches."""
         self._between = between
         values, z_constant = self._constant
         alternating, z_alternating = self._alternating
@@ -242,17 +245,18 @@ class Repetitions:
 
     @cached_property
     def _constant(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Values by the z of repeating them, int64 [n], and these z ascending, float32 [n]."""
+        """Values sorted by the z of repeating them, int64 [n], and these z, float32 [n]."""
         values = self._repeatable()
-        x = values[:, None].expand(-1, self._like.shape[1])  # [n, D], no memory of its own
+        x = values[:, None].expand(-1, self._like.shape[1])  # [n, D], a view without new memory
         z, order = self._outputs(x).sort(stable=True)
         return values[order], z
 
     def _repeatable(self) -> torch.Tensor:
-        """Return the values worth repeating, int64 [n]: all, or those that soon follow themselves.
+        """Return the values worth repeating, int64 [n].
 
-        Of more than `MAX_REPEATED` only those most likely after `N_SCREENED` of the same, by cached
-        prefixes: a whole input of each value of 50,000 would take a CPU more than an hour.
+        If there are more than `MAX_REPEATED` values and the model has cached prefixes, these are
+        the values most likely to follow `N_SCREENED` copies of themselves. A CPU would need more
+        than an hour to evaluate a whole input for each of 50,000 values.
         """
         values = torch.arange(self._model.n_values, device=self._like.device)
         n_sites, offers = self._like.shape[1], offers_of(self._model)
@@ -270,7 +274,7 @@ class Repetitions:
 
     @cached_property
     def _alternating(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Pairs of the best values in turn, int64 [P, D], and their z, float32 [P]."""
+        """Alternating pairs of the best values, int64 [P, D], and their z, float32 [P]."""
         best = self._constant[0][:N_BEST_VALUES]
         pairs = torch.cartesian_prod(best, best)
         pairs = pairs[pairs[:, 0] != pairs[:, 1]]
@@ -279,7 +283,7 @@ class Repetitions:
         return x, self._outputs(x)
 
     def _outputs(self, x: torch.Tensor) -> torch.Tensor:
-        """Return z of many inputs, float32, evaluated in batches of the run's own shape."""
+        """Return z of many inputs, float32, evaluated in batches of the run's shape."""
         z = []
         for batch, n in padded_batches(x, len(self._like)):
             self._between()

@@ -1,11 +1,11 @@
-"""How many walkers fill a device: ``[sampler] walkers = "auto"``, found by trial moves.
+"""Find how many walkers fill a device (``[sampler] walkers = "auto"``), by trial moves.
 
-They are those of a batch: of a rung, or of each of the blocks that its walkers are cut into.
-The number is doubled for as long as that moves at least a tenth more walkers a second, all of it
-fits into the rank's share of the device's memory, and a round takes five minutes at most; one
-number that does not gain is passed over, in case the machine was disturbed. All ranks go through
-the same numbers together, and what one of them does not gain from, or has no memory for, no rank
-takes. A run stores the number in its file's input and never looks for it again.
+W is the size of one batch: a rung, or one of the blocks into which its walkers are split. W is
+doubled as long as this increases the walker moves per second by at least a tenth, the walkers fit
+into the rank's share of the device's memory, and a round takes at most five minutes. A single
+doubling without a gain does not end the search, since other load may have disturbed that trial. All
+ranks try the same numbers together; a number is accepted only if it has a gain and fits on every
+rank. The number is stored with the input in the run file, and a resumed run uses it.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ if TYPE_CHECKING:
     from omniinput_hpc.sampling.rung import Rung
 
 FIRST_WALKERS = MAX_GROUPS
-"""Where the search begins: errors come from the spread among groups of lanes (see `histogram`)."""
+"""The search begins here, because errors come from the spread between groups of lanes."""
 MAX_WALKERS = 4096
 MIN_GAIN = 1.1
-"""How many times more walkers a second must move when there are twice as many."""
+"""The factor by which doubling the walkers must increase the walker moves per second."""
 MEMORY_SHARE = 0.8
-"""The share of the free memory that may be planned with."""
+"""The share of the free memory that the walkers may use."""
 TRIAL_MOVES = 4
-"""Moves of a trial."""
+"""Moves per trial."""
 TRIAL_SECONDS = 0.3
-"""A trial is repeated for so long; its fastest repetition counts."""
+"""A trial is repeated for this long; its fastest repetition counts."""
 LONGEST_ROUND = 300.0
-"""Seconds of a round, which a kill loses, at most."""
+"""The largest number of seconds per round; a kill loses the round in progress."""
 MAX_MISSES = 2
-"""Numbers of walkers in a row without a gain, after which the search ends."""
+"""The search ends after this many doublings in a row without a gain."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What trial moves of one batch of W walkers took, a rung's or a block's: time and memory."""
+    """Time and memory of trial moves of one batch of W walkers (a rung or a block)."""
 
     n_walkers: int  # W
-    seconds: float  # for a move of all of them; infinite where the memory did not suffice
-    peak: int  # bytes taken while they move, those of recorded graphs too
-    per_further_batch: int  # bytes that each further batch of the rank keeps
+    seconds: float  # per move of all W walkers; infinite if the memory did not suffice
+    peak: int  # bytes used while they move, including recorded CUDA graphs
+    per_further_batch: int  # bytes that each further batch on the rank keeps
 
     def need(self, n_batches: int) -> int:
-        """Return the bytes that a rank of some batches takes, which move one after the other."""
+        """Return the bytes that a rank needs for some batches, which move one after the other."""
         return self.peak + (n_batches - 1) * self.per_further_batch
 
 
@@ -63,15 +63,15 @@ class Trial:
 class MemoryBudget:
     """The memory that a rank may use."""
 
-    n_batches: int  # of the rank: its rungs, or blocks of them
+    n_batches: int  # batches on the rank: rungs, or blocks of them
     device: float  # bytes
     host: float  # bytes
-    records: float  # bytes on the host that a rank's records take per walker
+    records: float  # bytes on the host per walker for the rank's records
     on_device: int = 0  # bytes in use already
     on_host: int = 0  # bytes in use already
 
     def fits(self, last: Trial, n_walkers: int) -> bool:
-        """Whether n walkers fit, estimated from a trial of another number."""
+        """Whether n walkers fit, extrapolated from a trial with another number."""
         times = n_walkers / last.n_walkers
         need = times * last.need(self.n_batches)
         return need <= self.device and need + self.records * n_walkers <= self.host
@@ -84,11 +84,11 @@ def find(
     most: int,
     moves_per_round: int = 0,
 ) -> list[Trial]:
-    """Return this rank's trials of the numbers that gained; the last one is what was found.
+    """Return this rank's trials of the accepted numbers of walkers; the last is the result.
 
-    `trial` moves a batch of W walkers; `most` is the largest W that is allowed, the same on all
-    ranks. A number with which a rank's `moves_per_round` would take over five minutes is not taken,
-    unless it is the smallest. Raises a UserError where not even the smallest number fits.
+    `trial` moves a batch of W walkers. `most` is the largest allowed W, the same on all ranks. A
+    number is rejected if a rank's `moves_per_round` would take more than five minutes; this does
+    not apply to the smallest number. Raises a UserError if not even the smallest number fits.
     """
     first = trial(FIRST_WALKERS)
     if not world.all(bool(np.isfinite(first.seconds)) and budget.fits(first, FIRST_WALKERS)):
@@ -102,7 +102,7 @@ def find(
         if not world.all(budget.fits(last, twice)):
             break
         last = trial(twice)
-        # An infinite time is that of a trial for which the memory did not suffice.
+        # The time is infinite if the memory did not suffice for the trial.
         longest = LONGEST_ROUND / moves_per_round if moves_per_round else np.finfo(np.float64).max
         if not world.all(last.seconds <= longest and budget.fits(last, twice)):
             break
@@ -114,17 +114,17 @@ def find(
 
 
 def gain(one: Trial, other: Trial) -> float:
-    """Return how many times more walkers a second the other trial moved."""
+    """Return the walker moves per second of the other trial, relative to the first one."""
     return other.n_walkers * one.seconds / (one.n_walkers * other.seconds)
 
 
 def try_rung(
     make: Callable[[], Rung], g: Geometry, device: str, threads: int, several: bool
 ) -> Trial:
-    """Move a rung's walkers from uniformly random inputs, and say what that took.
+    """Move a rung's walkers from uniformly random inputs; return the time and memory used.
 
-    The rung is of the trial alone, and so are the random numbers. `several` says whether the rank
-    holds further rungs; then what a second one takes is seen, too.
+    The rung and the random numbers are used only for the trial. `several` is whether the rank holds
+    several batches; if so, the memory of a second one is measured as well.
     """
     from omniinput_hpc.models import device as devices
     from omniinput_hpc.sampling.walkers import OutOfMemoryError
@@ -135,16 +135,16 @@ def try_rung(
     before, outside = devices.held_bytes(device), devices.outside_bytes(device)
     times = [float("inf")]
     try:
-        rung = _moved(make(), g, clock)  # allocates what it keeps
+        rung = _moved(make(), g, clock)  # allocates the memory that it keeps
         while len(times) == 1 or sum(times[1:]) < TRIAL_SECONDS:
             times.append(_segment(rung, clock))
         held, peak, further = devices.held_bytes(device), devices.peak_bytes(device) - before, 0
         peak += max(0, devices.outside_bytes(device) - outside)  # recorded graphs
-        if several:  # what rungs share, such as a KV cache, is allocated already
+        if several:  # memory that rungs share, such as a KV cache, is already allocated
             second = _moved(make(), g, clock)
             further = devices.held_bytes(device) - held
-            del second  # only now: its memory must not be free while it is measured
-    except (OutOfMemoryError, UserError):  # the latter from trying the model out
+            del second  # only now: its memory must be in use during the measurement
+    except (OutOfMemoryError, UserError):  # `try_out` raises a UserError if memory runs out
         return Trial(g.n_walkers, float("inf"), 0, 0)
     return Trial(g.n_walkers, min(times) / TRIAL_MOVES, max(peak, 0), max(further, 0))
 
@@ -159,7 +159,7 @@ def _moved(rung: Rung, g: Geometry, clock: Callable[[], float]) -> Rung:
 
 
 def _segment(rung: Rung, clock: Callable[[], float]) -> float:
-    """Move the walkers, by the same random numbers each time, and return the seconds."""
+    """Move the walkers, with the same random numbers each time; return the seconds."""
     rung.walkers.place(*rung.walkers.configurations())  # as a run does after each exchange
     own, shared = (rng.generator(0, "trial", index) for index in range(2))
     begin = clock()
@@ -168,15 +168,15 @@ def _segment(rung: Rung, clock: Callable[[], float]) -> float:
 
 
 def most_walkers(config: Config) -> int:
-    """Return the largest batch that the file's counters hold, at most `MAX_WALKERS`."""
+    """Return the largest batch whose counts fit the file's counters, at most `MAX_WALKERS`."""
     moves = config.sampler.moves_per_round * config.sampler.blocks
     return min(MAX_WALKERS, int(np.iinfo(np.uint32).max) // moves)
 
 
 def shown(trials: list[Trial], batch: str = "rung") -> str:
-    """Return a sentence on what the trials found; "" where there were none.
+    """Return a sentence on the result of the trials; "" if there were none.
 
-    `batch` is what a batch of walkers is.
+    `batch` is the word for a batch of walkers.
     """
     if not trials:
         return ""
@@ -185,7 +185,7 @@ def shown(trials: list[Trial], batch: str = "rung") -> str:
 
 
 def measured(world: World, trial: Trial, budget: MemoryBudget, device: str) -> str:
-    """Return a sentence on the memory of the rank that uses most (all ranks call this)."""
+    """Return a sentence on the largest memory use of any rank (all ranks call this)."""
     need = trial.need(budget.n_batches)
     on_host = budget.on_host + budget.records * trial.n_walkers + (need if device == "cpu" else 0)
     on_device = budget.on_device + need

@@ -1,8 +1,8 @@
-"""Blocks of a rung's lanes put together: one record a rung for the run file, whoever holds them.
+"""Merge the blocks of each rung's lanes into one record per rung for the run file.
 
-A block of lanes is a batch of its own, with random numbers of its own; lanes never talk to each
-other, so that nothing else is needed. What a rung has as a whole (its beta, its kernel's step
-sizes) all its blocks have alike, and what it counts is the sum over its blocks, in their order.
+Lanes are independent, so each block of lanes is a separate batch with its own random numbers. All
+blocks of a rung have the same beta and the same step sizes of the kernel. The counts of a rung are
+the sum over its blocks, in the order of the blocks.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 SUMS = ("counts_b", "outside", "attempted_p", "accepted_p")
 """Fields of a `RungRecord` that are sums over a rung's blocks."""
 LANES = ("x", "z", "walker_w", "direction_w")
-"""Fields of a `RungState` whose first axis is that of lanes."""
+"""Fields of a `RungState` whose first axis is lanes."""
 SAMPLES = ("samples_x", "samples_z", "samples_walker", "samples_log_q")
-"""Fields of a `RungRecord` whose first axis is that of samples: moves, and lanes within each."""
+"""Fields of a `RungRecord` whose first axis is samples: moves, and lanes within each move."""
 GROUPS, Z_SUMS = "lane_counts_gb", "z_sum_b"
 OF_STATE = (GROUPS, Z_SUMS, *LANES)
-"""Fields of a `RungState` in which blocks differ."""
+"""Fields of a `RungState` that differ between blocks."""
 
 
 def merged(parts: Sequence[RungRecord]) -> RungRecord:
-    """Return a rung's record, given those of all its blocks, in their order."""
+    """Return a rung's record, given the records of all its blocks in order."""
     if len(parts) == 1:
         return parts[0]
     states, width = [part.state for part in parts], len(parts[0].state.walker_w)
@@ -61,28 +61,29 @@ def merged(parts: Sequence[RungRecord]) -> RungRecord:
 
 
 def _side_by_side(columns: Sequence[NDArray[Any]], width: int) -> NDArray[Any]:
-    """Return samples of all lanes, time-major, given those of blocks of so many lanes each."""
+    """Return samples of all lanes, time-major, given the samples of blocks of `width` lanes."""
     by_move = [column.reshape(-1, width, *column.shape[1:]) for column in columns]
     together = np.concatenate(by_move, axis=1)
     return together.reshape(-1, *together.shape[2:])
 
 
 class Gathering:
-    """Brings the records of a rung's blocks to the rank that writes the rung (see `Grid.written`).
+    """Gather the records of a rung's blocks on the rank that writes the rung (see `Grid.written`).
 
-    All ranks make one together.
+    All ranks create it together.
     """
 
     def __init__(self, world: World, grid: Grid) -> None:
         self._world, self._grid = world, grid
-        # Those that hold blocks of the same rungs; the first of them writes these.
+        # The ranks that hold blocks of the same rungs; the first one writes these rungs.
         several = grid.n_groups > 1
         self._peers = world.split(world.rank % grid.group_size) if several else None
 
     def records(self, rungs: Sequence[Rung]) -> list[RungRecord]:
         """Return a round's records of the rungs that this rank writes (all ranks call this).
 
-        `rungs` are the blocks that it holds. Sums of z go on in each rung's first block then.
+        `rungs` are the blocks that it holds. Afterwards the first block of each rung holds the
+        rung's sums of z; see `Rung.keep_sums`.
         """
         mine = [rung.record_of_round() for rung in rungs]
         found = self._by_rung(mine)
@@ -97,11 +98,11 @@ class Gathering:
         return records
 
     def sum(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sum over ranks of what blocks counted, where these are on several ranks."""
+        """Return the sum over ranks if a rung's blocks are on several ranks, else `values`."""
         return values if self._peers is None else self._world.sum(values)
 
     def _by_rung(self, records: Sequence[RungRecord]) -> list[list[RungRecord]]:
-        """Return the records of a rank's blocks as a list for each of its rungs."""
+        """Return the records of a rank's blocks, as one list per rung."""
         share = self._grid.n_blocks // self._grid.n_groups
         return [list(records[i : i + share]) for i in range(0, len(records), share)]
 
@@ -114,7 +115,7 @@ class Gathering:
             rung.keep_sums(sums.get(rung.k, rung.histogram.z_sum_b))
 
     def _gathered(self, mine: Sequence[RungRecord]) -> list[NDArray[np.uint8]]:
-        """Return what the peers sent of their records on the first of them, nothing on others."""
+        """Return the messages of all peers on the first peer, and an empty list on the others."""
         assert self._peers is not None
         before = self._peers.waited
         gathered = self._peers.gather(packed(mine))
@@ -122,7 +123,7 @@ class Gathering:
         return gathered or []
 
     def _parts(self, peer: int, message: NDArray[np.uint8], like: RungRecord) -> list[RungRecord]:
-        """Take a peer's message apart; `like` is any block's record."""
+        """Unpack a peer's message; `like` is the record of any block."""
         grid, found = self._grid, []
         rank, width = self._world.rank + peer * grid.group_size, len(like.state.walker_w)
         for _ in grid.rungs(rank):
@@ -135,17 +136,16 @@ class Gathering:
 
 
 def packed(records: Sequence[RungRecord]) -> NDArray[np.uint8]:
-    """Return the arrays in which blocks differ, one behind another, as bytes."""
+    """Return the arrays that differ between blocks, concatenated as bytes."""
     arrays = [array for record in records for array in _arrays(record).values()]
     as_bytes = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
     return np.concatenate(as_bytes) if as_bytes else np.empty(0, dtype=np.uint8)
 
 
 def unpacked(message: NDArray[np.uint8], like: RungRecord, n_groups: int) -> tuple[RungRecord, int]:
-    """Return the first record of what `packed` gave, and the number of its bytes.
+    """Return the first record of a message that `packed` made, and its number of bytes.
 
-    `like` is another block's record of the same rung or of another; the block read has lanes in so
-    many groups.
+    `like` is the record of any block; the block that is read has `n_groups` groups of lanes.
     """
     arrays: dict[str, Any] = {}
     begin = 0

@@ -1,4 +1,4 @@
-"""A rank's part of a run, made from an input: model, rungs, file, and where walkers start."""
+"""Build a rank's part of a run from an input: the model, the rungs, the file, the first walkers."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ if TYPE_CHECKING:
     from omniinput_hpc.sampling.rung import Rung
 
 MAX_TRIAL_SECONDS = 20.0
-"""What a check alone may take to measure the memory of moves."""
+"""The longest time that `--check` may spend only on measuring the memory of moves."""
 
 
 def build(world: World, config: Config, folder: str | None) -> Built:
-    """Make this rank's model and rungs (all ranks call this).
+    """Build this rank's model and rungs (all ranks call this).
 
-    What is wrong shows on one rank a host, before the others take seconds to import torch. Raises a
-    UserError on all ranks where the model cannot be built, or not be used as the input asks.
+    One rank per host builds first, so that an error shows before the others spend seconds on
+    importing torch. Raises a UserError on all ranks if the model cannot be built, or cannot be used
+    as the input asks.
     """
     device = plan.choose_device(world, config)
 
@@ -56,8 +57,8 @@ def build(world: World, config: Config, folder: str | None) -> Built:
         geometry = plan.geometry_of(config, model.n_values, model.n_sites, n_ids)
         batch = config.sampler.block_walkers
         zero = anchors.zero_inputs(batch, geometry.n_sites, device)
-        try_out(model, zero, name_of(config))  # before anything else is asked of it
-        if config.model.kind == "python":  # other models' outputs are no multiples of a unit
+        try_out(model, zero, name_of(config))  # before any other use of the model
+        if config.model.kind == "python":  # only these may have outputs on a lattice
             lattice.keep_off_edges(model, config.bins.lower, config.bins.width, batch, device)
         rows = anchors.rows_of(config, model, batch, device)
         mine = _mine(world, config)
@@ -68,9 +69,9 @@ def build(world: World, config: Config, folder: str | None) -> Built:
 
 
 def _agree_on_rows(world: World, built: Built) -> Built:
-    """Let all ranks judge alike whether the model can be drawn from (all ranks call this).
+    """Let all ranks agree on whether the model can be sampled directly (all ranks call this).
 
-    Raises a UserError on all of them where it cannot be, and the input file asks for it.
+    Raises a UserError on all ranks if it cannot, but the input file requires anchors.
     """
     from omniinput_hpc.sampling import anchors
 
@@ -84,15 +85,16 @@ def _agree_on_rows(world: World, built: Built) -> Built:
         and built.rows is not None
         and bool(rows.problem) != bool(built.rows.problem)
     ):
-        mine = _mine(world, config)  # another rank's rounding decides
+        mine = _mine(world, config)  # another rank's rounding changed the decision
         rungs = make_rungs(config, g, built.model, device, mine.rungs, rows, mine.blocks)
     return replace(built, rungs=rungs, rows=rows, without_anchor=without)
 
 
 def try_moves(world: World, built: Built, hosts: list[str], find: bool) -> tuple[Built, str | None]:
-    """Find the number of walkers if `find` is set, and what memory moves take, as a sentence.
+    """Find the number of walkers if `find` is set, and measure the memory of moves.
 
-    None in place of the latter where moves take too long to try only for that.
+    Returns the result and a sentence on the memory. The sentence is None if `find` is not set and
+    the trial moves would take too long.
     """
     trial, budget, seconds = _trials(world, built, hosts)
     config = built.config
@@ -112,7 +114,7 @@ def try_moves(world: World, built: Built, hosts: list[str], find: bool) -> tuple
 
 
 def with_walkers(world: World, built: Built, n_walkers: int) -> Built:
-    """Return the same with rungs of another number of walkers (all ranks call this)."""
+    """Return `built` with another number of walkers per rung (all ranks call this)."""
     built.rungs.clear()  # their memory is needed
     config = built.config.with_walkers(n_walkers)
     g = built.geometry
@@ -127,7 +129,7 @@ def with_walkers(world: World, built: Built, n_walkers: int) -> Built:
 
 
 class _Mine(NamedTuple):
-    """What a rank holds: some blocks of some rungs."""
+    """The rungs that a rank holds, and the blocks that it holds of each."""
 
     rungs: range
     blocks: range
@@ -141,7 +143,7 @@ def _mine(world: World, config: Config) -> _Mine:
 def _trials(
     world: World, built: Built, hosts: list[str]
 ) -> tuple[Callable[[int], auto_walkers.Trial], auto_walkers.MemoryBudget, float]:
-    """Return what tries a batch of walkers, this rank's memory, and the seconds of one's move."""
+    """Return the trial function, this rank's memory, and the seconds per move of one walker."""
     from omniinput_hpc.models import device as devices
     from omniinput_hpc.models.checked import refused_unless_finite
 
@@ -169,7 +171,7 @@ def _trials(
 
         return world.together(moved)
 
-    first = trial(1)  # what libraries take at their first call is no walker's
+    first = trial(1)  # so that memory allocated at a library's first call is not charged to walkers
     ranks_here = hosts.count(hosts[world.rank])
     on_device = sharers(hosts, world.texts(devices.identity(device)), world.rank)
     share = auto_walkers.MEMORY_SHARE
@@ -185,10 +187,10 @@ def _trials(
 
 
 def sharers(host_r: list[str], gpu_r: list[str], rank: int) -> int:
-    """Return how many ranks compute on a rank's device, given every rank's host and GPU.
+    """Return how many ranks share a rank's device, given the host and GPU of every rank.
 
-    GPUs are told apart by what identifies them, "" for a CPU: a launcher may show each rank one
-    alone, so that all call theirs the first.
+    `gpu_r` holds the unique identifier of each GPU, "" for a CPU. The device number would not do: a
+    launcher may show each rank only one GPU, so that every rank calls its GPU the first.
     """
     place_r = list(zip(host_r, gpu_r, strict=True))
     return place_r.count(place_r[rank])
@@ -203,11 +205,11 @@ def make_rungs(
     rows: RowSums | None = None,
     blocks: Sequence[int] | None = None,
 ) -> list[Rung]:
-    """Return some rungs, their walkers not placed; the model is tried out.
+    """Return the rungs `ks` with unplaced walkers, after evaluating the model once.
 
-    Of each rung come `blocks`, by default all of them, one after the other. `rows` is what the
-    model's conditionals sum to, where anchors need them. Raises a UserError where the model or the
-    kernel cannot do what is asked.
+    The result has `blocks` of each rung, by default all, and the blocks of a rung are adjacent.
+    `rows` holds the sums of the model's conditional rows, if anchors need them. Raises a UserError
+    if the model or the kernel does not support the run.
     """
     from omniinput_hpc import kernels
     from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
@@ -219,7 +221,7 @@ def make_rungs(
 
     name = name_of(config)
     batch, n_blocks = config.sampler.block_walkers, config.sampler.blocks
-    # First: it tells a lack of memory, also where the model builds more at its first use.
+    # First, because it reports a lack of memory, including memory taken by the model's first call.
     like = zero_inputs(batch, g.n_sites, device)
     try_out(model, like, name)
     dtype = getattr(config.model, "dtype", "float32")
@@ -258,10 +260,10 @@ def prepare_file(
     header: Mapping[str, str],
     heartbeat: Callable[[], object],
 ) -> None:
-    """Create the run file, or make it longer (rank 0 only).
+    """Create the run file, or extend it for more rounds (rank 0 only).
 
-    `header` has further attributes of a new file; its "config" is also that of a longer one.
-    `heartbeat` is called while a long file is copied. Raises a UserError where the file cannot be
+    `header` has further attributes of a new file; an extended file gets its "config" as well.
+    `heartbeat` is called while a long file is copied. Raises a UserError if the file cannot be
     made.
     """
     from omniinput_hpc.sampling.anchors import COLD_STARTS
@@ -312,9 +314,9 @@ def start(
     held_lock: lock.RunLock,
     shown: bool = True,
 ) -> Run:
-    """Return a run whose walkers are placed: at their start, or where its file has them.
+    """Return a run with placed walkers, either new or restored from the run file.
 
-    All ranks call this; the file is there. `shown` is whether its progress is.
+    All ranks call this after `prepare_file`. `shown` is whether progress is shown.
     """
     from omniinput_hpc.sampling.blocks import Gathering
     from omniinput_hpc.sampling.exchange import Exchanger
@@ -368,9 +370,9 @@ def start(
 def _read_checkpoint(
     built: Built, written: range
 ) -> tuple[records.Checkpoint | None, int, BlockCounts]:
-    """Return what a rank resumes from, the next round (burn-in is negative), and what it counted.
+    """Return a rank's checkpoint, the next round (negative in burn-in), and its earlier counts.
 
-    `written` are the rungs that it writes.
+    `written` are the rungs that the rank writes.
     """
     config = built.config
     with reader.open_run(Path(config.run.output), tried=True, live=False) as run:

@@ -1,4 +1,4 @@
-"""A rank's part of a run before its walkers are placed: what `build` makes."""
+"""The result of `build`: a rank's part of a run, before its walkers are placed."""
 
 from __future__ import annotations
 
@@ -29,41 +29,41 @@ class Built:
     model: models.Model
     geometry: layout.Geometry
     rungs: list[Rung]
-    rows: RowSums | None = None  # what the model's conditionals sum to, where anchors need them
-    without_anchor: str = ""  # why a rung is not drawn from that might be
-    trials: list[auto_walkers.Trial] = field(default_factory=list)  # for the number of walkers
+    rows: RowSums | None = None  # sums of the model's conditional rows, if anchors need them
+    without_anchor: str = ""  # why a possible anchor is not used
+    trials: list[auto_walkers.Trial] = field(default_factory=list)  # that found the walkers
 
     @property
     def held(self) -> range:
-        """The numbers of this rank's rungs."""
+        """The indices of this rank's rungs."""
         return range(self.rungs[0].k, self.rungs[-1].k + 1)
 
     @property
     def written(self) -> range:
-        """The numbers of the rungs that this rank writes: those whose first block it holds."""
+        """The indices of the rungs that this rank writes: those whose first block it holds."""
         return self.held if self.rungs[0].block.number == 0 else range(0)
 
     @property
     def model_beta(self) -> float | None:
-        """The beta of the model's own distribution, None where it cannot be drawn from."""
+        """The beta of the model's own distribution; None if it cannot be sampled directly."""
         return self.rungs[0].model_beta
 
     def check_is_function(self) -> None:
-        """Raise a UserError where the model cannot be sampled; see `first_look.check`."""
+        """Raise a UserError if the model cannot be sampled; see `first_look.check`."""
         from omniinput_hpc.sampling import first_look
 
         name, evaluate = name_of(self.config), self.rungs[0].walkers.evaluate
         first_look.check(self.model, evaluate, self.config, self.geometry, self.device, name)
 
     def probe(self) -> list[float]:
-        """Return z at inputs that never change; see `first_look.probe`."""
+        """Return z at fixed inputs; see `first_look.probe`."""
         from omniinput_hpc.sampling import first_look
 
         return first_look.probe(self.rungs[0].walkers.evaluate, self.config, self.geometry)
 
 
 def name_of(config: Config) -> str:
-    """Return what messages call the model."""
+    """Return the model's name in messages."""
     return f"the model ({config.model.kind})"
 
 
@@ -74,9 +74,9 @@ def grid_of(world: World, config: Config) -> Grid:
 
 
 def initial_ensembles(config: Config) -> list[Ensemble]:
-    """Return the ensembles of all rungs at the run's beginning, in the ladder's order.
+    """Return the ensembles of all rungs at the start of the run, in the ladder's order.
 
-    Those of windows of z, which Wang-Landau learns, come first; their weights are all 1.
+    Ensembles that Wang-Landau learns on windows of z come first; all their weights are 1.
     """
     edges = config.bins.edges
     flat = [Tabulated(edges, window, np.zeros(len(edges) + 1)) for window in config.windows]

@@ -1,4 +1,4 @@
-"""Exchange of configurations between neighbouring rungs, and a checksum that none was lost."""
+"""Exchange of configurations between neighbouring rungs, with a checksum that none was lost."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
 class LostWalker(Exception):
-    """The walkers after an exchange are no permutation of those before it: a defect."""
+    """The walkers after an exchange are not a permutation of those before it: a defect."""
 
 
 class Exchanger:
-    """Swaps slots between neighbouring rungs, and counts.
+    """Swaps slots between neighbouring rungs; counts swaps and round trips since `begin_round`.
 
     Attributes
     ----------
-    attempted_k, accepted_k : int64 [K - 1], this rank's pairs in this round (named by the lower)
-    trips : int64 [W * K], round trips completed in this round, by walker, on holders of rung 0
+    attempted_k, accepted_k : int64 [K - 1], swaps of pairs (k, k + 1) whose rung k is held here
+    trips : int64 [W * K], round trips by walker; filled on ranks that hold rung 0
     imbalance_w : uint64 [W], see `check`; 0 for lanes that this rank does not hold
     """
 
@@ -73,9 +73,9 @@ class Exchanger:
             counts[:] = 0
 
     def swap(self, rungs: Sequence[Rung], exchange: int) -> None:
-        """Let the pairs of this exchange swap; `exchange` counts from the run's first one.
+        """Swap the pairs of this exchange; `exchange` counts from the run's first exchange.
 
-        The blocks of a rung that are held here, one after the other in `rungs`, swap as one.
+        The blocks of a rung that this rank holds are adjacent in `rungs`, and swap together.
         """
         blocks: dict[int, list[Rung]] = {}
         for rung in rungs:
@@ -95,11 +95,11 @@ class Exchanger:
                 self._follow(rung)
 
     def check(self, imbalance_w: NDArray[np.uint64]) -> None:
-        """Check a round's exchanges, given the sum of all ranks' `imbalance_w`.
+        """Check a round's exchanges, given the sum of `imbalance_w` over all ranks.
 
-        Every exchange changed the sum over rungs of a hash of whole configurations (x, z,
-        identity and direction as one) by zero, in each lane, or a LostWalker is raised: one was
-        lost, doubled or mixed.
+        In each lane the sum over rungs of a hash of each whole configuration (x, z, identity and
+        direction together) must not change in an exchange. Raises a LostWalker if it did: a walker
+        was lost, duplicated or mixed with another.
         """
         if imbalance_w.any():
             lanes = np.flatnonzero(imbalance_w)[:10].tolist()
@@ -115,7 +115,7 @@ class Exchanger:
         return held
 
     def unpack(self, held: NDArray[Any], rung: Rung) -> None:
-        """Give a rung its configurations, swapped or not: caches are recomputed in any case."""
+        """Give a rung its configurations; caches are recomputed even if nothing swapped."""
         rung.walker_w, rung.direction_w = held["walker"].copy(), held["direction"].copy()
         if self._headed:
             rung.heading_w = held["heading"].copy()
@@ -124,14 +124,14 @@ class Exchanger:
     def _fetch_neighbours(
         self, held: Mapping[int, NDArray[Any]], ensembles: dict[int, Ensemble], pairs: Iterable[int]
     ) -> dict[int, NDArray[Any]]:
-        """Swap whole rungs with neighbouring ranks; return theirs, and add to `ensembles`."""
+        """Trade whole rungs with neighbouring ranks; return theirs and add their ensembles."""
         outgoing: dict[int, tuple[int, NDArray[np.uint8]]] = {}
         for k in pairs:
             for mine, other in ((k, k + 1), (k + 1, k)):
                 if mine in held and other not in held:
                     holder = self._grid.owner(other, self._world.rank)
                     numbers = to_array(ensembles[mine], self._n_table)
-                    # The neighbour decides with this rung's ensemble as well.
+                    # The neighbour needs this rung's ensemble to make the same decision.
                     message = [held[mine].view(np.uint8), numbers.view(np.uint8)]
                     outgoing[other] = (holder, np.concatenate(message))
         near = {}
@@ -149,11 +149,11 @@ class Exchanger:
         ensembles: Mapping[int, Ensemble],
         exchange: int,
     ) -> None:
-        """Decide for one pair and take over what comes here. Both holders decide alike."""
+        """Swap one pair of rungs; both ranks that hold the pair make the same decision."""
         lower = held[k] if k in held else near[k]
         upper = held[k + 1] if k + 1 in held else near[k + 1]
         random = rng.generator(self._seed, "exchange", k, exchange)
-        u_w = random.random(len(self.imbalance_w))[self._lanes]  # those of other ranks' lanes, too
+        u_w = random.random(len(self.imbalance_w))[self._lanes]  # drawn for the lanes of all ranks
         swap_w = ladder.accept_swaps(ensembles[k], ensembles[k + 1], lower["z"], upper["z"], u_w)
         if k in held:
             held[k] = np.where(swap_w, upper, lower)
@@ -169,7 +169,7 @@ class Exchanger:
             )
 
     def _checksum(self, held: Mapping[int, NDArray[Any]], exchange: int) -> NDArray[np.uint64]:
-        """Sum over rungs of a 64-bit hash of each slot's configuration, uint64 [W], mod 2^64.
+        """Return the sum over rungs of a 64-bit hash of each configuration, uint64 [W], mod 2^64.
 
         Lanes that other ranks hold are 0.
         """

@@ -1,4 +1,4 @@
-"""A rank's first look at its model: whether it can be sampled, on inputs that never change."""
+"""Checks of a model before a run: whether it can be sampled, and its outputs at fixed inputs."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from omniinput_hpc.models import checked
 from omniinput_hpc.runfile.layout import Geometry
 
 Evaluate = Callable[[NDArray[Any]], NDArray[np.float32]]
-"""Outputs, float32 [W], of inputs [W, D]."""
+"""Returns outputs, float32 [W], for inputs [W, D]."""
 
 N_PROBES = 16
-"""Inputs whose z tells whether a resumed run has the same model."""
+"""The number of fixed inputs whose z shows whether a resumed run has the same model."""
 
 
 @checked.refused_unless_finite()
 def check(
     model: models.Model, evaluate: Evaluate, config: Config, g: Geometry, device: str, name: str
 ) -> None:
-    """Raise a UserError where the model writes into its inputs, or where z cannot be used.
+    """Raise a UserError if the model writes into its inputs, or if its z cannot be used.
 
-    That is so if it is not finite, not a function of the input, or not what the model says of
-    changed inputs. `name` is the model's, for the message.
+    z must be finite, a function of the input, and consistent with what the model's `change`
+    returns. `name` is the model's name in messages.
     """
     shape, allowed = (config.sampler.block_walkers, g.n_sites), models.rounding(config)
     checked.check_keeps_inputs(model, shape, name, device, config.model.kind == "python")
@@ -37,7 +37,7 @@ def check(
 
 @checked.refused_unless_finite()
 def probe(evaluate: Evaluate, config: Config, g: Geometry) -> list[float]:
-    """Return z at 16 inputs: they tell whether the model is the same."""
+    """Return z at `N_PROBES` fixed inputs, which show whether the model is the same."""
     batch = config.sampler.block_walkers
     z: list[float] = []
     random = rng.generator(0, "fingerprint", g.n_sites)

@@ -1,8 +1,8 @@
-"""What `--check` can say of a run before it: how long it will take, and what will go wrong.
+"""The forecast of `--check`: how long a run will take, and what will go wrong.
 
-Some exchanges are tried as the run would make them, from where its walkers start: on all ranks
-together, so that what they share shows. The walkers have not equilibrated then: what is said of
-swaps and of outputs is what those few moves saw.
+All ranks try some exchanges together, as the run would make them, so that the times include the
+cost of shared devices. The walkers start where those of the run start and have not equilibrated:
+notes about swaps and outputs rest on these few moves only.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 
 TRIAL_SECONDS = 6.0
-"""What the trial may take, about."""
+"""The approximate length of the trial."""
 MOST_COMPARED = 2048
-"""Walkers of a rung whose outputs are compared with as many of the next."""
+"""The largest number of walkers of a rung that are compared with walkers of the next rung."""
 MAX_EXCHANGES = 50
 HARDLY = 0.05
-"""The share of accepted swaps below which neighbours hardly swap."""
+"""The share of accepted swaps below which a note says that neighbours will hardly swap."""
 OUTSIDE = 0.01
-"""The share of the trial's outputs outside the bins below which nothing is said."""
+"""The share of the trial's outputs outside the bins above which a note says so."""
 WIDTH_TIMES_BETA = 0.25
-"""Largest |beta| times the bins' width above which weights vary too much inside a bin."""
+"""The largest |beta| times the bin width above which weights vary too much inside a bin."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What some tried exchanges showed; the same on all ranks.
+    """The result of the trial exchanges; the same on all ranks.
 
     Attributes
     ----------
-    exchanges : tried as a whole; 0 where not even one fitted into the time
-    seconds : of the clock, for one exchange and the moves before it
-    z_kw : float64 [K, W], the last outputs of each rung; NaN where there are none
+    exchanges : completed exchanges; 0 if not even one fitted into the time
+    seconds : wall-clock time of one exchange and the moves before it
+    z_kw : float64 [K, W], the last outputs of each rung; NaN without a completed exchange
     extremes : float64 [2], lowest and highest output of all moves
     outside : share of all outputs outside the bins
     """
@@ -62,7 +62,7 @@ class Forecast:
 
 
 def try_exchanges(world: World, built: Built, seconds: float = TRIAL_SECONDS) -> Forecast:
-    """Place the walkers and try exchanges for about so many seconds (all ranks call this)."""
+    """Place the walkers and try exchanges for about `seconds` (all ranks call this)."""
     from omniinput_hpc.models.checked import refused_unless_finite
 
     @refused_unless_finite()
@@ -97,16 +97,16 @@ def try_exchanges(world: World, built: Built, seconds: float = TRIAL_SECONDS) ->
         each.append(time.monotonic() - start)
         if not world.all(time.monotonic() - begin + each[-1] < seconds):
             break
-    if each:  # what the first one takes, it takes but once
+    if each:  # the first exchange includes one-off costs
         mine = float(np.mean(each[1:] or each))
         per_exchange = float(world.max(np.array([mine]))[0])
     return _together(world, built, len(each), per_exchange)
 
 
 def _move(rung: Rung, config: Config, exchange: int, seconds: float) -> tuple[int, float]:
-    """Move a rung's walkers up to an exchange; return moves made and the seconds they took.
+    """Move a rung's walkers up to an exchange; return the number of moves and their seconds.
 
-    Where they do not fit into the time, they are not recorded.
+    The moves are recorded only if all moves of the segment fit into `seconds`.
     """
     from omniinput_hpc.sampling.rung import kernel_moves
 
@@ -127,11 +127,11 @@ def _move(rung: Rung, config: Config, exchange: int, seconds: float) -> tuple[in
 
 
 def _together(world: World, built: Built, exchanges: int, seconds: float) -> Forecast:
-    """Return what all ranks saw."""
+    """Return the forecast from the results of all ranks."""
     g = built.geometry
     z_kw = np.zeros((g.n_rungs, g.n_walkers))
     numbers = np.zeros(2)
-    extremes = np.array([-np.inf, -np.inf])  # less the lowest, and the highest
+    extremes = np.array([-np.inf, -np.inf])  # minus the lowest output, and the highest output
     for rung in built.rungs:
         z_kw[rung.k, rung.lanes.start : rung.lanes.stop] = rung.walkers.configurations()[1]
         counted, outside = rung.histogram.moments[0], rung.histogram.outside.sum()
@@ -147,7 +147,7 @@ def _together(world: World, built: Built, exchanges: int, seconds: float) -> For
 
 
 def seconds_of_run(config: Config, forecast: Forecast, done: int = 0) -> float:
-    """Return the estimated seconds of all rounds, burn-in included, but those that are done."""
+    """Return the estimated seconds of all remaining rounds, including burn-in."""
     rounds = config.run.burn_in + config.run.rounds - done
     return max(rounds, 0) * config.sampler.exchanges * forecast.seconds
 
@@ -157,8 +157,8 @@ def describe_time(
 ) -> str:
     """Return the estimate in words.
 
-    processors : how many GPUs, or cores, the run has
-    done : rounds, also of burn-in, that the run file holds already
+    processors : the number of GPUs or cores of the run
+    done : rounds, including burn-in, that the run file already holds
     """
     seconds = seconds_of_run(config, forecast, done)
     unit = "core-hours" if device == "cpu" else "GPU-hours"
@@ -173,12 +173,12 @@ def describe_time(
 
 
 def acceptance(beta_k: FloatArray, z_kw: FloatArray) -> FloatArray:
-    """Return the mean acceptance of swaps of neighbours, float64 [K - 1], all pairs of outputs.
+    """Return the acceptance of swaps of neighbours, averaged over all pairs of their outputs.
 
-    NaN where a beta or an output is not known.
+    The result is float64 [K - 1]; NaN if a beta or an output is unknown.
     """
     result = np.full(len(beta_k) - 1, np.nan)
-    z_kw = z_kw[:, :: -(-z_kw.shape[1] // MOST_COMPARED)]  # W^2 numbers would fill the memory
+    z_kw = z_kw[:, :: -(-z_kw.shape[1] // MOST_COMPARED)]  # W^2 numbers could fill the memory
     for k, gap in enumerate(np.diff(beta_k)):
         change_ww = gap * (z_kw[k + 1][:, None] - z_kw[k][None, :])
         if np.isfinite(change_ww).all():
@@ -187,7 +187,7 @@ def acceptance(beta_k: FloatArray, z_kw: FloatArray) -> FloatArray:
 
 
 def judge(config: Config, forecast: Forecast, model_beta: float | None) -> list[str]:
-    """Return what will go wrong, as sentences; none where nothing was found."""
+    """Return what will go wrong, as sentences; empty if nothing was found."""
     notes = []
     bins, canonical_k = config.bins, np.nan_to_num(config.beta_k, nan=0.0)
     if forecast.outside > OUTSIDE:
@@ -214,7 +214,7 @@ def judge(config: Config, forecast: Forecast, model_beta: float | None) -> list[
 
 
 def _vary_inside(z_kw: FloatArray, bins: Bins) -> bool:
-    """Whether outputs differ inside a bin: on a lattice of one value a bin width is no matter."""
+    """Whether outputs differ inside a bin; if each bin holds one value, any width will do."""
     z = np.unique(z_kw[np.isfinite(z_kw)])
     if not z.size:
         return True

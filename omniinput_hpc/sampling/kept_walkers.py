@@ -1,7 +1,7 @@
 """RUN.check.json: the number of walkers that ``--check`` found for ``walkers = "auto"``.
 
-The run takes it, so that the plan that was read is the plan that is run; but only where it is of
-the same input, model, number of ranks and devices. Else the number is found anew.
+The run uses this number, so that it matches the printed plan, but only if the input, the model, the
+number of ranks and the devices are the same. Otherwise the number is searched again.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ log = logging.getLogger("omniinput_hpc")
 
 @dataclass(frozen=True)
 class Setting:
-    """What a number of walkers was found for."""
+    """The setting for which a number of walkers was found."""
 
     given: Config  # the input as the user gave it
     fingerprint: str  # of the model
-    devices: Sequence[str]  # of every rank
+    devices: Sequence[str]  # one per rank
 
     @property
     def key(self) -> str:
-        """A hash of all that the number depends on."""
+        """A hash of everything that the number depends on."""
         tables = self.given.model_dump()
         kept = {
             f"{table}.{key}": value
@@ -50,12 +50,12 @@ class Setting:
 
 
 def path_of(setting: Setting) -> Path:
-    """Return the file beside the run file."""
+    """Return the path of the file next to the run file."""
     return Path(setting.given.run.output).with_suffix(".check.json")
 
 
 def keep(setting: Setting, n_walkers: int) -> None:
-    """Write what was found (rank 0 only); a file system that refuses is only told."""
+    """Write the number (rank 0 only); a failure to write only causes a warning."""
     path = path_of(setting)
     text = json.dumps({"walkers": n_walkers, "found_for": setting.key}, indent=1) + "\n"
     try:
@@ -68,9 +68,9 @@ def keep(setting: Setting, n_walkers: int) -> None:
 
 
 def find_kept(setting: Setting) -> int | None:
-    """Return what a check found for this very setting (rank 0 only); None where there is nothing.
+    """Return the number that a check found for this setting, or None (rank 0 only).
 
-    A file that cannot be read, or is of another setting, is told and passed over.
+    A file that is unreadable or belongs to another setting is reported and ignored.
     """
     path = path_of(setting)
     if not path.exists():
@@ -78,7 +78,7 @@ def find_kept(setting: Setting) -> int | None:
     try:
         found = parse_json(read_bytes(path, "file of --check", MAX_BYTES))
         number, key = found["walkers"], found["found_for"]
-    except (UserError, ValueError, KeyError, TypeError) as error:  # it is advice: found anew
+    except (UserError, ValueError, KeyError, TypeError) as error:  # the number is searched again
         log.warning("warning: %s is passed over: %s", path, error)
         return None
     n_blocks = setting.given.sampler.blocks

@@ -33,33 +33,33 @@ from omniinput_hpc.tempering.ensembles import of_parameters, parameters_of
 from omniinput_hpc.tempering.ladder import Block
 
 EQUILIBRATION_SHARE = 4
-"""The last 1 / 4 of burn-in is sampled with everything that learns frozen."""
+"""All learning is frozen in the last 1 / 4 of burn-in."""
 
 SEARCH_SHARE = 1.0
-"""Of burn-in's moves since the last search: so many batches of inputs a search looks at."""
+"""Batches of inputs per search, as a multiple of burn-in's moves since the last search."""
 
 OUTSIDE = 0.01
-"""The share of burn-in's outputs that may fall outside the bins without a word."""
+"""The share of burn-in's outputs outside the bins above which the user is warned."""
 
 log = logging.getLogger("omniinput_hpc")
 
 
 @dataclass
 class Totals:
-    """What all ranks did together since this process began."""
+    """Counts of all ranks since this process began."""
 
-    moves_k2: NDArray[np.int64]  # [K, 2], moves counted, and those of them inside the bins
+    moves_k2: NDArray[np.int64]  # [K, 2], all counted moves, and those inside the bins
     swaps_k2: NDArray[np.int64]  # [K - 1, 2], attempted and accepted
-    extremes: NDArray[np.float64]  # [2], lowest and highest output, of all ranks in burn-in
+    extremes: NDArray[np.float64]  # [2], lowest and highest output; of all ranks only in burn-in
 
     @classmethod
     def zeros(cls, n_rungs: int) -> Totals:
-        """Return totals of nothing."""
+        """Return empty totals."""
         nothing = np.array([np.inf, -np.inf])
         return cls(np.zeros((n_rungs, 2), np.int64), np.zeros((n_rungs - 1, 2), np.int64), nothing)
 
     def add(self, other: Totals) -> None:
-        """Add what was done in another round."""
+        """Add the counts of another round."""
         self.moves_k2 += other.moves_k2
         self.swaps_k2 += other.swaps_k2
         self.extremes[0] = min(self.extremes[0], other.extremes[0])
@@ -72,9 +72,9 @@ class Run:
 
     config: Config
     geometry: Geometry
-    rungs: Sequence[Rung]  # those, or blocks of them, that this rank holds; they own the ensembles
+    rungs: Sequence[Rung]  # rungs, or blocks of rungs, on this rank; they own the ensembles
     gathering: Gathering  # of their records, on the ranks that write them
-    block_counts: BlockCounts  # where several rounds share a histogram
+    block_counts: BlockCounts  # used if several rounds share a histogram
     exchanger: Exchanger
     tuning: LadderTuning
     writer: GuardedWriter
@@ -83,28 +83,28 @@ class Run:
     stopping: StopCheck
     clock: Clock
     progress: Progress
-    next_round: int  # burn-in rounds have the numbers -burn_in to -1
+    next_round: int  # burn-in rounds are numbered -burn_in to -1
     totals: Totals  # of the counted rounds since this process began
-    burn_in: Totals  # of its burn-in rounds
+    burn_in: Totals  # of the burn-in rounds since this process began
     output_check: OutputCheck = field(default_factory=OutputCheck)
-    n_eager: int = 0  # ranks that were found to evaluate without CUDA graphs
+    n_eager: int = 0  # ranks known to evaluate without CUDA graphs
 
     @property
     def held(self) -> range:
-        """The numbers of this rank's rungs."""
+        """The indices of this rank's rungs."""
         return range(self.rungs[0].k, self.rungs[-1].k + 1)
 
     @property
     def written(self) -> range:
-        """The numbers of the rungs that this rank writes: those whose first block it holds."""
+        """The indices of the rungs that this rank writes: those whose first block it holds."""
         return self.held if self.rungs[0].block.number == 0 else range(0)
 
     def beta_k(self) -> NDArray[np.float64]:
-        """Return the betas of all rungs, float64 [K], asked of them (all ranks call this)."""
+        """Return the present betas of all rungs, float64 [K] (all ranks call this)."""
         return self.parameters_k3()[:, 0]
 
     def parameters_k3(self) -> NDArray[np.float64]:
-        """Return beta (NaN: flat), kappa and z0 of all rungs, [K, 3] (all ranks call this)."""
+        """Return beta (NaN if flat), kappa and z0 of all rungs, [K, 3] (all ranks call this)."""
         rung_k3 = np.zeros((self.geometry.n_rungs, 3))
         for rung in self.rungs:
             if rung.block.number == 0:
@@ -112,7 +112,7 @@ class Run:
         return np.asarray(self.world.sum(rung_k3))
 
     def freeze(self) -> None:
-        """End all learning."""
+        """End all learning on this rank's rungs."""
         for rung in self.rungs:
             rung.freeze()
 
@@ -120,8 +120,8 @@ class Run:
 def sample(run: Run) -> None:
     """Sample until all rounds are committed.
 
-    Raises a StopRun where the ranks agreed to stop (the unfinished round is dropped), a LostWalker
-    by a defect of the exchange, and a WriteError where the disk is full or broken.
+    Raises a StopRun if the ranks agree to stop (the unfinished round is dropped), a LostWalker if
+    the exchange has a defect, and a WriteError if the disk is full or broken.
     """
     s = run.config.sampler
     first_round = run.next_round
@@ -161,7 +161,7 @@ def sample(run: Run) -> None:
 
 
 def begin_round(run: Run) -> None:
-    """Zero the round's counts, and at the first counted round those of burn-in."""
+    """Zero the counts of the round; before the first counted round, also those of burn-in."""
     run.exchanger.begin_round()
     for rung in run.rungs:
         rung.begin_round()
@@ -172,8 +172,8 @@ def begin_round(run: Run) -> None:
 def adapt(run: Run, moves_r2p: Sequence[NDArray[np.int64]]) -> None:
     """Let each rung learn from a segment of burn-in (all ranks call this).
 
-    moves_r2p : `kernel_moves` of each of `run.rungs`, summed here over the blocks of a rung: all of
-        them then learn the same
+    moves_r2p : `kernel_moves` of each of `run.rungs`. They are summed over the blocks of a rung, so
+        that all its blocks learn the same.
     """
     moves_k2p = np.zeros((run.geometry.n_rungs, *moves_r2p[0].shape), dtype=np.int64)
     for rung, moves_2p in zip(run.rungs, moves_r2p, strict=True):
@@ -187,13 +187,13 @@ def adapt(run: Run, moves_r2p: Sequence[NDArray[np.int64]]) -> None:
 def streams(
     seed: int, block: Block, rounds_before: int, exchange: int
 ) -> tuple[np.random.Generator, np.random.Generator]:
-    """Return the random numbers of a segment: each walker's own, and those that all share.
+    """Return a segment's two generators: one for each walker's own numbers, one shared by all.
 
-    The schedule of moves (which kernel, which sites, how many) is drawn from the second one, which
-    knows neither rung nor block: at the same step all rungs make moves of the same length, so that
-    none waits for another at the exchange. That is exact because the schedule is independent of
-    every state: given it, each rung's move leaves that rung's ensemble invariant, by numbers of its
-    own, and so all of them together leave the product of the ensembles invariant.
+    The schedule of moves (which kernel, which sites, how many) is drawn from the shared generator,
+    which is the same for all rungs and blocks. At each step all rungs make moves of the same
+    length, so none waits for another at the exchange. This is exact because the schedule is
+    independent of every state. Given the schedule, each rung's move leaves its ensemble invariant,
+    with its own random numbers, so all moves together leave the product of the ensembles invariant.
     """
     own = rng.generator(seed, "moves", block.k, rounds_before, exchange, *block.key)
     return own, rng.generator(seed, "choices", rounds_before, exchange)
@@ -213,10 +213,10 @@ def move(run: Run, rung: Rung, exchange: int) -> Recorded:
 
 
 def learn(run: Run) -> None:
-    """Let the kernels learn, at the end of a round of burn-in's first part.
+    """Let the kernels learn after a round, in the first part of burn-in (all ranks call this).
 
-    All ranks call this. After 1, 2, 4, 8, ... rounds rungs search for what is likely, and all
-    rungs learn from what any has found.
+    After 1, 2, 4, 8, ... rounds the rungs search for likely inputs, and every rung learns from the
+    inputs that any rung found.
     """
     burn_in = run.config.run.burn_in
     if not run.config.kernel.learns_ahead or run.next_round >= -(burn_in // EQUILIBRATION_SHARE):
@@ -230,7 +230,7 @@ def learn(run: Run) -> None:
 
 
 def search(run: Run, rounds: int) -> NDArray[np.int64]:
-    """Return what rungs find after so many rounds of burn-in, [n W, D] (all ranks call this)."""
+    """Return the inputs found after `rounds` of burn-in, [n W, D] (all ranks call this)."""
     g = run.geometry
     searches_k = np.zeros(g.n_rungs, dtype=np.int64)
     for rung in run.rungs:
@@ -244,19 +244,19 @@ def search(run: Run, rounds: int) -> NDArray[np.int64]:
         if searches_k[rung.k]:
             found = rung.search(rounds - 1, n_batches, int(part_k[rung.k]), n_parts)
             if found is not None:
-                found_kwd[rung.k] = found + 1  # 0: this rung has found nothing
+                found_kwd[rung.k] = found + 1  # 0 if this rung has found nothing
     found_kwd = run.world.sum(found_kwd)
     return np.asarray(found_kwd[found_kwd.any(axis=(1, 2))].reshape(-1, g.n_sites) - 1)
 
 
 def commit(run: Run) -> NDArray[np.int64]:
-    """Check the round's exchanges, commit it, and return its swaps, int64 [K - 1, 2]."""
+    """Check the round's exchanges, commit the round, and return its swaps, int64 [K - 1, 2]."""
     round_, exchanger, tuning = run.next_round, run.exchanger, run.tuning
     exchanger.check(run.world.sum(exchanger.imbalance_w))
     totals = totals_of_round(run)
     if round_ < 0:
         run.burn_in.add(totals)
-        if round_ == -1:  # before it is committed: the same command again must not go on
+        if round_ == -1:  # before the commit, so that the same command cannot resume past the error
             require_bins(run)
         end_burn_in_round(run, totals.swaps_k2)
     exchanges = ExchangeRecord(
@@ -279,7 +279,7 @@ def commit(run: Run) -> NDArray[np.int64]:
 
 
 def counts_of_block(run: Run, records: Sequence[RungRecord]) -> NDArray[np.uint32] | None:
-    """Return the counts of the block of rounds that ends now, None where none does here."""
+    """Return the counts of the block of rounds that ends now; None if no block ends here."""
     field, round_ = layout(run.geometry)["histogram/counts"], run.next_round
     if field.per != "block" or round_ < 0 or not records or not ends_block(field, round_):
         return None
@@ -287,7 +287,7 @@ def counts_of_block(run: Run, records: Sequence[RungRecord]) -> NDArray[np.uint3
 
 
 def totals_of_round(run: Run) -> Totals:
-    """Return what all ranks did in the round (all ranks call this)."""
+    """Return the round's counts over all ranks (all ranks call this)."""
     n_rungs, exchanger = run.geometry.n_rungs, run.exchanger
     mine = Totals.zeros(n_rungs)
     mine.swaps_k2[:] = np.stack([exchanger.attempted_k, exchanger.accepted_k], axis=1)
@@ -296,18 +296,18 @@ def totals_of_round(run: Run) -> Totals:
         mine.extremes[0] = min(mine.extremes[0], rung.histogram.extremes[0])
         mine.extremes[1] = max(mine.extremes[1], rung.histogram.extremes[1])
     together = np.asarray(run.world.sum(np.concatenate([mine.moves_k2, mine.swaps_k2])))
-    if run.next_round < 0:  # only burn-in's are told
+    if run.next_round < 0:  # only the extremes of burn-in are reported
         less_lowest, highest = run.world.max(mine.extremes * (-1, 1))
         mine.extremes[:] = -less_lowest, highest
     return Totals(together[:n_rungs], together[n_rungs:], mine.extremes)
 
 
 def end_burn_in_round(run: Run, swaps_k2: NDArray[np.int64]) -> None:
-    """Adapt the ladder to a burn-in round's swaps, and end all learning when its time is over."""
+    """Adapt the ladder to a burn-in round's swaps; end all learning before the last quarter."""
     moments_bk3 = np.zeros((run.config.sampler.blocks, run.geometry.n_rungs, 3))
     for rung in run.rungs:
         moments_bk3[rung.block.number, rung.k] = rung.histogram.moments
-    # Each number comes from one rank, and blocks are added in their order: the same bits anywhere.
+    # Each number comes from one rank; blocks are added in order: the bits do not depend on ranks.
     moments_k3 = run.world.sum(moments_bk3).sum(axis=0)
     new_k3 = run.tuning.after_round(run.next_round, run.parameters_k3(), swaps_k2, moments_k3)
     if new_k3 is not None:
@@ -320,7 +320,7 @@ def end_burn_in_round(run: Run, swaps_k2: NDArray[np.int64]) -> None:
 
 
 def report_burn_in(run: Run) -> None:
-    """Log what burn-in found, and what it did not reach (all ranks call this)."""
+    """Log the results of burn-in, and warn of what it did not reach (all ranks call this)."""
     rung_k3 = run.parameters_k3()
     if run.world.rank == 0:
         run.tuning.report(rung_k3)
@@ -340,9 +340,9 @@ def report_burn_in(run: Run) -> None:
 
 
 def require_bins(run: Run) -> None:
-    """Raise a UserError where all outputs of burn-in fell outside the bins (all ranks call this).
+    """Raise a UserError if all outputs of burn-in fell outside the bins (all ranks call this).
 
-    Of a run that went on in its burn-in, those since then.
+    If the run was resumed during burn-in, only outputs since then count.
     """
     moves, inside = run.burn_in.moves_k2.sum(axis=0)
     if moves and not inside:
@@ -355,7 +355,7 @@ def require_bins(run: Run) -> None:
 
 
 def warn_of_bins(run: Run) -> None:
-    """Log where burn-in's outputs were, if some fell outside the bins (all ranks call this)."""
+    """Warn if more than `OUTSIDE` of burn-in's outputs fell outside the bins."""
     seen, bins = run.burn_in, run.config.bins
     moves, inside = seen.moves_k2.sum(axis=0)
     if moves - inside <= OUTSIDE * moves:
@@ -367,9 +367,9 @@ def warn_of_bins(run: Run) -> None:
 
 
 def warn_of_eager_passes(run: Run) -> None:
-    """Log how many ranks evaluate without CUDA graphs, if they have become more, and why.
+    """Warn if the number of ranks that evaluate without CUDA graphs has grown.
 
-    Neighbours wait for each other, so that one such rank slows all. All ranks call this.
+    Neighbours wait for each other, so one such rank slows down all. All ranks call this.
     """
     reasons = run.world.texts(run.rungs[0].walkers.model.offers.without_graphs())
     slow = [rank for rank, reason in enumerate(reasons) if reason]
@@ -383,7 +383,7 @@ def warn_of_eager_passes(run: Run) -> None:
 
 
 def outside_words(extremes: NDArray[np.float64], ends: tuple[float, float]) -> str:
-    """Return where outputs were that fell outside the bins, and where these begin or end."""
+    """Return the range of all outputs, and the ends of the bins that it exceeds, in words."""
     (lowest, highest), (lower, upper) = extremes, ends
     sides = [f"bins begin at {lower:g}"] if lowest < lower else []
     sides += [f"bins end at {upper:g}"] if highest > upper else []
@@ -391,7 +391,7 @@ def outside_words(extremes: NDArray[np.float64], ends: tuple[float, float]) -> s
 
 
 def warn(run: Run) -> None:
-    """Log what only shows while running: rungs outside the bins, pairs that never swap, no graphs.
+    """Warn of rungs outside the bins, pairs that never swap, and passes without CUDA graphs.
 
     All ranks call this.
     """

@@ -1,4 +1,4 @@
-"""Whether inputs keep the outputs that they were found with, looked at while a run goes on."""
+"""Check during a run that the model still returns the same output for the same input."""
 
 from __future__ import annotations
 
@@ -21,36 +21,37 @@ from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.sampling.rung import Rung
 
 MOVES_PER_LOOK = 100
-"""After so many moves the walkers' outputs are compared with new ones, where no kernel does."""
+"""If no kernel evaluates the walkers again, the check does so, at most once per this many moves."""
 
 log = logging.getLogger("omniinput_hpc")
 
 
 @dataclass
 class OutputCheck:
-    """What was looked at before.
+    """The state of the check.
 
     Attributes
     ----------
-    n_compared : how often outputs had been compared when the last round ended
-    told : whether it was said that an input differed by more than rounding usually does
+    n_compared : the number of comparisons up to the end of the last round
+    told : whether the user was warned that an input differed by more than usual rounding
     """
 
     n_compared: int = 0
     told: bool = False
 
     def look(self, world: World, config: Config, rungs: Sequence[Rung], rounds_before: int) -> None:
-        """Check outputs at the end of a round, the burn-in counted (all ranks call this).
+        """Check outputs at the end of a round (all ranks call this).
 
-        Most kernels evaluate the walkers anew after an exchange, and compare. Where none does, the
-        walkers are evaluated here, after `MOVES_PER_LOOK` moves at least. Raises a NotAFunction on
-        all ranks where outputs differ by more than rounding explains.
+        `rounds_before` is the number of earlier rounds, including burn-in. Most kernels evaluate
+        the walkers again after an exchange, and compare. If none does, the walkers are evaluated
+        here, at most once per `MOVES_PER_LOOK` moves. Raises a NotAFunction on all ranks if outputs
+        differ by more than rounding explains.
         """
         if config.model.noise:
             return
         moves = config.sampler.moves_per_round
         looks = [n * moves // MOVES_PER_LOOK for n in (rounds_before, rounds_before + 1)]
-        model = rungs[0].walkers.model  # of all rungs
+        model = rungs[0].walkers.model  # shared by all rungs
         if looks[0] < looks[1] and model.n_compared == self.n_compared:
             for rung in rungs:
                 rung.walkers.compare_again()
@@ -61,7 +62,7 @@ class OutputCheck:
         if no_rounding(n_over, n_far, n):
             what = f"returned outputs for one input that differ by {apart:.3g}"
             raise _no_function(config, what, times, IS_NO_FUNCTION)
-        if times_summed > 1.0:  # sums of changes are wrong for all that comes of an input
+        if times_summed > 1.0:  # a wrong sum of changes stays wrong in all later moves
             what = f"has sums of changes and outputs that differ by {apart_summed:.3g}"
             raise _no_function(config, what, times_summed, WRONG_CHANGE)
         if times > 1.0 and not self.told:

@@ -1,4 +1,4 @@
-"""The plan of a run: what will run where, and how much it takes."""
+"""The plan of a run: ranks, devices, memory and file size, checked and described."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from omniinput_hpc.tempering.ladder import Grid
 from omniinput_hpc.text import amount
 
 LARGE_FILE = 10 * 2**30
-"""Bytes from which on a run file is warned of."""
+"""Run files of this many bytes or more cause a warning."""
 SMALLER_BY = {
     "samples": " (a larger samples.every records fewer)",
     "histogram": " (a larger bins.width, or a smaller run.histogram_blocks, takes less)",
 }
-"""What makes a group of datasets smaller."""
+"""How to make a group of datasets smaller, for messages."""
 
 
 def choose_device(world: World, config: Config) -> str:
     """Return this rank's device, "cpu" or "cuda:2" (all ranks call this).
 
-    Raises a UserError on all ranks where one has not what is asked for, or where some have a GPU
-    and others have none. Torch is imported on one rank a host first.
+    Raises a UserError on all ranks if one lacks the requested device, or if only some have a GPU.
+    One rank per host imports torch first.
     """
 
     def choose() -> str:
@@ -68,30 +68,30 @@ def choose_device(world: World, config: Config) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """What `describe` prints."""
+    """Everything that `describe` prints."""
 
     config: Config
     geometry: Geometry
-    devices: list[str]  # of every rank
-    hosts: list[str]  # of every rank
-    model_bytes: int | None  # of the weights, None where not known
-    cache_bytes: int  # of keys and values that a rank keeps of its walkers
+    devices: list[str]  # one per rank
+    hosts: list[str]  # one per rank
+    model_bytes: int | None  # of the weights; None if unknown
+    cache_bytes: int  # of the keys and values that a rank caches for its walkers
     writer: str
-    writer_reason: str  # why the file is written so
+    writer_reason: str  # why this writer is used
     found: Existing
-    trials: str = ""  # how the number of walkers was found, where the input leaves it open
-    measured: str | None = None  # memory that trial moves took, where there were some
-    without_anchor: str = ""  # which rung is not drawn from directly, and why
-    forecast: Forecast | None = None  # of exchanges that were tried, where there were some
+    trials: str = ""  # how the number of walkers was found, if it is "auto"
+    measured: str | None = None  # memory that trial moves used, if any were made
+    without_anchor: str = ""  # which rung is not sampled directly, and why
+    forecast: Forecast | None = None  # from trial exchanges, if any were made
     model_beta: float | None = None  # of the model's own distribution
-    tokens: Sequence[str] = ()  # what a user should know of a language model's tokens
+    tokens: Sequence[str] = ()  # notes on a language model's tokens
 
 
 def check_launch(connected: int) -> None:
-    """Check that this is one launch of many ranks, not many of one that all write one file.
+    """Check that this is one run of many ranks, not many runs of one rank that share a file.
 
-    `connected` is the size of MPI's world. Raises a UserError where the launcher says that it
-    started more processes than MPI connects.
+    `connected` is the size of MPI's world. Raises a UserError if it is 1 although the launcher
+    started several processes.
     """
     if connected > 1:
         return
@@ -105,10 +105,7 @@ def check_launch(connected: int) -> None:
 
 
 def check_shares(n_rungs: int, n_ranks: int) -> None:
-    """Check that ranks can share rungs equally.
-
-    Raises a UserError where there are more ranks than rungs, or the ranks do not divide the rungs.
-    """
+    """Raise a UserError if the ranks cannot share the rungs equally."""
     divisors = [r for r in range(1, n_rungs + 1) if n_rungs % r == 0]
     fits = f"numbers of ranks that fit: {', '.join(map(str, divisors))}"
     if n_ranks > n_rungs:
@@ -118,9 +115,9 @@ def check_shares(n_rungs: int, n_ranks: int) -> None:
 
 
 def check_ranks(config: Config, n_ranks: int) -> None:
-    """Check that ranks can share the rungs, or blocks of them, equally.
+    """Raise a UserError if the ranks cannot share the rungs, or their blocks, equally.
 
-    Raises a UserError where they cannot, which names the number of blocks with which they could.
+    The message gives the number of blocks that would work.
     """
     n_rungs, n_blocks = len(config.beta_k), config.sampler.blocks
     if config.sampler.whole_ladders:
@@ -154,7 +151,7 @@ def _check_whole_ladders(n_blocks: int, n_ranks: int) -> None:
 
 
 def _more_blocks(config: Config, n_ranks: int) -> str:
-    """Return which sampler.blocks lets ranks share the work, as the end of a message."""
+    """Return the end of a message: the sampler.blocks with which the ranks can share the work."""
     if config.sampler.method == "wang-landau":
         return ""
     n_blocks = n_ranks // math.gcd(len(config.beta_k), n_ranks)
@@ -166,7 +163,7 @@ def _more_blocks(config: Config, n_ranks: int) -> str:
 
 
 def geometry_of(config: Config, n_values: int, n_sites: int, n_ids: int = 0) -> Geometry:
-    """Return the shapes of a run; n_ids: see `Geometry`."""
+    """Return the shapes of a run; for n_ids see `Geometry`."""
     return Geometry(
         rounds=config.run.rounds,
         n_rungs=len(config.beta_k),
@@ -194,10 +191,9 @@ def _rounds_per_block(config: Config) -> int:
 
 
 def check_counters(config: Config) -> None:
-    """Check that a round's counts fit their 32 bits.
+    """Raise a UserError if a bin's counts could overflow 32 bits.
 
-    Raises a UserError where a bin could hold more counts than that, in a round or in the block of
-    rounds that shares a histogram.
+    The limit applies to a round, and to a block of rounds that shares a histogram.
     """
     counts = config.sampler.moves_per_round * config.sampler.n_walkers
     if counts > np.iinfo(np.uint32).max:
@@ -209,14 +205,14 @@ def check_counters(config: Config) -> None:
 
 
 def describe(plan: Plan) -> str:
-    """Return the plan as lines for a person."""
+    """Return the plan as readable lines."""
     c, g = plan.config, plan.geometry
     grid = Grid(g.n_rungs, c.sampler.blocks, len(plan.devices), c.sampler.whole_ladders)
     share = g.n_rungs * c.sampler.blocks // len(plan.devices)
     batch = c.sampler.block_walkers
     per_round = c.sampler.moves_per_round
     samples = f"{g.samples_per_round:,} samples a rung and round"
-    # What a rank's blocks record, and the rungs that it writes where it has not recorded them all.
+    # The records of a rank's blocks and, with several blocks, the merged records that it writes
     written = len(grid.rungs(0)) if c.sampler.blocks > 1 else 0
     host = bytes_of_records(g, share / c.sampler.blocks + written)
     weights = f"{amount(plan.model_bytes)} of weights + " if plan.model_bytes is not None else ""
@@ -254,7 +250,7 @@ def describe(plan: Plan) -> str:
 
 
 def _forecast(plan: Plan) -> list[str]:
-    """Return the lines on what tried exchanges showed."""
+    """Return the lines on the trial exchanges."""
     if plan.forecast is None:
         return []
     places = Counter(zip(plan.hosts, plan.devices, strict=True))
@@ -268,7 +264,7 @@ def _forecast(plan: Plan) -> list[str]:
 
 
 def _precision(plan: Plan) -> str:
-    """Return how products of matrices are rounded, where it is not as usual."""
+    """Return a note on the precision of matrix products; "" for the default."""
     if plan.config.run.precision == "highest":
         return ""
     on_cpu = all(device == "cpu" for device in plan.devices)
@@ -276,7 +272,7 @@ def _precision(plan: Plan) -> str:
 
 
 def _share(grid: Grid) -> str:
-    """Return in words what each rank holds."""
+    """Return the rungs and blocks that each rank holds, in words."""
     rungs = f"{len(grid.rungs(0))} rung(s)"
     if grid.n_blocks == 1:
         return rungs
@@ -284,32 +280,32 @@ def _share(grid: Grid) -> str:
 
 
 def _batches(config: Config) -> str:
-    """Return in words how the walkers of a rung are evaluated."""
+    """Return how the walkers of a rung are split into batches, in words."""
     if config.sampler.blocks == 1:
         return "one batch"
     return f"in {config.sampler.blocks} blocks of {config.sampler.block_walkers}, each a batch"
 
 
 def bytes_of_records(g: Geometry, n_rungs: float) -> int:
-    """Return what a rank's records of a round take on the host."""
+    """Return the bytes on the host for a rank's records of a round."""
     a_sample = g.n_sites * g.x_dtype.itemsize + 8
     return int(n_rungs * (g.samples_per_round * a_sample + 24 * g.n_bins))
 
 
 def _batch_bytes(g: Geometry, batch: int) -> int:
-    """Return what three float32 arrays [batch, D, n_values] take, which most kernels need."""
+    """Return the bytes of three float32 arrays [batch, D, n_values], which most kernels need."""
     return 3 * 4 * batch * g.n_sites * g.n_values
 
 
 def _hosts(plan: Plan, records: int) -> str:
-    """Return the peak of a host's memory; `records` are bytes a rank."""
+    """Return a host's peak memory, in words; `records` is in bytes per rank."""
     n_ranks = max(Counter(plan.hosts).values())
     if plan.model_bytes is None:
         return f"up to {n_ranks} rank(s) each; what the model takes there is not known"
     on_host = any(device == "cpu" for device in plan.devices)
     width = plan.config.sampler.block_walkers
     batch = _batch_bytes(plan.geometry, width) + plan.cache_bytes if on_host else 0
-    # All its ranks load their weights there first.
+    # All ranks of a host load their weights into its memory first.
     need = n_ranks * (plan.model_bytes + records + batch)
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     short = "" if need < there else ": too little; start fewer ranks a host"
@@ -320,7 +316,7 @@ def _hosts(plan: Plan, records: int) -> str:
 
 
 def _ladder(config: Config, model_beta: float | None) -> str:
-    """Return what the rungs are, for a person; `model_beta` is m, where it can be drawn from."""
+    """Return a description of the ladder; `model_beta` is m if it can be sampled directly."""
     windows, beta_k = config.windows, config.beta_k
     parts = [f"{len(beta_k)} rungs, {config.sampler.method}"]
     if windows:
@@ -340,9 +336,9 @@ def _ladder(config: Config, model_beta: float | None) -> str:
 
 
 def disk_warnings(config: Config, g: Geometry) -> list[str]:
-    """Return warnings where the file is large, or larger than the free space.
+    """Return warnings if the run file will be large, or larger than the free space.
 
-    Early allocation is sparse on most file systems: a full disk shows only in a later round.
+    Early allocation is sparse on most file systems, so a full disk shows only in a later round.
     """
     need, free = size_in_bytes(g), free_bytes(target_of(Path(config.run.output)).parent)
     found = []
@@ -358,9 +354,9 @@ def disk_warnings(config: Config, g: Geometry) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return what a result's last bits may depend on: versions of libraries, and the processor.
+    """Return the library versions and the processor, on which a result's last bits may depend.
 
-    Those of torch and transformers, which this must not import, are `models.device.versions`.
+    `models.device.versions` adds torch and transformers, which this function must not import.
     """
     return {
         "python": platform.python_version(),
@@ -372,7 +368,7 @@ def environment() -> dict[str, str]:
 
 
 def gpus(world: World, mine: Mapping[str, str]) -> dict[str, str]:
-    """Return what `models.device.gpu` says of all ranks' devices (all ranks call this)."""
+    """Return the results `mine` of `models.device.gpu`, merged over ranks (all ranks call this)."""
     everywhere = [json.loads(text) for text in world.texts(json.dumps(dict(mine)))]
     keys = sorted({key for found in everywhere for key in found})
     return {

@@ -1,4 +1,4 @@
-"""Populations of an annealed run: draws from the model itself, carried from rung to rung."""
+"""Populations of an annealed run: texts drawn from the model and carried from rung to rung."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
 
 
 class OwnDraws:
-    """In place of a ladder's anchors: the lowest rung is drawn at every move, the others never.
+    """Replaces a ladder's anchors: the lowest rung is drawn at every move, the others never.
 
-    Raises a UserError where the model has no conditionals, and where the lowest beta of the ladder
-    is not m, the model's own distribution.
+    Raises a UserError if the model has no conditionals, or if the lowest beta of the ladder is not
+    m, the model's own distribution.
     """
 
-    model_beta: float | None = None  # rungs do not start apart; no exchange crosses this one
+    model_beta: float | None = None  # an annealed run has no exchanges and no cold starts
 
     def __init__(self, model: Any, n_walkers: int, beta_k: NDArray[np.float64]) -> None:
         method = 'sampler.method = "annealed"'
@@ -47,7 +47,7 @@ class OwnDraws:
         n_walkers: int,
         between: Callable[[], None] = lambda: None,
     ) -> None:
-        """Return None: where walkers start does not matter, since every population is drawn."""
+        """Return None: the start of walkers does not matter, since every population is drawn."""
 
     def of(self, ensemble: Ensemble) -> tuple[Kernel | None, bool]:
         """Return an ensemble's exact sampler, and whether it makes every move."""
@@ -57,12 +57,12 @@ class OwnDraws:
 
 
 class Population:
-    """The populations on one rung: each group of lanes is one, and groups are independent.
+    """The populations on one rung; each group of lanes is an independent population.
 
     Attributes
     ----------
-    walkers : those of the rung, or of one of its blocks
-    log_weight_w : float64 [W], see `tempering.annealing`; after a segment
+    walkers : the walkers of the rung, or of one of its blocks
+    log_weight_w : float64 [W], the log-weights after a segment; see `tempering.annealing`
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Population:
         self.log_weight_w = np.zeros(len(lanes))
 
     def arrive(self, random: np.random.Generator) -> None:
-        """Take the walkers of the rung before, reweighted; the first rung's are drawn anew."""
+        """Take the walkers of the previous rung, reweighted; the first rung's moves draw them."""
         before = self._before
         if before is None:
             return
@@ -89,10 +89,11 @@ class Population:
     def weigh(
         self, z_sw: NDArray[np.float32], log_q_swj: NDArray[np.float64] | None
     ) -> NDArray[np.float64]:
-        """Return ln of exp(-beta z) / w, float64 [S, W, 1], of a segment's S samples, the last too.
+        """Return ln(exp(-beta z) / w), float64 [S, W, 1], of all S samples of a segment.
 
-        Sums over a population's samples of f(x) times the inverse, over their number, estimate the
-        sum of f over all inputs. log_q_swj, float64 [S, W, 1], are of samples that were drawn.
+        The mean over a population's samples of f(x) w / exp(-beta z) estimates the sum of f over
+        all inputs. `log_q_swj`, float64 [S, W, 1], holds the log-probabilities of samples that were
+        drawn from the model.
         """
         log_weight_sw = -self.walkers.ensemble.beta * z_sw.astype(np.float64)
         if log_q_swj is not None:

@@ -1,4 +1,4 @@
-"""Progress of a run: a bar on a terminal, a line now and then in a log."""
+"""Progress of a run: a bar on a terminal, occasional lines in a log."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from omniinput_hpc.text import duration
 log = logging.getLogger("omniinput_hpc")
 
 SECONDS_BETWEEN_LINES = 5.0
-"""At least; later lines are further apart: see `Progress._due`."""
+"""The shortest time between two lines of a log; see `Progress._due`."""
 MOST_BETWEEN_LINES = 60.0
 SHARE_BETWEEN_LINES = 0.2
-"""Of the time since the start."""
+"""The time between two lines, as a share of the time since the start."""
 LONGEST_ROUND = 300.0
-"""Seconds of a round, which a stop or a kill loses, above which the user is warned."""
+"""Rounds of more seconds cause a warning: a stop or a kill loses the round in progress."""
 
 
 class Progress:
-    """Prints on rank 0 after a commit.
+    """Reports progress on rank 0.
 
-    This process runs rounds `first` (negative in burn-in) to `last` - 1, in each of which all
-    walkers of all rungs make `moves_per_round`.
+    This process runs the rounds `first` (negative in burn-in) to `last` - 1. In each round all
+    walkers of all rungs together make `moves_per_round` moves.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class Progress:
         )
 
     def exchanged(self, done: int) -> None:
-        """Report that so many exchanges of a round are done, until the first round is in the file.
+        """Report the number of exchanges done, until the first round is in the file.
 
-        A round may take minutes, and a user should see that it goes on.
+        A round may take minutes, and the user should see that the run makes progress.
         """
         if not self._shown or self._any_committed or done >= self._exchanges:
             return
@@ -72,7 +72,7 @@ class Progress:
     def committed(self, round_: int, swap_rate_p: NDArray[np.float64]) -> None:
         """Report that a round is in the file.
 
-        `swap_rate_p`, float64, is the acceptance of each pair tried in this round; may be empty.
+        `swap_rate_p`, float64, is the acceptance of each pair tried in this round; it may be empty.
         """
         if not self._shown:
             return
@@ -105,9 +105,10 @@ class Progress:
             log.info("%s", text)
 
     def _due(self, round_: int, now: float) -> bool:
-        """Return whether a log gets a line: a fifth of the time apart, 5 s at least, 60 s at most.
+        """Return whether a round gets a line in the log.
 
-        The first round that is written has one, the last of burn-in and the last of all.
+        The gap between lines is a fifth of the time since the start, but 5 s to 60 s. The first
+        round of this process, the last of burn-in and the last of the run always get a line.
         """
         if round_ in (self._first, -1, self._last - 1):
             return True
@@ -116,13 +117,13 @@ class Progress:
         return now - self._last_line >= gap
 
     def close(self) -> None:
-        """End the bar."""
+        """Close the progress bar."""
         if self._bar is not None:
             self._bar.close()
 
 
 def shorter_rounds(seconds: float, exchanges: int) -> str | None:
-    """Return what to set where a round of that many seconds is too long to lose, else None."""
+    """Return advice if a round of `seconds` is too long to lose, else None."""
     if seconds <= LONGEST_ROUND:
         return None
     words = f"a round takes {duration(seconds)}, and as much is lost at every stop or kill; "

@@ -1,4 +1,4 @@
-"""What is at the output's path already, and whether this run may resume it (rank 0 only)."""
+"""Decide whether to start a new run or resume the one at the output path (rank 0 only)."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ FREE_TO_CHANGE = {("run", key) for key in _OF_RUN} | {
     ("model", "path"),  # the fingerprint identifies the files
     *(("analysis", key) for key in Analysis.model_fields),
 }
-"""Keys that a resumed run may have other values of than its file."""
+"""Keys whose values may differ between a resumed run and its file."""
 
 NAMES = {"package_version": "omniinput_hpc", "gpu": "GPU", "gpu_driver": "GPU driver"}
-"""What attributes of the environment are called in messages, where they are not their own name."""
+"""Names in messages of attributes of the environment; others appear under their own name."""
 
 RUNGS_AT_ONCE = 16
-"""Of whose walkers and counts are read at once to be checked: all of them may take much memory."""
+"""Checkpoints of this many rungs are checked at once, to limit memory."""
 
 log = logging.getLogger("omniinput_hpc")
 
 
 @dataclass(frozen=True)
 class Existing:
-    """What is at the output's path."""
+    """The run at the output path, if any."""
 
-    resume: bool = False  # whether there is a run that this one resumes; else all is 0 or empty
+    resume: bool = False  # whether there is a run to resume; if not, the fields keep their defaults
     rounds: int = 0  # committed
-    burn_in: int = 0  # committed
-    rounds_planned: int = 0  # that the file has room for
-    walkers: int = 0  # a rung
+    burn_in: int = 0  # committed rounds of burn-in
+    rounds_planned: int = 0  # for which the file has room
+    walkers: int = 0  # per rung
     checksums: bool = True  # files of older versions have none
     rounds_per_block: int = 1  # that share a histogram
-    settled: bool = True  # False after a kill between a counter and its checksum
-    attributes: Mapping[str, str] = field(default_factory=dict)  # the file's, those that are texts
+    settled: bool = True  # False after a kill between writing a counter and its checksum
+    attributes: Mapping[str, str] = field(default_factory=dict)  # the file's text attributes
 
     def shapes(self, g: Geometry) -> Geometry:
-        """Return the shapes of a run as the file that it resumes has them."""
+        """Return the shapes of a run, with those fixed by the file that it resumes."""
         if not self.resume:
             return g
         return replace(g, checksums=self.checksums, rounds_per_block=self.rounds_per_block)
@@ -61,22 +61,22 @@ class Existing:
 
 @dataclass(frozen=True)
 class Identity:
-    """What tells whether a resumed run has the same model, on the same machine."""
+    """Identifies the model and the machine, to compare a resumed run with its file."""
 
     fingerprint: str  # of the model's files and options
-    probe_z: list[float]  # the model's z at inputs that never change
+    probe_z: list[float]  # the model's z at fixed inputs
     environment: Mapping[str, str]  # versions of libraries, devices, processor
-    model_beta: float  # of the model's own distribution, NaN where it cannot be drawn from
-    rows_normalized: bool = False  # whether its rows of probabilities were found to sum to 1
+    model_beta: float  # of the model's own distribution; NaN if it cannot be sampled directly
+    rows_normalized: bool = False  # whether the model's conditional rows were found to sum to 1
     space: Space | None = None  # the values that its sites may take
 
 
 def find_existing(config: Config, fingerprint: str | Callable[[], str], restart: str) -> Existing:
-    """Decide between a new run and resuming, and refuse what would destroy something.
+    """Decide between a new run and resuming; never overwrite anything.
 
-    `fingerprint` is of the model as the input file names it, or returns it, for which is asked only
-    where there is a run; `restart` as on the command line.
-    Raises a UserError where the path cannot be used, or holds another run.
+    `fingerprint` is the fingerprint of the input file's model, or a function that returns it, which
+    is called only if a run exists. `restart` is the command-line option. Raises a UserError if the
+    path cannot be used, or holds another run.
     """
     path = Path(config.run.output)
     if not _exists(path):
@@ -125,7 +125,7 @@ def find_existing(config: Config, fingerprint: str | Callable[[], str], restart:
 
 
 def _differences(stored: Config, given: Config) -> list[str]:
-    if given.sampler.walkers == "auto":  # the number that was found for the file holds
+    if given.sampler.walkers == "auto":  # a resumed run keeps the number that was found
         given = given.with_walkers(stored.sampler.n_walkers)
     old, new = stored.model_dump(), given.model_dump()
     lines = []
@@ -133,7 +133,7 @@ def _differences(stored: Config, given: Config) -> list[str]:
         there_t, here_t = old[table] or {}, new[table] or {}
         for key in sorted({*there_t, *here_t}):
             there, here = there_t.get(key), here_t.get(key)
-            if (table, key) == ("ladder", "anchors"):  # older files store true where it is left out
+            if (table, key) == ("ladder", "anchors"):  # older files store true if it is left out
                 there, here = there is not False, here is not False
             if (table, key) not in FREE_TO_CHANGE and there != here:
                 lines.append(f"{table}.{key} is {there!r} in the file and {here!r} here")
@@ -141,13 +141,13 @@ def _differences(stored: Config, given: Config) -> list[str]:
 
 
 def _how_to_extend(stored: Config, given: Config) -> str:
-    """Return how rungs are added to a run: a sentence where that is what was tried, else ""."""
+    """Return a sentence on how to add rungs to a run, if the user tried this; else ""."""
     if stored.ladder is None or given.ladder is None or given.ladder.kappa is not None:
         return ""
     old, new = set(stored.ladder.beta_k.tolist()), set(given.ladder.beta_k.tolist())
     if not old < new or (stored.bins, stored.model.kind) != (given.bins, given.model.kind):
         return ""
-    # new ones, and the old ones beside them: so that the two runs share bins
+    # The new betas and their old neighbours, so that the two runs share bins
     both = sorted(new)
     kept = [
         beta
@@ -176,10 +176,10 @@ def _exists(path: Path) -> bool:
 
 
 def _check_folder(path: Path) -> None:
-    """Check that the file can be made, without making anything."""
+    """Raise a UserError if the file cannot be created; create nothing."""
     target = target_of(path)
     if path.is_symlink():
-        # A folder that is missing there may be one of a file system that is not mounted now.
+        # A missing target folder may be on a file system that is not mounted at present.
         if target.is_symlink() or not os.path.isdir(target.parent):
             raise UserError(
                 f"run.output = {path} is a link to {os.readlink(path)}, whose folder is not there; "
@@ -196,11 +196,10 @@ def _check_folder(path: Path) -> None:
 
 
 def check_rounds(path: Path, rungs: range) -> None:
-    """Check all committed rounds of some rungs.
+    """Check all committed rounds of the rungs that a rank writes.
 
-    Rounds are not added to a file that the analysis would refuse. A rank that writes no rung checks
-    none. Raises a UserError where one is
-    damaged, which says what can be done.
+    No rounds should be added to a file that the analysis would refuse. Raises a UserError that
+    names the remedy if a round is damaged.
     """
     with open_run(path, tried=True, live=False) as run:
         for round_ in range(run.rounds if rungs else 0):
@@ -211,7 +210,7 @@ def check_rounds(path: Path, rungs: range) -> None:
 
 
 def _remedy(path: Path, damaged: int) -> str:
-    """Return what can be done about a damaged round."""
+    """Return the remedy for a damaged round, for a message."""
     with suppress(UserError):
         side = side_checkpoint.read(path)
         if side.has_state and side.rounds <= damaged:
@@ -223,10 +222,10 @@ def _remedy(path: Path, damaged: int) -> str:
 
 
 def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -> None:
-    """Compare the model and the environment with those of the file; warn, or refuse.
+    """Compare the model and the environment with those of the file.
 
-    Raises a UserError where the file's model gives other outputs, or its stored walkers are
-    damaged.
+    Warns if the environment differs. Raises a UserError if the model has other shapes, tokens or
+    outputs than the file's, or if the stored walkers are damaged.
     """
     if not found.resume:
         return
@@ -237,7 +236,7 @@ def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -
         run.check_header()
         n_rungs = run.geometry.n_rungs
         for k in range(0, n_rungs, RUNGS_AT_ONCE):
-            run.checkpoint(range(k, min(k + RUNGS_AT_ONCE, n_rungs)))  # refuses damaged walkers
+            run.checkpoint(range(k, min(k + RUNGS_AT_ONCE, n_rungs)))  # raises if damaged
         threads = run.config["run"].get("threads", 1)
     mine = asdict(g)
     sizes = [

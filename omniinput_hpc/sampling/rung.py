@@ -1,4 +1,4 @@
-"""One rung, or a block of its lanes: ensemble, walkers, and what they record in a round."""
+"""One rung, or a block of its lanes: its ensemble, its walkers and their records of a round."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ from omniinput_hpc.tempering.ladder import Block
 
 
 class Rung:
-    """Rung k of the ladder, or one of the blocks that its lanes are cut into.
+    """Rung k of the ladder, or one of the blocks into which its lanes are split.
 
-    It owns its ensemble; nothing else keeps a copy, but that the blocks of a rung have equal ones.
-    In what follows W is the number of lanes here.
+    The rung owns its ensemble, and nothing else keeps a copy. The blocks of a rung have equal
+    ensembles. In this class W is the number of lanes of the block.
 
     Attributes
     ----------
     k : int
-    block : which of the rung's blocks this is
-    lanes : those here, of all that the rung has
+    block : the block of the rung that this object holds
+    lanes : the block's lanes, out of all lanes of the rung
     walkers : their configurations, on their device
     walker_w : int32 [W], the identity of the walker in each slot
     direction_w : int8 [W], see `ladder.count_round_trips`
-    heading_w : int8 [W], see `WangLandauEnsemble.headings`: carried with the walkers through all
-        rungs; of no meaning unless the run's walkers keep a direction
-    histogram : of z, of the round and since the first counted round
+    heading_w : int8 [W], see `WangLandauEnsemble.headings`; travels with the walkers through all
+        rungs, and is meaningful only if the run's walkers keep a direction
+    histogram : counts of z, in the round and since the first counted round
     attempted_p, accepted_p : int64 [n_kernels], the round's moves by part of the kernel
-    population : of an annealed run: where its walkers come from, and their weights; else None
+    population : in an annealed run, the source of the walkers and their weights; else None
     """
 
     def __init__(
@@ -80,27 +80,27 @@ class Rung:
 
     @property
     def ensemble(self) -> Ensemble:
-        """What the walkers are sampled by."""
+        """The ensemble that the walkers sample."""
         return self.walkers.ensemble
 
     def set_ensemble(self, ensemble: Ensemble) -> None:
-        """Sample by another ensemble; its exact sampler, where there is one, comes with it."""
+        """Sample another ensemble, with its exact sampler if it has one."""
         self.walkers.set_ensemble(ensemble, *self._anchors.of(ensemble))
 
     @property
     def model_beta(self) -> float | None:
-        """The beta of the model's own distribution, where it can be drawn from."""
+        """The beta of the model's own distribution; None if it cannot be sampled directly."""
         return self._anchors.model_beta
 
     @property
     def learner(self) -> WangLandauEnsemble | None:
-        """The ensemble that learns in burn-in, if it is of that kind."""
+        """The ensemble if it is a Wang-Landau ensemble, which learns in burn-in; else None."""
         return self.ensemble if isinstance(self.ensemble, WangLandauEnsemble) else None
 
     def start(self, between: Callable[[], None] = lambda: None) -> None:
-        """Put the walkers on uniformly random inputs (see `anchors.cold_start` for cold rungs).
+        """Put the walkers on uniformly random inputs (for cold rungs see `Anchors.cold_start`).
 
-        between : called between the parts of what may take minutes; may raise
+        between : called between the parts of a start that may take minutes; may raise
         """
         random = rng.generator(self._seed, "start", self.k, *self.block.key)
         beta, n_walkers = self.ensemble.beta, self._g.n_walkers
@@ -113,9 +113,9 @@ class Rung:
         self.walkers.place(x, self.walkers.evaluate(x))
 
     def resume(self, checkpoint: RungState, tuned_beta: bool) -> None:
-        """Put the walkers, and all that burn-in tuned, where the rung's checkpoint has them.
+        """Restore the walkers and everything that burn-in tuned from the rung's checkpoint.
 
-        tuned_beta : whether beta (kappa, z0) is the checkpoint's, since burn-in tunes it
+        tuned_beta : whether burn-in tunes beta, kappa and z0, so that they come from the checkpoint
         """
         lanes = slice(self.lanes.start, self.lanes.stop)
         self.walker_w = checkpoint.walker_w[lanes].copy()
@@ -134,24 +134,24 @@ class Rung:
         self.walkers.place(x, checkpoint.z[lanes])
 
     def _resume_counts(self, checkpoint: RungState) -> None:
-        """Take this block's share of what the rung counted, see `keep_sums`."""
+        """Take this block's share of the rung's counts; see `keep_sums`."""
         groups = groups_of(self.lanes, self._g.n_walkers)
         counts_gb = checkpoint.lane_counts_gb[groups.start : groups.stop].copy()
         first = self.lanes.start
         if first and lane_groups(self._g.n_walkers)[first - 1] == groups.start:
-            counts_gb[0] = 0  # a group of lanes in two blocks: the first one has its counts
+            counts_gb[0] = 0  # if two blocks share a group of lanes, the first keeps its counts
         self.histogram.lane_counts_gb[:] = counts_gb
         self.keep_sums(checkpoint.z_sum_b)
 
     def keep_sums(self, z_sum_b: NDArray[np.float64]) -> None:
-        """Carry the rung's sums of z so far in its first block, float64 [B], and none in others.
+        """Keep the rung's sums of z so far, float64 [B], in its first block only.
 
-        Each round then adds to them in the same order, whoever holds which block.
+        Each round then adds to them in the same order, whichever rank holds which block.
         """
         self.histogram.z_sum_b[:] = z_sum_b if self.block.number == 0 else 0.0
 
     def begin_round(self) -> None:
-        """Begin to count a round."""
+        """Clear the round's counts."""
         self.histogram.clear_round()
         self._n_samples = 0
         self.attempted_p[:], self.accepted_p[:] = 0, 0
@@ -159,7 +159,7 @@ class Rung:
     def begin_segment(
         self, generator: np.random.Generator, shared: np.random.Generator, first_move: int
     ) -> Segment:
-        """Return a segment of moves (see `Walkers`), of an annealed run from the rung before on."""
+        """Return a segment of moves; in an annealed run, first take the previous rung's walkers."""
         if self.population is not None:
             self.population.arrive(generator)
         if self._g.headed and self.learner is not None:
@@ -167,7 +167,7 @@ class Rung:
         return self.walkers.begin_segment(generator, shared, first_move)
 
     def record(self, recorded: Recorded, every: int, first_move: int) -> None:
-        """Count a segment, the first move of which is number `first_move` of the round."""
+        """Count a segment whose first move has the number `first_move` in the round."""
         steps = len(recorded.z_tw)
         if self._g.headed and self.learner is not None:
             self.heading_w = self.learner.headings()
@@ -197,15 +197,16 @@ class Rung:
 
     @property
     def searches(self) -> bool:
-        """Whether `search` may find something."""
+        """Whether `search` can find anything."""
         return self.walkers.kernel.searches(self.ensemble)
 
     def search(
         self, rounds_before: int, n_batches: int, part: int, n_parts: int
     ) -> NDArray[np.int64] | None:
-        """Return inputs to learn from, [W, D], after a round of burn-in; None: it finds none.
+        """Return inputs to learn from, [W, D], after a round of burn-in; None if it finds none.
 
-        Of the values that inputs begin with `n_parts` rungs take a part each, drawn anew each time.
+        Each of the `n_parts` searching rungs takes a share of the possible first values. The
+        shares are drawn again at each search.
         """
         random = rng.generator(self._seed, "look-ahead", self.k, rounds_before)
         shared = rng.generator(self._seed, "first-values", rounds_before)
@@ -213,24 +214,24 @@ class Rung:
         return self.walkers.search(random, SearchBudget(n_batches, values))
 
     def learn(self, found: NDArray[np.int64]) -> None:
-        """Let the kernel learn from the walkers and what all rungs found, [n W, D]."""
+        """Let the kernel learn from the walkers and from what all rungs found, [n W, D]."""
         self.walkers.learn(found)
 
     def freeze(self) -> None:
-        """End learning, whether or not it has come to its end.
+        """End learning, whether or not it has converged.
 
-        Raises a UserError where no walker has come into the window.
+        Raises a UserError if no walker has reached the window.
         """
         if self.learner is not None:
             self.learner.freeze()
             self._bring_inside()
 
     def _bring_inside(self) -> None:
-        """Replace each walker outside its window by a copy of one inside, if weights are frozen."""
+        """Replace each walker outside the window by a copy of one inside, if weights are frozen."""
         if self.learner is None or self.learner.learning:
             return
-        # With frozen weights it would never return: outside, its weight is 0, and every move is as
-        # good as any other. The rest of burn-in decorrelates the copies.
+        # With frozen weights it would never return: its weight is 0 everywhere outside, so nothing
+        # leads it back. The rest of burn-in decorrelates the copies.
         x, z = self.walkers.configurations()
         frozen = self.learner.on_host()
         inside_w = frozen.inside(z)
@@ -248,9 +249,9 @@ class Rung:
         self.walkers.place(x[take], z[take])
 
     def record_of_round(self) -> RungRecord:
-        """Return this part of a round's commit: a rung's, or that of a block (see `blocks`).
+        """Return this rung's (or block's, see `blocks`) record of a round, to commit.
 
-        Inputs are of ids there, as files hold them.
+        Its inputs consist of ids, as in files.
         """
         space = self.walkers.model.space
         return RungRecord(
@@ -297,7 +298,7 @@ class Rung:
 def kernel_moves(recorded: Recorded) -> NDArray[np.int64]:
     """Return attempted and accepted moves of a segment by part of the kernel, int64 [2, n_kernels].
 
-    Exact draws are no moves of the kernel: their acceptance says nothing of its step sizes.
+    Exact draws do not count as moves of the kernel: they say nothing about its step sizes.
     """
     moves_2p = np.stack([recorded.attempted_p, recorded.accepted_p])
     moves_2p[:, 0] -= recorded.n_exact
@@ -305,13 +306,13 @@ def kernel_moves(recorded: Recorded) -> NDArray[np.int64]:
 
 
 def start_all(rungs: Sequence[Rung], between: Callable[[], None]) -> None:
-    """Put the walkers of these rungs where they start; see `Rung.start`."""
+    """Place the walkers of these rungs at the start of a run; see `Rung.start`."""
     for rung in rungs:
         rung.start(between)
 
 
 def link_populations(rungs: Sequence[Rung], n_walkers: int) -> None:
-    """Give rungs populations, each block's from the rung before; they are in the ladder's order."""
+    """Link the populations of each block from rung to rung; `rungs` are in the ladder's order."""
     last: dict[int, Population] = {}
     for rung in rungs:
         number = rung.block.number

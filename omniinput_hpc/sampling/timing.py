@@ -1,4 +1,4 @@
-"""Where a run's time goes, in parts; waiting for other ranks is a part of its own."""
+"""A clock for the parts of a run, including the time spent waiting for other ranks."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ LABELS = {
     "writing": "writing the run file",
     WAITING: "waiting for other ranks",
 }
-"""The parts, as the table names them."""
+"""The parts and their labels in the table."""
 
 
 class Clock:
-    """Adds up seconds by part; `World.waited` is subtracted from a part and put under waiting."""
+    """Adds up seconds by part; `World.waited` is moved from each part to `WAITING`."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -31,7 +31,7 @@ class Clock:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Count the time of a ``with`` block under a part."""
+        """Add the time of a ``with`` block to a part."""
         begin, waited = time.perf_counter(), self._world.waited
         try:
             yield
@@ -41,7 +41,7 @@ class Clock:
             self.seconds[WAITING] += waited
 
     def table(self) -> str:
-        """Return the parts as a small table, averaged over ranks (all ranks call this)."""
+        """Return a table of the parts, averaged over ranks (all ranks call this)."""
         total = time.perf_counter() - self.begin
         values = np.array([*self.seconds.values(), total])
         mean = self._world.sum(values) / self._world.size

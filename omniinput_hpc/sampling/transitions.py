@@ -1,4 +1,4 @@
-"""After burn-in: first-order transitions that the ladder does not cross, and what would cross."""
+"""Warnings after burn-in of first-order transitions that the ladder does not cross."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def warn_of_transitions(
     swaps_k2: NDArray[np.int64],
     rung_k3: NDArray[np.float64],
 ) -> None:
-    """Log where the last round of burn-in saw two kinds of inputs apart (all ranks call this).
+    """Warn if the last round of burn-in saw two separate kinds of inputs (all ranks call this).
 
-    Either canonical neighbours that do not swap, or a canonical rung whose z has two peaks. The
-    lines of a ladder with Gaussian rungs across the first of them are logged as well. `swaps_k2`
-    are swaps attempted and accepted; `rung_k3` all rungs' beta, kappa and z0, float64 [K, 3].
+    The sign is either canonical neighbours that do not swap, or a canonical rung whose z has two
+    peaks. A ladder with Gaussian rungs across the first transition is logged as well. `swaps_k2`
+    holds attempted and accepted swaps; `rung_k3`, float64 [K, 3], all rungs' beta, kappa and z0.
     """
     if config.sampler.method != "parallel-tempering" or len(rung_k3) < 2:
         return
@@ -56,7 +56,7 @@ def warn_of_transitions(
 def _range_of_round(
     world: World, config: Config, rungs: Sequence[Rung]
 ) -> NDArray[np.float64] | None:
-    """Return the edges of parts of the round's outputs that lie inside the bins; None: of none."""
+    """Return edges over the range of the round's outputs inside the bins; None if it is empty."""
     ends = config.bins.edges[[0, -1]]
     each_2 = [rung.histogram.extremes * (-1.0, 1.0) for rung in rungs]
     less_low, high = world.max(np.max(each_2, axis=0))
@@ -71,7 +71,7 @@ def _outputs_of_round(
     edges: NDArray[np.float64],
     n_rungs: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the round's counts in parts, [K, N_COARSE], and moments, [K, 3], of all rungs."""
+    """Return all rungs' counts, [K, N_COARSE], and moments, [K, 3], of the round."""
     edges_b = config.bins.edges
     part_b = np.searchsorted(edges, 0.5 * (edges_b[:-1] + edges_b[1:]), side="right") - 1
     part_b = part_b.clip(0, bridge.N_COARSE - 1)
@@ -83,7 +83,7 @@ def _outputs_of_round(
 
 
 def words(transition: bridge.Transition, beta_k: NDArray[np.float64]) -> str:
-    """Return what a transition is, as a sentence."""
+    """Return a sentence that describes a transition."""
     below, above = transition.below, transition.above
     kinds = f"inputs of z = {transition.z_high:.4g} and of z = {transition.z_low:.4g}"
     if below == above:

@@ -18,33 +18,33 @@ from omniinput_hpc.models.checked import CheckedModel
 from omniinput_hpc.tempering.ensembles import Ensemble
 
 OutOfMemoryError = torch.OutOfMemoryError
-"""Raised where a device has too little memory."""
+"""Raised if a device runs out of memory."""
 
 MAX_STREAM_BLOCK = 1 << 22
-"""Random numbers that are drawn at once at most."""
+"""The largest number of random numbers that are drawn at once."""
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a segment of T moves recorded, on the host."""
+    """The record of a segment of T moves, on the host."""
 
     z_tw: NDArray[
         np.float32
     ]  # [T, W], after every move; on a CPU a view, valid until the next segment
-    x_swd: NDArray[Any]  # unsigned [samples, W, D], after the moves that were sampled
+    x_swd: NDArray[Any]  # unsigned [samples, W, D], the recorded samples
     attempted_p: NDArray[np.int64]  # [n_kernels], moves by part of the kernel, of all walkers
     accepted_p: NDArray[np.int64]  # [n_kernels]
-    n_exact: int = 0  # exact draws among them, all counted under part 0
-    log_q_swk: NDArray[np.float64] | None = None  # [samples, W, K], of the draws; None: a chain
+    n_exact: int = 0  # exact draws among these moves, all counted under part 0
+    log_q_swk: NDArray[np.float64] | None = None  # [samples, W, K], of draws; None for chains
 
 
 @dataclass(frozen=True)
 class Recording:
     """How walkers are recorded."""
 
-    steps: int  # moves of a segment, between two exchanges
-    every: int  # moves between two recorded samples, counted from the round's beginning
-    x_dtype: np.dtype[Any]  # the host's type of x
+    steps: int  # moves per segment, that is between two exchanges
+    every: int  # moves between two recorded samples, counted from the start of the round
+    x_dtype: np.dtype[Any]  # of x on the host
 
 
 class Walkers:
@@ -52,9 +52,9 @@ class Walkers:
 
     Attributes
     ----------
-    ensemble : what the walkers are sampled by
-    kernel : what moves them
-    model : what evaluates them
+    ensemble : the distribution that the walkers sample
+    kernel : the transition that moves them
+    model : evaluates them
     recording : how they are recorded
     """
 
@@ -68,69 +68,69 @@ class Walkers:
     ) -> None:
         self.kernel, self.ensemble = kernel, ensemble
         self.model, self._device, self.recording = model, torch.device(device), recording
-        # Whose moves may be made in a compiled loop, several at a time
+        # The kernel, if a compiled loop can make several of its moves in one call
         self._looped: Metropolis | None = None
         if isinstance(kernel, Metropolis) and kernel.loop is not None:
             self._looped = kernel if self._device.type == "cpu" else None
         self._exact_sampler: Kernel | None = None
         self._exact_every_move = False
-        self._drawn: list[State] = []  # for the last moves of this segment and of others
-        self._last_state: State | None = None  # that of this segment
+        self._drawn: list[State] = []  # for the last moves of this and the following segments
+        self._last_state: State | None = None  # for the last move of this segment
         self._placed: State | None = None
         self._buffers: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def set_ensemble(
         self, ensemble: Ensemble, exact_sampler: Kernel | None, every_move: bool = False
     ) -> None:
-        """Sample by another ensemble from now on.
+        """Sample another ensemble from now on.
 
-        `exact_sampler` draws from it directly, at every move or only at a segment's last; in the
-        latter case an `AutoregressiveSampler` draws for some segments at once. Where moves are made
-        in a compiled loop, drawing costs many of them, and is for a segment's last move alone.
+        `exact_sampler` draws from it directly, either at every move or only at the last move of a
+        segment. In the second case an `AutoregressiveSampler` draws for several segments at once.
+        With a compiled loop only the last move is drawn: a draw costs as much as many moves.
         """
         self.ensemble, self._exact_sampler = ensemble, exact_sampler
         self._exact_every_move = every_move and self._looped is None
         self._drawn = []
 
     def place(self, x_wd: NDArray[Any], z_w: NDArray[np.float32]) -> None:
-        """Put walkers here, unsigned integers [W, D] and float32 [W]."""
+        """Place walkers with inputs x, unsigned integers [W, D], and outputs z, float32 [W]."""
         x = torch.from_numpy(x_wd.astype(np.int64)).to(self._device)
-        # A copy: the host's array may be a read-only view of a message.
+        # Copied because the host array may be a read-only view of a message.
         self._placed = self.kernel.start(x, torch.from_numpy(z_w.copy()).to(self._device))
 
     def take(self, others: Walkers, source_w: NDArray[np.int64]) -> None:
-        """Place copies of another rung's walkers here, source_w[w] in lane w."""
+        """Place copies of another rung's walkers: lane w gets walker source_w[w]."""
         source = torch.from_numpy(source_w).to(self._device)
         self._placed = self.kernel.start(others.state.x[source], others.state.z[source])
 
     @property
     def state(self) -> State:
-        """The walkers as the kernel has them; a RuntimeError where none were placed."""
+        """The kernel's state of the walkers; raises a RuntimeError if none were placed."""
         if self._placed is None:
             raise RuntimeError("no walkers were placed")
         return self._placed
 
     def evaluate(self, x_wd: NDArray[Any]) -> NDArray[np.float32]:
-        """Return the model's z of inputs [W, D], float32 [W]; they are not placed."""
+        """Return the model's outputs, float32 [W], for inputs [W, D], which are not placed."""
         x = torch.from_numpy(x_wd.astype(np.int64)).to(self._device)
         z = self.model.output(x).cpu().numpy()
         self.model.raise_if_nonfinite()
         return np.asarray(z)
 
     def compare_again(self) -> None:
-        """Evaluate the walkers once more and compare, where no kernel has done so."""
+        """Evaluate the walkers again and compare, for kernels that do not do so themselves."""
         self.model.compare(self.state.x, self.state.z, self.model.output(self.state.x))
 
     def begin_segment(
         self, generator: np.random.Generator, shared: np.random.Generator, first_move: int
     ) -> Segment:
-        """Return a segment of `steps` moves, the first being number `first_move` of its round.
+        """Return a segment of `steps` moves; the first is number `first_move` of its round.
 
-        `generator` is of each walker's own random numbers, `shared` of those that all share.
+        `generator` draws each walker's own random numbers, `shared` those that all walkers share.
         """
         steps, every = self.recording.steps, self.recording.every
         n_walkers, n_sites = self.state.x.shape
-        if self._buffers is None:  # allocated once: segments are recorded one after the other
+        if self._buffers is None:  # allocated once, since only one segment is recorded at a time
             max_samples = steps // every + 1
             self._buffers = (
                 torch.empty((steps, n_walkers), device=self._device),
@@ -148,10 +148,10 @@ class Walkers:
         return Segment(self, stream, *self._buffers, first_move)
 
     def _draw_ahead(self, segment: int, stream: DeviceStream) -> None:
-        """Draw the last moves of some segments from here on, those of the round's n-th first.
+        """Draw the last moves of this segment (number `segment` of its round) and of the next few.
 
-        The random numbers are those of the first of these segments. A round's first segment always
-        draws, so that a resumed run does the same; nothing that is drawn outlives a round.
+        The random numbers come from the stream of the first of these segments. The first segment of
+        a round always draws, and no draw outlives a round, so that a resumed run does the same.
         """
         sampler, self._last_state = self._exact_sampler, None
         if not isinstance(sampler, AutoregressiveSampler) or self._exact_every_move:
@@ -176,14 +176,14 @@ class Walkers:
         return self._placed, info
 
     def moves_at_once(self, t: int) -> int:
-        """Return how many moves from a segment's t-th on are made together; 0 where one is."""
+        """Return how many moves a compiled loop makes from a segment's move t on; 0: use `step`."""
         if self._looped is None or not CompiledLoop.knows(self.ensemble):
             return 0
         left = self.recording.steps - t - (self._exact_sampler is not None)
         return min(left, max(1, MAX_WALKER_MOVES // len(self.state.x)))
 
     def step_many(self, stream: DeviceStream, trace: Trace) -> tuple[int, int]:
-        """Make `moves_at_once` moves; return how many were accepted, and samples recorded."""
+        """Make `moves_at_once` moves; return the numbers of accepted moves and recorded samples."""
         assert self._looped is not None
         state = self.state
         self._placed, *numbers = self._looped.step_many(state, self.ensemble, stream, trace)
@@ -199,7 +199,7 @@ class Walkers:
         return None if found is None else np.asarray(found.cpu().numpy())
 
     def learn(self, found: NDArray[np.int64]) -> None:
-        """Let the kernel learn from the walkers and from what was found, [n W, D]."""
+        """Let the kernel learn from the walkers and from inputs that were found, [n W, D]."""
         x = torch.cat([self.state.x, torch.from_numpy(found).to(self._device)])
         self.kernel.learn(self.ensemble, x, len(self.state.x))
 
@@ -215,10 +215,10 @@ class Segment:
     Attributes
     ----------
     z_tw : float32 [T, W], after every move
-    x_swd : int64 [samples, W, D], the first `n_samples` of which are filled
+    x_swd : int64 [samples, W, D]; the first `n_samples` are filled
     attempted_p, accepted_p : int64 [n_kernels]
-    n_exact : int, draws of the exact sampler, all walkers'; they are counted under part 0
-    log_q : float64 [W, K] a sample, where draws carry their log-probabilities
+    n_exact : int, draws of the exact sampler for all walkers, counted under part 0
+    log_q : float64 [W, K] per sample, if draws carry their log-probabilities
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class Segment:
         self.n_exact, self.n_samples, self._t, self._move = 0, 0, 0, first_move
 
     def step(self) -> None:
-        """Move every walker once, and record it."""
+        """Move every walker once, and record the move."""
         recording = self._walkers.recording
         state, info = self._walkers.step(self._stream, self._t + 1 == recording.steps)
         self.z_tw[self._t] = state.z
@@ -255,9 +255,9 @@ class Segment:
                 self.log_q.append(info.log_q)
 
     def advance(self, most: int) -> int:
-        """Make the next move, or up to so many where a compiled loop makes them; return how many.
+        """Make the next move, or up to `most` moves in a compiled loop; return how many.
 
-        Those that it makes at once take some milliseconds.
+        One call of the loop takes a few milliseconds.
         """
         n = min(self._walkers.moves_at_once(self._t), most)
         if n == 0:
@@ -275,10 +275,7 @@ class Segment:
     def run(
         self, after_move: Callable[[], object] = lambda: None, steps: int | None = None
     ) -> Recorded:
-        """Make all moves or the first `steps`, with a call of `after_move` for each.
-
-        Returns what was recorded.
-        """
+        """Make all moves or the first `steps`, call `after_move` for each; return the record."""
         steps = steps or self._walkers.recording.steps
         while self._t < steps:
             for _ in range(self.advance(steps - self._t)):
@@ -286,9 +283,9 @@ class Segment:
         return self.recorded()
 
     def recorded(self) -> Recorded:
-        """Return what the segment recorded, on the host (synchronizes).
+        """Return the segment's record, on the host (synchronizes).
 
-        Raises a NonFiniteOutput where the model returned NaN or infinity meanwhile.
+        Raises a NonFiniteOutput if the model returned NaN or infinity in the segment.
         """
         self._walkers.model.raise_if_nonfinite()
         log_q = [torch.stack(self.log_q)] if self.log_q else []
@@ -306,7 +303,7 @@ class Segment:
 
 
 def _on_host(*tensors: torch.Tensor) -> list[NDArray[Any]]:
-    """Return tensors as arrays; from a GPU, all copies are under way before one is waited for."""
+    """Return tensors as arrays; from a GPU, start all copies before waiting for any."""
     arrays = []
     for tensor in tensors:
         if tensor.is_cuda:

@@ -1,6 +1,6 @@
-"""What burn-in finds out about the ladder: rejections, the barrier Lambda, and better rungs.
+"""Tune the ladder in burn-in: measure rejections and the barrier Lambda, and move the rungs.
 
-All ranks do the same arithmetic on the same numbers, so that nothing needs to be sent.
+All ranks do the same arithmetic on the same numbers, so that the result needs no communication.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ log = logging.getLogger("omniinput_hpc")
 
 
 class LadderTuning:
-    """Counts swaps in burn-in, in doubling stages, and re-spaces the rungs after each.
+    """Counts swaps in burn-in, in stages of doubling length, and re-spaces the rungs after each.
 
-    The rungs' ensembles belong to the rungs. They are moved if `tune` says so, but for the
-    canonical ones whose beta is one of `fixed` (0 and the model's own beta), and both ends.
+    Rungs move only if `tune` is set. Both ends stay, and so do canonical rungs whose beta is in
+    `fixed` (0 and the model's own beta). The caller applies the result to the rungs' ensembles.
 
     Attributes
     ----------
-    swaps_k2 : int64 [K - 1, 2], attempted and accepted swaps since the last stage's end
-    z_std_k : float64 [K], standard deviation of z in the last burn-in round; NaN where not known
+    swaps_k2 : int64 [K - 1, 2], attempted and accepted swaps since the end of the last stage
+    z_std_k : float64 [K], standard deviation of z in the last burn-in round; NaN if unknown
     """
 
     def __init__(self, n_rungs: int, burn_in: int, tune: bool, fixed: tuple[float, ...]) -> None:
@@ -36,7 +36,7 @@ class LadderTuning:
         self.z_std_k = np.full(n_rungs, np.nan)
 
     def resume(self, swaps_k2: NDArray[np.int64]) -> None:
-        """Take over the swaps counted before a checkpoint, int64 [K - 1, 2]."""
+        """Restore the counts of swaps from a checkpoint, int64 [K - 1, 2]."""
         self.swaps_k2 = swaps_k2.copy()
 
     def after_round(
@@ -46,12 +46,12 @@ class LadderTuning:
         swaps_k2: NDArray[np.int64],
         moments_k3: NDArray[np.float64],
     ) -> NDArray[np.float64] | None:
-        """Count a burn-in round; return new rungs, float64 [K, 3], or None where they stay.
+        """Count a burn-in round; return new rungs, float64 [K, 3], or None if they do not move.
 
         Parameters
         ----------
-        rung_k3 : float64 [K, 3], the present rungs' beta (NaN: a flat histogram), kappa and z0
-        swaps_k2 : int64 [K - 1, 2], the round's swaps, of all ranks
+        rung_k3 : float64 [K, 3], beta (NaN if flat-histogram), kappa and z0 of the present rungs
+        swaps_k2 : int64 [K - 1, 2], attempted and accepted swaps of the round, on all ranks
         moments_k3 : float64 [K, 3], number, sum and sum of squares of the round's outputs
         """
         number_k, mean_k = moments_k3[:, 0], moments_k3[:, 1] / moments_k3[:, 0]
@@ -72,13 +72,13 @@ class LadderTuning:
 
     @property
     def rejection_k(self) -> NDArray[np.float64]:
-        """Share of rejected swaps since the last stage's end, float64 [K - 1]; NaN: none tried."""
+        """Share of rejected swaps since the last stage, float64 [K - 1]; NaN if none was tried."""
         attempted_k, accepted_k = self.swaps_k2.T
         with np.errstate(invalid="ignore"):
             return np.asarray(1.0 - accepted_k / attempted_k)
 
     def report(self, rung_k3: NDArray[np.float64]) -> None:
-        """Log what burn-in found, given the rungs, [K, 3]: called on rank 0 at its end."""
+        """Log the ladder after burn-in, given the rungs, [K, 3] (rank 0 only)."""
         beta_k, kappa_k, z0_k = rung_k3.T
         rejection_k = self.rejection_k
         if len(rejection_k) == 0 or np.isnan(rejection_k).any():

@@ -1,17 +1,20 @@
-"""Populations with weights, carried from one beta to the next, and drawn anew where uneven.
+"""Weighted populations: reweighted from one beta to the next, and resampled if uneven.
 
-A population is M walkers x_i with weights w_i. It stands for a rung's weights exp(-beta z) if
+A population is M walkers x_i with weights w_i. It represents a rung with weights exp(-beta z) if
 
     E[(1 / M) sum_i w_i f(x_i)] = sum over all inputs x of exp(-beta z(x)) f(x)      for every f.
 
-Draws from a normalized q do, with w = exp(-beta z) / q. It stays so by three steps: for the next
-beta' every w_i is multiplied by exp(-(beta' - beta) z_i); walker i is replaced by as many copies as
-a random number of mean M w_i / sum_j w_j says, all weights by their mean; and walkers are moved by
-a kernel that leaves exp(-beta z) invariant, weights as they are (annealed importance sampling:
-Neal, Stat. Comput. 11, 125 (2001); with the second step a sequential Monte Carlo sampler: Del
-Moral, Doucet & Jasra, J. R. Stat. Soc. B 68, 411 (2006)). With f = 1 the mean weight is an unbiased
-estimate of Z(beta), and with f = exp(beta z) on the inputs of a bin, of their number. Whether
-walkers are drawn anew may depend on their weights.
+Draws from a normalized q with w = exp(-beta z) / q have this property. Three steps preserve it:
+
+1. Reweighting: for the next beta', every w_i is multiplied by exp(-(beta' - beta) z_i).
+2. Resampling: walker i is replaced by a random number of copies with mean M w_i / sum_j w_j, and
+   all weights by their mean. Whether to resample may depend on the weights.
+3. Moves by a kernel that leaves exp(-beta z) invariant; the weights do not change.
+
+Steps 1 and 3 are annealed importance sampling (Neal, Stat. Comput. 11, 125 (2001)); step 2 makes
+it a sequential Monte Carlo sampler (Del Moral, Doucet & Jasra, J. R. Stat. Soc. B 68, 411 (2006)).
+With f = 1 the mean weight is an unbiased estimate of Z(beta). With f = exp(beta z) on the inputs of
+a bin, and 0 elsewhere, the same mean estimates the number of inputs in the bin.
 """
 
 from __future__ import annotations
@@ -22,30 +25,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 MIN_EFFECTIVE_SHARE = 0.5
-"""A population is drawn anew where its weights are worth less of it: (sum w)^2 / (M sum w^2)."""
+"""A population is resampled if its effective share (sum w)^2 / (M sum w^2) is below this."""
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
 class Carried(NamedTuple):
-    """Populations after reweighting: the weights, and whose copy each walker is now."""
+    """Populations after reweighting and resampling."""
 
     log_weight_w: FloatArray  # [W]
-    source_w: IntArray  # [W]
+    source_w: IntArray  # [W], the index of the walker of which each walker is now a copy
 
 
 def carry(
     log_weight_w: FloatArray, z_w: FloatArray, gap: float, group_w: IntArray, u_g: FloatArray
 ) -> Carried:
-    """Reweight populations for the next beta, and draw uneven ones anew, each within itself.
+    """Reweight populations for the next beta, and resample each uneven population.
 
     Parameters
     ----------
     log_weight_w : float64 [W]
     z_w : float64 [W], the walkers' outputs
     gap : beta' - beta
-    group_w : int64 [W], which of the G populations each walker is in, from 0, ascending
+    group_w : int64 [W], the index of each walker's population, from 0 to G - 1, ascending
     u_g : float64 [G], uniform in [0, 1)
     """
     log_weight_w = log_weight_w - gap * z_w
@@ -63,10 +66,10 @@ def carry(
 
 
 def systematic(w: FloatArray, u: float) -> IntArray:
-    """Draw as many indices as there are weights, int64 [M], ascending, by one number u in [0, 1).
+    """Draw M indices, int64 [M], ascending, for M weights, from one number u in [0, 1).
 
-    Index i comes floor or ceil of M w_i / sum w times, on average just so often (Kitagawa, J.
-    Comput. Graph. Stat. 5, 1 (1996)).
+    Index i occurs floor or ceil of M w_i / sum w times, with this mean (Kitagawa, J. Comput. Graph.
+    Stat. 5, 1 (1996)).
     """
     upto = np.cumsum(w)
     place = (u + np.arange(len(w))) * (upto[-1] / len(w))

@@ -1,9 +1,9 @@
-"""First-order transitions that burn-in finds on a canonical ladder, and Gaussian rungs across them.
+"""Detect first-order transitions on a canonical ladder, and bridge them with Gaussian rungs.
 
-Where two kinds of inputs coexist at one beta, with next to nothing between them, no spacing of
-betas helps: neighbours do not swap, or a rung's z has two peaks that walkers do not pass between.
-Gaussian rungs make the outputs between likely (`ensembles.Gaussian`). What is proposed here is a
-beginning: burn-in of the next run, with ``tune = true``, spaces it (`gaussian_ladder`).
+If two kinds of inputs coexist at one beta, with almost nothing between them, no spacing of betas
+helps: neighbours do not swap, or a rung's z has two peaks and walkers do not pass between them.
+Gaussian rungs make the outputs in between likely (`ensembles.Gaussian`). The rungs proposed here
+are only a start: burn-in of the next run, with ``tune = true``, spaces them (`gaussian_ladder`).
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 N_COARSE = 64
-"""Parts of the range of outputs that two peaks are told apart in."""
+"""Number of coarse bins, over the range of outputs, in which peaks are searched."""
 WINDOW = 5
-"""Parts that are counted together: outputs may lie on a lattice."""
+"""Number of coarse bins that are counted together, since outputs may lie on a lattice."""
 MIN_SHARE = 0.1
-"""Of a rung's outputs, on either side of a valley."""
+"""The smallest share of a rung's outputs on either side of a valley."""
 MAX_VALLEY = 0.05
-"""Counts of a valley, of the lower peak's."""
+"""The largest counts in a valley, as a share of those in the lower peak."""
 MIN_COUNTS = 2000
-"""Of a rung, before two peaks mean anything: moves of one walker resemble each other."""
+"""The fewest counts on a rung for a valley to mean anything, since a walker's moves correlate."""
 MIN_APART = 0.25
-"""Of two kinds' mean outputs: as a share of the range of all rungs' outputs."""
+"""The smallest distance of the two mean outputs, as a share of the range of all outputs."""
 FEW_SWAPS = 0.01
-"""Share of swaps below which two rungs do not exchange."""
+"""Below this share of accepted swaps, two rungs count as not exchanging."""
 MIN_ATTEMPTS = 100
 STEP = 3.0
-"""Between centres of Gaussian rungs, in the larger standard deviation of z beside the valley."""
+"""The largest step between centres of Gaussian rungs within `N_BRIDGE`, in `Transition.std`."""
 OVERLAP = 1.5
-"""The same in units of 1 / sqrt(kappa)."""
+"""The step between centres of Gaussian rungs, in units of 1 / sqrt(kappa)."""
 N_BRIDGE = (4, 24)
-"""Gaussian rungs in place of a transition, at least and at most."""
+"""The smallest and largest number of steps between centres of Gaussian rungs."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Transition:
 
     Attributes
     ----------
-    below, above : rungs k and k + 1 that do not swap, or twice the rung that has two peaks
+    below, above : rungs k and k + 1 that do not swap, or both the rung that has two peaks
     z_high, z_low : mean outputs of the two kinds
     std : the larger standard deviation of the two kinds
     """
@@ -55,14 +55,14 @@ class Transition:
 
 
 def coarse_edges(low: float, high: float) -> NDArray[np.float64]:
-    """Return the edges of the parts that two peaks are told apart in, [N_COARSE + 1]."""
+    """Return the edges of the coarse bins, [N_COARSE + 1]."""
     return np.linspace(low, max(high, np.nextafter(low, np.inf)), N_COARSE + 1)
 
 
 def two_peaks(counts_c: NDArray[np.float64], edges: NDArray[np.float64]) -> Transition | None:
-    """Return the two kinds of outputs of one rung (number 0) if its histogram has two peaks.
+    """Return the transition in a rung's histogram if it has two peaks; the rung's index is left 0.
 
-    counts_c : float64 [N_COARSE], in parts with these edges
+    counts_c : float64 [N_COARSE], the counts in coarse bins with these edges
     """
     total = counts_c.sum()
     if total < MIN_COUNTS:
@@ -95,14 +95,14 @@ def transitions(
     counts_kc: NDArray[np.float64],
     edges: NDArray[np.float64],
 ) -> list[Transition]:
-    """Return where a ladder's canonical rungs do not connect two kinds of inputs.
+    """Return the transitions that canonical rungs do not cross, in the order of the ladder.
 
     Parameters
     ----------
-    rung_k3 : float64 [K, 3], beta (NaN: flat), kappa and z0 of each rung
+    rung_k3 : float64 [K, 3], beta (NaN if flat), kappa and z0 of each rung
     swaps_k2 : int64 [K - 1, 2], attempted and accepted swaps
-    mean_k, std_k : float64 [K], of z
-    counts_kc : float64 [K, N_COARSE], outputs of each rung in parts with `edges`
+    mean_k, std_k : float64 [K], mean and standard deviation of z
+    counts_kc : float64 [K, N_COARSE], counts of z on each rung in coarse bins with `edges`
     """
     canonical_k = np.isfinite(rung_k3[:, 0]) & (rung_k3[:, 1] == 0.0)
     found, of_pairs = [], set()
@@ -125,7 +125,8 @@ def bridged(
 ) -> NDArray[np.float64]:
     """Return a ladder with Gaussian rungs across a transition, float64 [K', 3].
 
-    They stand between two rungs, or in place of one with two peaks (but for betas of `kept`).
+    They are inserted between two rungs, or replace a rung with two peaks. A rung with two peaks
+    whose beta is in `kept` stays, and they follow it.
     """
     below, above = transition.below, transition.above
     beta = 0.5 * (rung_k3[below, 0] + rung_k3[above, 0])
@@ -140,7 +141,7 @@ def bridged(
 
 
 def lines(rung_k3: NDArray[np.float64]) -> list[str]:
-    """Return ``[ladder]`` with some rungs, float64 [K, 3], as lines of an input file."""
+    """Return the lines of a ``[ladder]`` table with these rungs, float64 [K, 3]."""
     columns = zip(("betas", "kappa", "z0"), rung_k3.T, strict=True)
     listed = [f"{key} = [{', '.join(f'{v:.6g}' for v in values)}]" for key, values in columns]
     return ["[ladder]", *listed, "tune = true"]

@@ -1,4 +1,4 @@
-"""Ensembles: the log-weight that a rung samples by, as a function of z alone."""
+"""Ensembles: the log-weight by which a rung samples, a function of z only."""
 
 from __future__ import annotations
 
@@ -12,18 +12,16 @@ from omniinput_hpc.histogram import bin_of
 
 
 class Ensemble(Protocol):
-    """What a kernel and an exchange ask of an ensemble.
+    """The interface that kernels and exchanges use.
 
-    z is float64 [W]: kernels pass torch tensors, exchanges pass numpy arrays to what `on_host`
-    returns. `Canonical` and `Gaussian` take either, `Tabulated` only arrays, and
+    z is float64 [W]. Kernels pass torch tensors; exchanges call `on_host` and pass numpy arrays to
+    the result. `Canonical` and `Gaussian` take either, `Tabulated` only arrays, and
     `kernels.wang_landau.WangLandauEnsemble` only tensors.
-
-    beta is the inverse temperature, NaN where there is none.
     """
 
     @property
     def beta(self) -> float:
-        """Inverse temperature."""
+        """Inverse temperature; NaN if the ensemble has none."""
         ...
 
     def log_weight(self, z: Any) -> Any:
@@ -31,23 +29,23 @@ class Ensemble(Protocol):
         ...
 
     def slope(self, z: Any) -> Any:
-        """Return -d log_weight / dz, elementwise: beta where the ensemble is canonical."""
+        """Return -d log_weight / dz, elementwise; it is beta for a canonical ensemble."""
         ...
 
     def begin_segment(self, stream: Any, n_walkers: int) -> None:
-        """Draw from a stream (`DeviceStream`) what holds for a segment of moves."""
+        """Draw the random choices that hold for a segment of moves, from a `DeviceStream`."""
         ...
 
     def begin_move(self, stream: Any, z: Any) -> None:
-        """Draw what holds for one move, given the outputs before it, [W]."""
+        """Draw the random choices that hold for one move, given the outputs z [W] before it."""
         ...
 
     def after_move(self, z: Any) -> None:
-        """Learn from the outputs after a move, [W]."""
+        """Learn from the outputs z [W] after a move."""
         ...
 
     def on_host(self) -> Ensemble:
-        """Return the present log-weights as an ensemble of numpy arrays."""
+        """Return an ensemble with the present log-weights as numpy arrays."""
         ...
 
 
@@ -55,7 +53,7 @@ class FixedEnsemble:
     """An ensemble that learns nothing and draws nothing."""
 
     def on_host(self) -> Self:
-        """Return the ensemble itself: its numbers are on the host."""
+        """Return the ensemble itself: its numbers are already on the host."""
         return self
 
     def begin_segment(self, stream: Any, n_walkers: int) -> None:
@@ -87,8 +85,8 @@ class Canonical(FixedEnsemble):
 class Gaussian(FixedEnsemble):
     """p(x) proportional to exp(-beta z - kappa (z - z0)^2 / 2).
 
-    Generalized replica exchange (Kim, Keyes & Straub 2010): where two phases coexist at one beta,
-    it makes the outputs between them likely.
+    Generalized replica exchange (Kim, Keyes & Straub 2010): if two phases coexist at one beta, the
+    quadratic term makes the outputs between them likely.
     """
 
     beta: float
@@ -106,28 +104,28 @@ class Gaussian(FixedEnsemble):
 
 @dataclass(frozen=True, eq=False)
 class Tabulated(FixedEnsemble):
-    """p(x) proportional to exp(-S(z)), S constant in each bin (Wang & Landau 2001)."""
+    """p(x) proportional to exp(-S(z)), with S constant in each bin (Wang & Landau 2001)."""
 
     edges: NDArray[np.float64]  # [B + 1]
     window: tuple[int, int]  # bins [first, end) that the rung samples once its weights are frozen
-    table: NDArray[np.float64]  # [B + 2], log-weights: below all bins, of each bin, above them
+    table: NDArray[np.float64]  # [B + 2], log-weights: below all bins, in each bin, above all bins
 
     @property
     def beta(self) -> float:
-        """Not a number: no temperature."""
+        """NaN: the ensemble has no temperature."""
         return np.nan
 
     def log_weight(self, z: Any) -> Any:
-        """Return the table's entry of each z's bin, float64."""
+        """Return the table's entry for the bin of each z, float64."""
         return self.table[bin_of(np.asarray(z, dtype=np.float64), self.edges) + 1]
 
     def inside(self, z: Any) -> NDArray[np.bool_]:
-        """Return whether outputs lie in the window, bool like z."""
+        """Return whether each output lies in the window, bool of the shape of z."""
         b = bin_of(np.asarray(z, dtype=np.float64), self.edges)
         return np.asarray((b >= self.window[0]) & (b < self.window[1]))
 
     def slope(self, z: Any) -> Any:
-        """Return dS/dz by differences over a few bins, float64 like z; see `slope_entries`."""
+        """Return dS/dz from differences over a few bins, float64 of the shape of z."""
         low, high = slope_entries(len(self.table), self.window)
         entry = bin_of(np.asarray(z, dtype=np.float64), self.edges) + 1
         reach = np.maximum(high - low, 1) * (self.edges[1] - self.edges[0])
@@ -135,18 +133,19 @@ class Tabulated(FixedEnsemble):
 
 
 SLOPE_REACH = 4
-"""Bins on either side that a slope is a difference over."""
+"""A slope is the difference over this many bins on either side."""
 
 
 def slope_entries(
     n_table: int, window: tuple[int, int]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return between which two entries of a table each entry's slope is the difference.
+    """Return the two entries of a table whose difference gives the slope at each entry.
 
-    Both are int64 [n_table]: a few bins below and above, inside the window. Any function of z would
-    do as a slope: it only shapes proposals, and both directions use the same one.
+    Both are int64 [n_table]: a few bins below and above the entry, within the window. Sampling is
+    exact with any function of z as the slope: it only shapes proposals, and a move and its reverse
+    use the same function.
     """
-    first, end = window[0] + 1, window[1]  # table's entries first ... end are the window's bins
+    first, end = window[0] + 1, window[1]  # the window's bins are the entries first ... end
     at = np.clip(np.arange(n_table), first, end)
     return np.maximum(at - SLOPE_REACH, first), np.minimum(at + SLOPE_REACH, end)
 
@@ -160,9 +159,9 @@ N_PARAMETERS = 5
 
 
 def to_array(ensemble: Ensemble, n_table: int) -> NDArray[np.float64]:
-    """Return the numbers that make up a fixed ensemble, float64 [5 + n_table].
+    """Return the numbers that define a fixed ensemble, float64 [5 + n_table].
 
-    beta, kappa, z0, the window's first bin and end, and the table; see `from_array`.
+    They are beta, kappa, z0, the window's first bin and end, and the table; see `from_array`.
     """
     numbers = np.zeros(N_PARAMETERS + n_table)
     numbers[:3] = parameters_of(ensemble)
@@ -173,7 +172,7 @@ def to_array(ensemble: Ensemble, n_table: int) -> NDArray[np.float64]:
 
 
 def from_array(numbers: NDArray[np.float64], edges: NDArray[np.float64]) -> Ensemble:
-    """Return the ensemble that `to_array` gave the numbers of; `edges` are the run's."""
+    """Return the ensemble that `to_array` converted; `edges` are the run's bin edges."""
     beta, kappa, z0 = map(float, numbers[:3])
     if np.isnan(beta):
         return Tabulated(edges, (int(numbers[3]), int(numbers[4])), numbers[N_PARAMETERS:])
@@ -181,12 +180,12 @@ def from_array(numbers: NDArray[np.float64], edges: NDArray[np.float64]) -> Ense
 
 
 def of_parameters(beta: float, kappa: float, z0: float) -> Canonical | Gaussian:
-    """Return the ensemble of -beta z - kappa (z - z0)^2 / 2; canonical where kappa is 0."""
+    """Return the ensemble with log-weight -beta z - kappa (z - z0)^2 / 2 (kappa = 0: canonical)."""
     return Gaussian(beta, kappa, z0) if kappa else Canonical(beta)
 
 
 def parameters_of(ensemble: Ensemble) -> tuple[float, float, float]:
-    """Return beta (NaN: flat), kappa and z0 of an ensemble; 0 for what it has not."""
+    """Return beta (NaN if flat), kappa and z0 of an ensemble; kappa = z0 = 0 if not Gaussian."""
     if isinstance(ensemble, Gaussian):
         return ensemble.beta, ensemble.kappa, ensemble.z0
     return ensemble.beta, 0.0, 0.0

@@ -1,13 +1,14 @@
-"""Ladders with Gaussian rungs, which bridge two phases: moved until neighbours exchange equally.
+"""Re-space ladders with Gaussian rungs, which bridge two phases, to equalize rejections.
 
-On a rung with the log-weight -beta z - kappa (z - z0)^2 / 2 the mean and the variance of z tell of
-S, the log of the density, what follows by the steepest descent at the mean m (Kim, Keyes & Straub,
-J. Chem. Phys. 132, 224107 (2010)):
+On a rung with the log-weight -beta z - kappa (z - z0)^2 / 2, the mean m and the variance of z give
+the derivatives of S, the log of the density, by steepest descent (Kim, Keyes & Straub, J. Chem.
+Phys. 132, 224107 (2010)):
 
     S'(m) = beta + kappa (m - z0),        1 / var(z) = kappa - S''(m).
 
-Between two phases S'' > 0, and a rung's z stays in one piece where kappa exceeds it. So new rungs
-are put at wanted means: kappa is twice S'' there or what it was, z0 follows from S'.
+Between two phases S'' > 0, and the z of a rung has a single peak if kappa exceeds S''. New rungs
+are placed at the wanted means of z: kappa is the larger of 2 S'' there and the present kappa, and
+z0 follows from S'.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from numpy.typing import NDArray
 from omniinput_hpc.tempering.ladder import equal_cuts
 
 STIFFNESS = 2.0
-"""Kappa over S'', at least: then z spreads by sqrt(2) times what it does where S'' = 0."""
+"""The smallest kappa / S''. At 2 the spread of z is sqrt(2) times its spread at S'' = 0."""
 MIN_STEP = 1e-6
-"""Between the means of neighbours, at least: as a share of the ladder's range of means."""
+"""The smallest step between means of neighbours, as a share of the ladder's range of means."""
 
 
 def respace_gaussian(
@@ -30,15 +31,16 @@ def respace_gaussian(
     std_k: NDArray[np.float64],
     fixed: tuple[float, ...] = (),
 ) -> NDArray[np.float64]:
-    """Return as many rungs, spaced so that neighbours reject equally often, float64 [K, 3].
+    """Return K rungs spaced so that neighbours reject equally often, float64 [K, 3].
 
     The means of z are moved to equal parts of the cumulative rejection (`ladder.equal_cuts`). Both
-    ends stay, and canonical rungs whose beta is one of `fixed`. Between a canonical rung and a
-    Gaussian one lie Gaussian ones of less kappa; between two canonical ones canonical ones.
+    ends stay, and so do canonical rungs whose beta is in `fixed`. New rungs between a canonical and
+    a Gaussian rung are Gaussian with a smaller kappa; those between two canonical rungs are
+    canonical.
 
     Parameters
     ----------
-    rung_k3 : float64 [K, 3], beta, kappa (0: canonical) and z0 of each rung, along the ladder
+    rung_k3 : float64 [K, 3], beta, kappa (0 if canonical) and z0 of each rung, along the ladder
     rejection_k : float64 [K - 1], the share of rejected swaps of each pair
     mean_k, std_k : float64 [K], mean and standard deviation of z on each rung
     fixed : betas of canonical rungs that stay
@@ -50,14 +52,14 @@ def respace_gaussian(
     beta_k, kappa_k, _ = rung_k3.T
     cuts = equal_cuts(rejection_k, np.isin(beta_k, fixed) & (kappa_k == 0.0))
     sign = np.sign(mean_k[-1] - mean_k[0]) or 1.0
-    # Ascending: noise may put the means of neighbours in one phase in the wrong order.
+    # Sorted, since noise may put the means of neighbours in one phase into the wrong order.
     z_k = np.sort(sign * mean_k)
     z_k = np.maximum.accumulate(z_k + MIN_STEP * np.ptp(z_k) * np.arange(len(z_k)))
     slope_k = sign * slopes(rung_k3, mean_k)
     slope_at = PchipInterpolator(z_k, slope_k)
     new_z_k = PchipInterpolator(cuts.barrier_k, z_k)(cuts.at_k)
     wanted_k = np.interp(new_z_k, z_k, stiffened(kappa_k, std_k))
-    # Twice at most: where two means are nearly equal a difference of slopes is noise.
+    # At most doubled: if two means are nearly equal, the difference of their slopes is noise.
     steep_k = np.minimum(STIFFNESS * slope_at.derivative()(new_z_k), STIFFNESS * wanted_k)
     new_kappa_k = np.maximum(wanted_k, steep_k)
     curved_k = new_kappa_k > 0.0
@@ -69,15 +71,15 @@ def respace_gaussian(
 
 
 def slopes(rung_k3: NDArray[np.float64], mean_k: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return S' at the mean of z of each rung, float64 [K]: the slope of its own weight there."""
+    """Return S' at the mean z of each rung, float64 [K], from the slope of the rung's weight."""
     beta_k, kappa_k, z0_k = rung_k3.T
     return np.asarray(beta_k + kappa_k * (mean_k - z0_k))
 
 
 def stiffened(kappa_k: NDArray[np.float64], std_k: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return kappa, or `STIFFNESS` S'' where a Gaussian rung's z spreads more than that allows.
+    """Return kappa, float64 [K], raised to `STIFFNESS` S'' on Gaussian rungs where it is smaller.
 
-    It is less than doubled: S'' = kappa - 1 / std^2.
+    Here S'' = kappa - 1 / std^2, so that kappa is less than doubled.
     """
     with np.errstate(divide="ignore"):
         steep_k = STIFFNESS * (kappa_k - 1.0 / std_k**2)

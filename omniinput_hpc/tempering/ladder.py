@@ -1,4 +1,4 @@
-"""The ladder: who swaps with whom, and which swaps are accepted. Pure arithmetic."""
+"""The ladder: which rungs swap, which swaps are accepted, and how betas are spaced."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from omniinput_hpc.tempering.ensembles import Ensemble
 UP_FROM_BOTTOM = 1
 DOWN_FROM_TOP = 2
 MIN_REJECTION = 1e-3
-"""Of a pair that rejected nothing, so that the cumulative rejection stays invertible."""
+"""Assumed for a pair that rejected nothing, to keep the cumulative rejection invertible."""
 
 
 def placement(n_rungs: int, n_ranks: int, rank: int) -> range:
     """Return the rungs of a rank: an equal share of neighbouring rungs.
 
-    Raises a ValueError where the ranks do not divide the rungs.
+    Raises a ValueError if the ranks do not divide the rungs.
     """
     if n_rungs % n_ranks:
         raise ValueError(f"{n_ranks} ranks do not divide {n_rungs} rungs")
@@ -34,13 +34,13 @@ def owner(rung: int, n_rungs: int, n_ranks: int) -> int:
 
 @dataclass(frozen=True)
 class Block:
-    """One of the equal blocks that a rung's lanes are cut into; by default all of them.
+    """One of the equal blocks into which a rung's lanes are split; by default the whole rung.
 
     Attributes
     ----------
     k : int, the rung
-    number : int, from 0 on
-    of : int, how many blocks each rung has
+    number : int, the block's index, from 0
+    of : int, the number of blocks per rung
     """
 
     k: int
@@ -48,24 +48,25 @@ class Block:
     of: int = 1
 
     def lanes(self, n_walkers: int) -> range:
-        """Return its lanes, of the W of a rung."""
+        """Return the block's lanes, out of the W lanes of the rung."""
         width = n_walkers // self.of
         return range(self.number * width, (self.number + 1) * width)
 
     @property
     def key(self) -> tuple[int, ...]:
-        """What its random streams are keyed by, behind all else: nothing where it is the rung."""
+        """Last part of the key of its random streams; empty for an unsplit rung."""
         return (self.number,) if self.of > 1 else ()
 
 
 @dataclass(frozen=True)
 class Grid:
-    """How ranks share K rungs of B blocks each: as groups of ranks that hold a ladder each.
+    """How ranks share K rungs of B blocks each.
 
-    A group holds an equal share of the blocks, of all rungs; its ranks, gcd(K, ranks) neighbouring
-    ones, share the rungs. So a rank holds the same blocks of some neighbouring rungs. With `whole`
-    each group is one rank, so that all rungs of its blocks are on it. Raises a ValueError where the
-    ranks do not divide K B (with `whole`: B).
+    The ranks form equal groups of gcd(K, ranks) neighbouring ranks. A group holds a whole ladder
+    for its share of the blocks, and its ranks share the rungs: each rank holds the same blocks of
+    some neighbouring rungs. With `whole`, each group is a single rank.
+
+    Raises a ValueError if K B (with `whole`: B) is not a multiple of the number of ranks.
     """
 
     n_rungs: int
@@ -81,42 +82,42 @@ class Grid:
 
     @property
     def group_size(self) -> int:
-        """How many ranks share a ladder."""
+        """Number of ranks that share a ladder."""
         return 1 if self.whole else math.gcd(self.n_rungs, self.n_ranks)
 
     @property
     def n_groups(self) -> int:
-        """How many groups of ranks there are: it divides the blocks."""
+        """Number of groups of ranks; a divisor of the number of blocks."""
         return self.n_ranks // self.group_size
 
     def rungs(self, rank: int) -> range:
-        """Return the rungs that a rank holds blocks of."""
+        """Return the rungs of which a rank holds blocks."""
         return placement(self.n_rungs, self.group_size, rank % self.group_size)
 
     def blocks(self, rank: int) -> range:
-        """Return the blocks that a rank holds of each of its rungs."""
+        """Return the blocks that a rank holds in each of its rungs."""
         return placement(self.n_blocks, self.n_groups, rank // self.group_size)
 
     def owner(self, rung: int, rank: int) -> int:
-        """Return the rank that holds the same blocks as another one, of some rung."""
+        """Return the rank that holds `rung` for the same blocks as `rank`."""
         return rank - rank % self.group_size + owner(rung, self.n_rungs, self.group_size)
 
     def written(self, rank: int) -> range:
-        """Return the rungs that a rank writes to the run file: the first group has each once."""
+        """Return the rungs that a rank writes to the run file: only the first group writes."""
         return self.rungs(rank) if rank < self.group_size else range(0)
 
 
 def pairs(n_rungs: int, exchange: int) -> range:
     """Return the lower rungs k of the pairs (k, k + 1) that swap at an exchange.
 
-    Deterministic even-odd alternation (Syed et al. 2021); `exchange` counts from the run's
-    very first one, burn-in included.
+    Deterministic even-odd alternation (Syed et al. 2021). `exchange` counts from the run's first
+    exchange, including burn-in.
     """
     return range(exchange % 2, n_rungs - 1, 2)
 
 
 def pairs_of(held: range, n_rungs: int, exchange: int) -> range:
-    """Return those of `pairs` that involve a rung held here."""
+    """Return those of `pairs` that involve a rung in `held`."""
     first = max(held.start - 1, 0)
     return range(first + (first + exchange) % 2, min(held.stop, n_rungs - 1), 2)
 
@@ -130,8 +131,8 @@ def accept_swaps(
 ) -> NDArray[np.bool_]:
     """Decide which slots of two neighbouring rungs swap configurations.
 
-    log a = w_l(y) + w_u(x) - w_l(x) - w_u(y) for x in the lower and y in the upper rung, w being
-    the ensembles' log-weights (Swendsen & Wang 1986, in the form of Vogel et al. 2013).
+    log a = w_l(y) + w_u(x) - w_l(x) - w_u(y) for x in the lower and y in the upper rung, where w
+    is an ensemble's log-weight (Swendsen & Wang 1986, in the form of Vogel et al. 2013).
 
     All arrays are [W]; `u_w` is uniform in [0, 1).
     """
@@ -139,7 +140,7 @@ def accept_swaps(
     with np.errstate(invalid="ignore"):
         log_a = lower.log_weight(y) + upper.log_weight(x)
         log_a = log_a - lower.log_weight(x) - upper.log_weight(y)
-    # Outside both windows log a is inf - inf: NaN, which accepts nothing.
+    # Outside both windows log a is inf - inf = NaN, and the comparison rejects the swap.
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(u_w) < log_a)
 
@@ -150,14 +151,14 @@ def count_round_trips(
     at_bottom: bool,
     trips: NDArray[np.int64],
 ) -> NDArray[np.int8]:
-    """Follow walkers in an end rung (a trip: bottom, top, bottom); return new directions, int8 [W].
+    """Count round trips (bottom, top, bottom) at an end rung; return new directions, int8 [W].
 
     Parameters
     ----------
     direction_w : int8 [W], 0 (never at the bottom), UP_FROM_BOTTOM or DOWN_FROM_TOP
-    walker_w : int32 [W], the identities of the walkers there
-    at_bottom : whether the rung is rung 0; otherwise it is the top one
-    trips : int64 [W * K], completed trips per walker, added to in place
+    walker_w : int32 [W], the identities of the walkers in the rung
+    at_bottom : whether the rung is rung 0; otherwise it is the top rung
+    trips : int64 [W * K], completed trips per walker, incremented in place
     """
     if at_bottom:
         np.add.at(trips, walker_w[direction_w == DOWN_FROM_TOP], 1)
@@ -166,10 +167,10 @@ def count_round_trips(
 
 
 def stage_ends(burn_in: int) -> set[int]:
-    """Return after which burn-in rounds a tuning stage ends, rounds being -burn_in to -1.
+    """Return the burn-in rounds (numbered -burn_in to -1) after which a tuning stage ends.
 
-    Stages last 1, 2, 4, ... rounds and end within the first half of burn-in: the second half
-    equilibrates the ladder that the last stage left.
+    Stages last 1, 2, 4, ... rounds and all end within the first half of burn-in. The second half
+    equilibrates the tuned ladder.
     """
     ends, done, length = set(), 0, 1
     while done + length <= burn_in // 2:
@@ -182,14 +183,14 @@ def stage_ends(burn_in: int) -> set[int]:
 def respace(
     beta_k: NDArray[np.float64], rejection_k: NDArray[np.float64], fixed: tuple[float, ...]
 ) -> NDArray[np.float64]:
-    """Return as many betas, spaced so that neighbours reject equally often.
+    """Return K betas spaced so that all neighbours reject equally often.
 
     The cumulative rejection Lambda(beta) is interpolated monotonically and cut into equal parts
-    (Syed, Bouchard-Cote, Deligiannidis & Doucet 2021, section 5.1). Both ends stay, and so do the
-    betas of `fixed` that the ladder holds, see `equal_cuts`.
+    (Syed, Bouchard-Cote, Deligiannidis & Doucet 2021, section 5.1). Both ends keep their betas, and
+    so do rungs whose beta is in `fixed`; see `equal_cuts`.
 
-    `beta_k`, float64 [K], ascends, and so do the betas returned; `rejection_k`, float64 [K - 1], is
-    the share of rejected swaps of each pair.
+    Both the given `beta_k`, float64 [K], and the returned betas ascend. `rejection_k`, float64
+    [K - 1], is the share of rejected swaps of each pair.
     """
     if len(beta_k) < 3:
         return beta_k.copy()
@@ -202,13 +203,13 @@ def respace(
 
 @dataclass(frozen=True)
 class Cuts:
-    """Where as many rungs lie on the cumulative rejection Lambda of K present ones.
+    """The places of K new rungs on the cumulative rejection Lambda of the K present rungs.
 
     Attributes
     ----------
     barrier_k : float64 [K], Lambda at the present rungs, ascending from 0
-    at_k : float64 [K], Lambda at the new ones
-    kept_k : int64 [K], which present rung a new one is; -1 where it is none
+    at_k : float64 [K], Lambda at the new rungs
+    kept_k : int64 [K], for each new rung the present rung that it keeps, or -1
     """
 
     barrier_k: NDArray[np.float64]
@@ -217,10 +218,10 @@ class Cuts:
 
 
 def equal_cuts(rejection_k: NDArray[np.float64], stays_k: NDArray[np.bool_]) -> Cuts:
-    """Cut the cumulative rejection of K > 1 rungs into parts as equal as can be.
+    """Cut the cumulative rejection of K > 1 rungs into parts that are as equal as possible.
 
-    Both ends stay, and so do the rungs of `stays_k`, bool [K]: each stretch between two of them is
-    cut into equal parts, the number of its rungs being chosen so that the largest part is smallest.
+    The ends and the rungs marked in `stays_k`, bool [K], do not move. Each stretch between two
+    such rungs is cut into equal parts. The number of parts per stretch minimizes the largest part.
     """
     barrier_k = np.concatenate([[0.0], np.cumsum(np.maximum(rejection_k, MIN_REJECTION))])
     stays = stays_k.copy()

@@ -1,4 +1,4 @@
-"""What others made (files, JSON, TOML, safetensors' headers): opened and read within limits.
+"""Reading untrusted files (JSON, TOML, tables, model headers) within limits of time and memory.
 
-Nothing here waits for a device or a pipe, and nothing takes time or memory beyond its limits.
+Nothing here waits for a device or a pipe.
 """

@@ -1,7 +1,7 @@
-"""Files that others made: regular files alone are opened, without waiting, and read up to a size.
+"""Opening untrusted files: regular files only, without waiting, and up to a maximum size.
 
-A named pipe in a file's place would make a reader wait for ever, a device could do anything when
-it is opened, and /dev/zero has no end.
+A named pipe instead of a file would make a reader wait forever, opening a device may have side
+effects, and /dev/zero has no end.
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ _KINDS = {
 }
 
 _LFS_POINTER, _LFS_MOST = b"version https://git-lfs.github.com/spec/", 1024
-"""How a file begins that Git LFS leaves in place of a large one, and its bytes, at most."""
+"""The first bytes and the maximum size of a file that Git LFS leaves in place of a large one."""
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading; links are followed.
+    """Open a regular file for reading, without waiting; links are followed.
 
-    Raises an OSError where there is none, it cannot be read, or it is a directory, a pipe, a
-    device or a socket; none of these is waited for. A UserError says that there is only Git LFS's
-    pointer to it.
+    Raises an OSError if the file is missing, unreadable, a directory, a pipe, a device or a socket,
+    and a UserError if it is a pointer of Git LFS.
     """
-    _check(path, os.stat(path).st_mode)  # before it is opened: that alone may do things to a device
+    _check(path, os.stat(path).st_mode)  # first, since opening a device may have side effects
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with contextlib.ExitStack() as closed_unless_regular:
         closed_unless_regular.callback(os.close, descriptor)
@@ -57,12 +56,12 @@ def read_bytes(path: Path, what: str, limit: int) -> bytes:
     Parameters
     ----------
     what : the kind of file, for messages
-    limit : the most bytes that it may have
+    limit : the maximum size in bytes
 
     Raises
     ------
     UserError
-        There is no such file, it cannot be read, is no regular file, or has more bytes.
+        The file is missing, unreadable, not a regular file, or too large.
     """
     try:
         with open_regular(path) as file:
@@ -78,17 +77,17 @@ def read_bytes(path: Path, what: str, limit: int) -> bytes:
 
 
 def read_text(path: Path, what: str, limit: int) -> str:
-    """Return a file's text (see `read_bytes`, `texts.decode`), each line ending with a line feed.
+    """Return the text of a file, its lines ending with line feeds (see `texts.decode`).
 
-    A `UserError` if it is no text.
+    Raises a `UserError` if it is not text, or as `read_bytes` does.
     """
     return texts.with_line_feeds(texts.decode(read_bytes(path, what, limit), path), path)
 
 
 def irregular(path: Path) -> str | None:
-    """Return what is at a path that is neither a regular file nor a folder; None otherwise.
+    """Return in words what is at a path, if it is a pipe, a device or a socket; else None.
 
-    A link that leads nowhere is None, too: whoever opens it is told.
+    A dangling link also gives None: opening it raises an error.
     """
     try:
         return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode))

@@ -1,7 +1,7 @@
-"""The header of a GGUF file (llama.cpp's format), checked against the file's size.
+"""Reading the header of a GGUF file (llama.cpp's format) and checking it against the file's size.
 
-A header is a table of settings (the tokenizer among them) and a list of tensors. All counts and
-lengths in it are compared with the bytes that are left before anything of that size is made.
+A header is a table of settings (including the tokenizer) and a list of tensors. All counts and
+lengths in it are compared with the remaining bytes before anything of that size is allocated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from omniinput_hpc.untrusted.files import open_regular
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 MAX_HEADER_BYTES = 1 << 28
-"""Vocabularies of 260,000 tokens with their merges take some 15 MB."""
+"""Ample: a vocabulary of 260,000 tokens with its merges takes about 15 MB."""
 MAX_SETTINGS = 1 << 14
 MAX_TENSORS = 100_000
 MAX_NAME_BYTES = 1 << 12
@@ -33,28 +33,28 @@ _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor's entry: axes from the slowest to the fastest, GGML's number of its type, place."""
+    """The entry of one tensor in the header."""
 
-    shape: tuple[int, ...]
-    type_number: int
-    offset: int
+    shape: tuple[int, ...]  # the fastest axis last
+    type_number: int  # GGML's number of the type
+    offset: int  # in bytes, from `GgufHeader.data_begin`
 
     @property
     def n_numbers(self) -> int:
-        """How many numbers it holds."""
+        """The number of elements."""
         return math.prod(self.shape)
 
 
 @dataclass
 class GgufHeader:
-    """What a header holds.
+    """The content of a header.
 
     Attributes
     ----------
     settings : by name, e.g. "llama.block_count"; arrays are lists
     tensors : by name
-    data_begin, data_bytes : where the tensors' data begin in the file, and how many bytes follow
-    alignment : of the tensors' places
+    data_begin, data_bytes : offset of the tensor data in the file, and their size
+    alignment : of the tensors' offsets, in bytes
     """
 
     settings: dict[str, Any] = field(default_factory=dict)
@@ -64,9 +64,9 @@ class GgufHeader:
     alignment: int = _DEFAULT_ALIGNMENT
 
     def check_places(self, block_of_type: dict[int, tuple[int, int]]) -> None:
-        """Raise a ValueError unless the tensors fill the file's data, one behind the other.
+        """Raise a ValueError unless the tensors fill the data of the file without holes.
 
-        block_of_type : of each type, the numbers of a block and the block's bytes
+        block_of_type : for each type, the elements per block and the bytes per block
         """
         place = 0
         for name, tensor in sorted(self.tensors.items(), key=lambda item: item[1].offset):
@@ -87,7 +87,7 @@ class GgufHeader:
 
 
 def read_header(path: Path) -> GgufHeader:
-    """Return the header of a GGUF file; a `UserError` says what is wrong with it."""
+    """Return the header of a GGUF file. Raise a `UserError` if it is invalid or unreadable."""
     try:
         with open_regular(path) as file:
             return _Reader(file).header()
@@ -99,12 +99,12 @@ def read_header(path: Path) -> GgufHeader:
 
 
 def refusal(path: Path, reason: str) -> UserError:
-    """Return the error that says why a file cannot be used."""
+    """Return the error for a file that cannot be used."""
     return UserError(f"{path} cannot be loaded as GGUF: {reason}; is it complete?")
 
 
 class _Reader:
-    """Reads a header's parts in their order; a ValueError where there is less than one claims."""
+    """Reads the parts of a header in order; raises a ValueError if the header is invalid."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -167,7 +167,7 @@ class _Reader:
         if element not in _NUMBERS:
             raise ValueError(f"an array of settings is of the unknown type {element}")
         letter = _NUMBERS[element]
-        if count > self._left:  # before a format of that length is made
+        if count > self._left:  # before a list of that length is allocated
             raise ValueError("the file ends inside its header")
         data = self._bytes(count * struct.calcsize(f"<{letter}"))
         return list(struct.unpack(f"<{count}{letter}", data))
@@ -182,7 +182,7 @@ class _Reader:
         length = self._number("Q")
         if length > most:
             raise ValueError("the file ends inside its header, or a name in it is too long")
-        # tokens need not be UTF-8: llama.cpp writes them as they are
+        # Tokens need not be valid UTF-8: llama.cpp writes their raw bytes.
         return self._bytes(length).decode("utf-8", errors="replace")
 
     def _number(self, letter: str) -> Any:

@@ -1,4 +1,4 @@
-"""Reading a .npy file that may be hostile: no pickles, and a header that fits its size."""
+"""Reading an untrusted .npy file: no pickles, and the header must match the file's size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BROKEN = (OSError, ValueError, TypeError, SyntaxError, RecursionError, MemoryEr
 
 
 def read_array(path: Path, named: str) -> NDArray[Any]:
-    """Return the array of a .npy file; a `UserError`, which begins with `named`, for another."""
+    """Return the array in a .npy file. Raise a `UserError`, beginning with `named`, on failure."""
     try:
         with open_regular(path) as file:
             version = np.lib.format.read_magic(file)

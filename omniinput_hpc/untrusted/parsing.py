@@ -1,7 +1,7 @@
-"""JSON and TOML that others wrote, within limits on depth, on numbers and on how much there is.
+"""Parsing untrusted JSON and TOML, with limits on depth, size and the length of numbers.
 
-Without them a number of 5,000 digits, 20,000 brackets or a key of 100,000 dots end a program with
-a traceback, or keep it busy for hours.
+Without these limits, a number of 5,000 digits, 20,000 brackets or a key with 100,000 dots would end
+the program with a traceback or keep it busy for hours.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 MAX_DEPTH = 32
-"""Lists and objects (tables) inside each other, at most; our own formats need 6."""
+"""Maximum nesting of lists and objects (tables); our own formats need 6."""
 MAX_JSON_VALUES = 1 << 23
 MAX_TOML_VALUES = 50_000
 MAX_TOML_BYTES = 1 << 19
-"""What tomllib reads in some seconds; three lists of 16,384 numbers fit."""
+"""tomllib reads this much in a few seconds; three lists of 16,384 numbers fit."""
 MAX_DOTTED = 32
-"""Parts of a dotted key of TOML, at most; the time that they take grows with their square."""
+"""Maximum number of parts of a dotted TOML key; the parsing time grows with its square."""
 
 _MAX_WHOLE_DIGITS, _MAX_NUMBER_LENGTH = 300, 400
 _MANY_DIGITS = re.compile(r"[0-9]{300}")
@@ -32,25 +32,25 @@ _DOTTED = re.compile(
 def parse_json(data: bytes, unique_keys: bool = False) -> Any:
     """Return the value of a JSON text.
 
-    Whole numbers have at most 300 digits, so that each fits in a float (tokenizers have one of 31:
-    their `model_max_length`). NaN and infinity, which Python's JSON has, are read.
+    Integers may have at most 300 digits, so that they fit in a float (the `model_max_length` of
+    tokenizers has 31). NaN and infinity are accepted, as by Python's json.
 
     Parameters
     ----------
-    unique_keys : whether an object may hold a key but once; another reader might take the other
+    unique_keys : whether duplicate keys are an error, since another reader might use the other one
 
     Raises
     ------
     ValueError
-        It is no JSON, nested over `MAX_DEPTH`, holds more than `MAX_JSON_VALUES` values, a number
-        that is too long, or a key twice.
+        The text is not JSON, is nested deeper than `MAX_DEPTH`, has more than `MAX_JSON_VALUES`
+        values, or contains a number that is too long or (with `unique_keys`) a duplicate key.
     """
     text = data.decode(json.detect_encoding(data), "surrogatepass")
     n_brackets = text.count("[") + text.count("{")
     if n_brackets + text.count(",") > MAX_JSON_VALUES:
         raise ValueError(f"more than {MAX_JSON_VALUES:,} values")
     options: dict[str, Any] = {}
-    if _MANY_DIGITS.search(text):  # only then the slower way is needed
+    if _MANY_DIGITS.search(text):  # these hooks are slower, so they are used only if needed
         options = {"parse_int": _whole, "parse_float": _float}
     if unique_keys:
         options["object_pairs_hook"] = _unique
@@ -69,8 +69,9 @@ def parse_toml(text: str) -> dict[str, Any]:
     Raises
     ------
     ValueError
-        It is no TOML, longer than `MAX_TOML_BYTES`, nested over `MAX_DEPTH`, holds more than
-        `MAX_TOML_VALUES` values, or a whole number beyond 64 bits, which TOML does not have.
+        The text is not TOML, is longer than `MAX_TOML_BYTES` characters, is nested deeper than
+        `MAX_DEPTH`, has more than `MAX_TOML_VALUES` values, or contains an integer beyond 64 bits,
+        which TOML does not allow.
     """
     if len(text) > MAX_TOML_BYTES:
         raise ValueError(f"longer than {MAX_TOML_BYTES:,} characters")
@@ -84,17 +85,14 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ValueError("nested too deeply") from None
     except tomllib.TOMLDecodeError:
         raise
-    except ValueError:  # Python's limit on the digits of a whole number
+    except ValueError:  # Python's limit on the digits of an integer
         raise ValueError("a whole number beyond 64 bits") from None
     check_tree(tree)
     return tree
 
 
 def check_tree(tree: Any) -> None:
-    """Raise a ValueError where a parsed value is too deep, too large, or has too long a number.
-
-    See `parse_toml`, which calls it.
-    """
+    """Raise a ValueError if a parsed value exceeds the limits of `parse_toml`."""
     if depth_of(tree, MAX_DEPTH) > MAX_DEPTH:
         raise ValueError("nested too deeply")
     for n, (key, value) in enumerate(leaves(tree)):
@@ -105,7 +103,7 @@ def check_tree(tree: Any) -> None:
 
 
 def depth_of(value: Any, most: int) -> int:
-    """Return how many lists and objects are inside each other; it counts no further than most."""
+    """Return the nesting depth of lists and objects, or `most` + 1 if it is larger than `most`."""
     depth, level = 0, [value] if isinstance(value, dict | list) else []
     while level and depth <= most:
         depth += 1
@@ -114,7 +112,7 @@ def depth_of(value: Any, most: int) -> int:
 
 
 def leaves(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what is neither list nor object inside a value, each with its keys ("a.b[3]")."""
+    """Yield the path ("a.b[3]") and the value of each leaf, which is neither list nor object."""
     stack = [("", value)]
     while stack:
         name, one = stack.pop()

@@ -1,4 +1,4 @@
-"""The header of a safetensors file, checked against the file's size before any tensor is read."""
+"""Reading the header of a safetensors file and checking it against the file's size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from omniinput_hpc.untrusted.files import open_regular
 from omniinput_hpc.untrusted.parsing import parse_json
 
 MAX_HEADER_BYTES = 1 << 25
-"""Some 100 bytes a tensor; the largest models, of 100,000 tensors, have them in many files."""
+"""Ample: 100 bytes per tensor; the largest models, with 100,000 tensors, use many files."""
 MAX_AXES = 16
 _LENGTH_BYTES = 8
 _BITS = {
@@ -25,22 +25,22 @@ _BITS = {
 
 @dataclass(frozen=True)
 class Tensor:
-    """What a header says of one tensor: its type ("F32") and its shape."""
+    """The entry of one tensor in the header: its type (such as "F32") and its shape."""
 
     dtype: str
     shape: tuple[int, ...]
 
     @property
     def n_numbers(self) -> int:
-        """How many numbers it holds."""
+        """The number of elements."""
         return math.prod(self.shape)
 
 
 def read_header(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file by their names.
+    """Return the tensors of a safetensors file by name.
 
-    The tensors must fill the file from the header's end to its own, each exactly with the bytes
-    that its shape and type take. A `UserError` says what is wrong, or that it is no such file.
+    The tensors must fill the file after the header without holes, and each must have the size that
+    its shape and type imply. Raises a `UserError` if the file is invalid or unreadable.
     """
     try:
         with open_regular(path) as file:
@@ -79,7 +79,7 @@ def _tensors(header: Any, n_bytes: int) -> dict[str, Tensor]:
 
 
 def _tensor(name: str, entry: Any) -> tuple[Tensor, int, int]:
-    """Return a tensor, and where it begins and ends."""
+    """Return a tensor and the offsets of its first byte and of its end, counted from the header."""
     shown = repr(name[:60])
     if not isinstance(entry, dict):
         raise ValueError(f"the header's entry {shown} is no JSON object")

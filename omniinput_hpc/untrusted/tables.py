@@ -1,4 +1,4 @@
-"""Tables as programs and spreadsheets save them: commas, semicolons or tabs; 0.5 or 0,5."""
+"""Reading CSV tables from programs and spreadsheets: commas, semicolons or tabs; 0.5 or 0,5."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from omniinput_hpc.untrusted.texts import decode
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 WORKBOOKS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
 _NAMED_SEPARATOR = re.compile(r'"?sep=([,;\t])"?[,;\t]*', re.IGNORECASE)
-"""The line that Excel writes, or is told by, before the first row."""
+"""Excel's line before the first row, which names the separator."""
 _NUMBER = re.compile(r"[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[+-]?(inf|nan)", re.IGNORECASE)
 _GROUPED = re.compile(r"[+-]?[0-9]{1,3}([.,' \u00a0\u2009\u202f\u2019][0-9]{3})+([.,][0-9]*)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")
-"""What may be a number with a separator of thousands, or one with a decimal comma."""
+"""An ambiguous number: its comma may separate thousands or decimals."""
 _NO_THOUSANDS = "write numbers without separators of thousands"
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """The rows of a table, without those that hold nothing.
+    """The rows of a table, without empty rows.
 
     Attributes
     ----------
     separator : of the cells
-    rows : the first line of each, counted from 1, and its cells
-    comments : lines before the first row that begin with #, without it
-    n_empty : rows that hold no cell, or only empty ones
+    rows : the number of each row's first line, counted from 1, and its cells
+    comments : lines before the first row that begin with #, without the #
+    n_empty : the number of empty rows
     """
 
     path: Path
@@ -46,12 +46,12 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Table:
-    """A sheet with a first row of names.
+    """A sheet whose first row names the columns.
 
     Attributes
     ----------
-    names : of the columns, in lower case, words joined by underscores; "" where there is none
-    rows : the first line of each row, and its cells, one for each name
+    names : of the columns, in lower case, words joined by underscores; "" for a nameless column
+    rows : the number of each row's first line, and its cells, one per name
     comments, n_empty : see `Sheet`
     """
 
@@ -63,23 +63,23 @@ class Table:
     n_empty: int = 0
 
     def has_comma(self, names: Sequence[str]) -> bool:
-        """Whether a number of some columns has a decimal comma."""
+        """Whether a cell in some columns contains a comma."""
         cells = (cell for _, row in self.rows for cell in zip(self.names, row, strict=True))
         return any(name in names and "," in cell for name, cell in cells)
 
     def numbers(self, names: Sequence[str]) -> list[dict[str, float | str]]:
-        """Return the numbers of some columns, for each row; other texts stay, empty cells do not.
+        """Return the values of some columns, by name, for each row, without empty cells.
 
-        Decimals have a point or a comma, all alike.
+        Numbers become floats; other texts stay.
 
         Raises
         ------
         UserError
-            Both marks occur, or a number has thousands separators, or one that may be one.
+            Decimal points and commas both occur, or a number may have thousands separators.
         """
         places = [(name, i) for i, name in enumerate(self.names) if name in names]
         rows = [{name: cells[i].strip() for name, i in places} for _, cells in self.rows]
-        first: dict[str, str] = {}  # where each mark was found
+        first: dict[str, str] = {}  # where each mark occurs first
         certain = self.separator == ";"
         for (line, _), row in zip(self.rows, rows, strict=True):
             for text in row.values():
@@ -104,17 +104,17 @@ class Table:
 
 
 def read_sheet(path: Path, what: str, limit: int, needed: Sequence[str] = ()) -> Sheet:
-    """Return the rows of a CSV file, whatever separates its cells.
+    """Return the rows of a CSV file, with the separator detected.
 
     Parameters
     ----------
     what, limit : see `omniinput_hpc.untrusted.files.read_bytes`
-    needed : names that the first row should hold; the separator is the one that finds them
+    needed : names that the first row should contain; the separator is chosen to find them
 
     Raises
     ------
     UserError
-        It cannot be read, is no text (see `decode`), or its quotation marks are wrong.
+        The file cannot be read, is not text (see `decode`), or has unbalanced quotation marks.
     """
     lines = list(io.StringIO(decode(read_bytes(path, what, limit), path), newline=""))
     comments: list[str] = []
@@ -149,14 +149,13 @@ def read_sheet(path: Path, what: str, limit: int, needed: Sequence[str] = ()) ->
 def read_table(
     path: Path, what: str, limit: int, needed: Sequence[str], optional: Sequence[str] = ()
 ) -> Table:
-    """Return a CSV file whose first row has names; see `read_sheet`.
+    """Return a CSV file whose first row names the columns; see `read_sheet`.
 
     Raises
     ------
     UserError
-        It lacks a column that is needed, has a name twice, or a row has other cells than the first:
-        it ends before a column of `needed` and `optional` (before the last, if neither names any),
-        or goes on behind the last name.
+        A column of `needed` is missing, a name occurs twice, or a row is too long or ends before
+        the last column of `needed` and `optional`.
     """
     sheet = read_sheet(path, what, limit, needed)
     names = [folded(name) for name in sheet.rows[0][1]] if sheet.rows else []
@@ -185,7 +184,7 @@ def folded(name: str) -> str:
 
 
 def _separator(lines: Sequence[str], needed: Sequence[str]) -> str:
-    """Return what separates the cells of the first row: what finds the names, then most cells."""
+    """Return the separator that finds the needed names; among several, the most cells decide."""
 
     def cells(separator: str) -> list[str]:
         try:

@@ -1,7 +1,7 @@
-"""Texts as people's programs save them: UTF-8 or UTF-16, with or without a mark at the beginning.
+"""Decoding text files: UTF-8 with or without a byte order mark, UTF-16 or UTF-32 with one.
 
-No encoding is guessed: bytes that are not UTF-8 are refused with their line; archives, workbooks
-and documents are recognized by their first bytes. Each message says what to do.
+No encoding is guessed: invalid bytes are refused, with their line. Archives, workbooks and
+documents are recognized by their first bytes. Each message says what to do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from omniinput_hpc.errors import UserError
 
 _MARKS = (
-    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16's, which it begins with
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16's mark, with which it begins
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
@@ -39,7 +39,7 @@ _MARK, _ZERO = "\ufeff", "\0"
 
 
 def known_format(data: bytes) -> str | None:
-    """Return what a file that is no text is, and what to do; None where it may be a text."""
+    """Return the kind of a file and the remedy, in words; None if the file may be text."""
     found = (f"{what}: {remedy}" for first, what, remedy in _FORMATS if re.match(first, data))
     return next(found, None)
 
@@ -50,13 +50,13 @@ def encoding_of(data: bytes) -> str:
 
 
 def decode(data: bytes, path: Path) -> str:
-    """Return the text of a file without its byte order mark; line ends stay as they are.
+    """Return the text of a file without its byte order mark; line ends are unchanged.
 
     Raises
     ------
     UserError
-        It is a packed file, a workbook or another document, holds zero bytes, or bytes that are not
-        of its encoding: UTF-8, or UTF-16 or UTF-32 where a mark says so.
+        The file is compressed, a workbook or another document, contains zero bytes, or is invalid
+        in its encoding (UTF-8, or UTF-16 or UTF-32 if a byte order mark says so).
     """
     packed, encoding = known_format(data), encoding_of(data)
     if packed:
@@ -79,10 +79,10 @@ def decode(data: bytes, path: Path) -> str:
 
 
 def with_line_feeds(text: str, path: Path) -> str:
-    """Return a text whose lines end with a line feed alone, however they ended: CR LF, LF or CR.
+    """Return a text with its line ends (CR LF, LF or CR) replaced by line feeds.
 
-    A mark at the beginning of a line (of files that were joined) is left out. Raises a `UserError`
-    where a line holds a carriage return and others end otherwise: it could be an end or not.
+    Byte order marks at the beginning of lines (in concatenated files) are removed. Raises a
+    `UserError` if CR occurs together with other line ends, since it may or may not be a line end.
     """
     text = text.replace("\r\n", "\n")
     if "\r" in text and "\n" in text:
@@ -95,5 +95,5 @@ def with_line_feeds(text: str, path: Path) -> str:
 
 
 def _lines_in(text: str) -> int:
-    """Return how many lines end in a text."""
+    """Return the number of line ends in a text."""
     return text.count("\n") + text.count("\r") - text.count("\r\n")

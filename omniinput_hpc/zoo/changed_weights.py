@@ -1,10 +1,10 @@
-"""A model folder like another one, its weights rounded or noisy: what a change of weights does.
+"""Copy a model folder with rounded or noisy weights, to measure the effect of such changes.
 
 ``python -m omniinput_hpc.zoo.changed_weights FOLDER --bfloat16 --output NEW`` rounds each weight to
-the nearest bfloat16; ``--noise 0.05`` multiplies each by 1 + 0.05 g instead, g from a standard
-normal distribution. All tensors of floating-point numbers are changed, those of norms and
-embeddings too, and written in float32: `[model] dtype = "float32"` evaluates them as they are, so
-that activations are not rounded. All other files of the folder are copied.
+the nearest bfloat16. ``--noise 0.05`` instead multiplies each weight by 1 + 0.05 g, with g drawn
+from a standard normal distribution. All floating-point tensors are changed, including norms and
+embeddings, and written in float32. Use `[model] dtype = "float32"`, so that activations are not
+rounded as well. All other files of the folder are copied.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 WEIGHTS = "*.safetensors"
 CHANGED = "changed-weights.json"
 Change = Callable[[Any], Any]
-"""A tensor of float32 numbers, changed."""
+"""A function from a float32 tensor to the changed one."""
 
 
 def rounded() -> Change:
@@ -38,7 +38,7 @@ def rounded() -> Change:
 def noisy(level: float, seed: int) -> Change:
     """Return the change that multiplies each number by 1 + level * g, g standard normal.
 
-    The noise depends on the seed and on the order of the tensors alone.
+    The noise depends only on the seed and on the order of the tensors.
     """
     import torch
 
@@ -53,9 +53,8 @@ def noisy(level: float, seed: int) -> Change:
 def make(folder: Path, output: Path, change: Change, about: dict[str, object]) -> int:
     """Write a copy of a model folder with changed weights; return how many numbers it holds.
 
-    `about` is written to changed-weights.json. The folder appears whole or not at all. A
-    `UserError` says that there are no weights in safetensors, that they cannot be read, or that
-    something else is at `output`.
+    `about` is written to changed-weights.json. The folder appears whole or not at all. Raises a
+    `UserError` if there are no readable weights in safetensors, or if `output` exists.
     """
     if output.exists():
         raise UserError(f"--output {output} exists; remove it, or choose another folder")
@@ -79,7 +78,7 @@ def make(folder: Path, output: Path, change: Change, about: dict[str, object]) -
 
 
 def _copy(source: Path, target: Path, change: Change) -> int:
-    """Write a file's tensors, in the order of their names, changed; return how many numbers."""
+    """Write the changed tensors of a file, ordered by name; return how many numbers they hold."""
     from safetensors import SafetensorError, safe_open
     from safetensors.torch import save_file
 
@@ -111,7 +110,7 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line of ``python -m omniinput_hpc.zoo.changed_weights``: 0 done, 2 bad input."""
+    """Run ``python -m omniinput_hpc.zoo.changed_weights``; return 0, or 2 for bad input."""
     args = _arguments(arguments)
     about: dict[str, object] = {"rounded": "bfloat16"}
     try:

@@ -1,8 +1,8 @@
-"""The papers' image models on scikit-learn's handwritten digits: 8 x 8, 17 grey levels, 0 and 1.
+"""Train the papers' image models on scikit-learn's handwritten 0s and 1s, 8 x 8, 17 grey levels.
 
 The data come with scikit-learn, so nothing needs to be fetched. ``python -m
 omniinput_hpc.zoo.digits`` trains all seven models; their weights are in inputs/models. The ResNet
-has 16 channels instead of the papers' 64: an 8 x 8 image has a twelfth of MNIST's pixels.
+has 16 channels instead of the papers' 64, since an 8 x 8 image has a twelfth of MNIST's pixels.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from omniinput_hpc.zoo.image_data import Images
 from omniinput_hpc.zoo.images import RECIPES
 
 SHAPE = Shape(8, 8, 1, 17)
-# channels of the ResNet, width of the MLP; the CNN has one size
+# Channels of the ResNet, width of the MLP; the CNN has only one size.
 SIZES = {"cnn": 1, "mlp": 128, "resnet": 16}
 # The recipes of MNIST 0/1, with the papers' test accuracies there.
 MODELS = {
@@ -28,7 +28,7 @@ MODELS = {
     for name, recipe in RECIPES.items()
     if name.endswith("-mnist")
 }
-MIN_CORRELATION = 0.7  # real 1s reach 0.8 and more among each other, uniform noise stays below 0.55
+MIN_CORRELATION = 0.7  # real 1s have 0.8 or more among each other, uniform noise below 0.55
 
 
 def digits(*labels: int) -> Images:
@@ -39,26 +39,26 @@ def digits(*labels: int) -> Images:
 
 
 def split(images: Images) -> tuple[Images, Images]:
-    """Return the training and the test images: every third image is for the test."""
+    """Return the training and the test images; every third image is a test image."""
     test = np.arange(len(images)) % 3 == 0
     return Images(images.x[~test], images.y[~test]), Images(images.x[test], images.y[test])
 
 
 def looks_like_one(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
-    """Score inputs by a rule: 1 where an image is close to a handwritten 1, else 0.
+    """Score inputs by a rule: 1 if an image is close to a handwritten 1, else 0.
 
-    Close: its correlation with the nearest of scikit-learn's images of a 1 is at least 0.7, and
-    above that with the nearest image of any other digit. No person looked at the images. x are
-    integers [n, 64], 0 to 16; returned are float64 [n].
+    An image is close if its largest correlation with scikit-learn's images of a 1 is at least 0.7,
+    and larger than that with the images of any other digit. No person looked at the images. x are
+    integers [n, 64], 0 to 16; returns float64 [n].
     """
     one, other = _nearest(x)
     return np.asarray((one >= MIN_CORRELATION) & (one > other), dtype=np.float64)
 
 
 def nearest_is_one(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
-    """Score inputs by a milder rule: 1 where the nearest of all images of digits is a 1, else 0.
+    """Score inputs by a milder rule: 1 if the most correlated image of a digit is a 1, else 0.
 
-    Nearest: by correlation, however small it is. x integers [n, 64]; returns float64 [n].
+    The correlation may be small. x are integers [n, 64]; returns float64 [n].
     """
     one, other = _nearest(x)
     return np.asarray(one > other, dtype=np.float64)
@@ -70,7 +70,7 @@ def pictures_of_ones() -> NDArray[np.uint8]:
 
 
 def _nearest(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
-    """Return the largest correlations with an image of a 1, and of another digit: [2, n]."""
+    """Return the largest correlations with images of a 1 and with those of other digits, [2, n]."""
     images = digits()
     known, ones = _standardized(images.x), images.y == 1
     parts = (_standardized(x[i : i + 4096]) @ known.T for i in range(0, len(x), 4096))
@@ -78,14 +78,14 @@ def _nearest(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
 
 
 def _standardized(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
-    """Return images with mean 0 and norm 1 (0 where an image is of one grey)."""
+    """Return images with mean 0 and norm 1, or norm 0 if all pixels are equal."""
     centred = x - x.mean(axis=1, keepdims=True)
     norm = np.linalg.norm(centred, axis=1, keepdims=True)
     return np.asarray(centred / np.where(norm > 0, norm, 1.0), dtype=np.float64)
 
 
 def main() -> int:
-    """Command line of ``python -m omniinput_hpc.zoo.digits``."""
+    """Run ``python -m omniinput_hpc.zoo.digits``."""
     parser = new_parser("digits", __doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}")
     args = parser.parse_args()

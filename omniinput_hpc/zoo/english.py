@@ -1,9 +1,9 @@
-"""A small English language model, trained on the text that comes with every Python.
+"""Train a small English language model on the text that comes with every Python.
 
 The text is `pydoc_data.topics` (the language reference as pydoc shows it) and the docstrings of the
-standard library, cut into paragraphs of prose. ``python -m omniinput_hpc.zoo.english`` trains a
-byte-level tokenizer and a GPT-2 of two million parameters. The text is small, so the weights kept
-are those with the lowest loss on the held-out paragraphs.
+standard library, split into paragraphs of prose. ``python -m omniinput_hpc.zoo.english`` trains a
+byte-level tokenizer and a GPT-2 of two million parameters. The text is small, so the weights with
+the lowest loss on the held-out paragraphs are kept.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from transformers.utils import logging as hf_logging
 from omniinput_hpc.zoo import new_parser
 from omniinput_hpc.zoo.training import build_gpt2, cosine_rate, descend
 
-# Not in every installation (Debian packs them apart), or not written for people to read.
+# Not part of every installation (Debian packages them separately), or not meant to be read.
 EXCLUDED_FOLDERS = {
     "dist-packages", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages", "test",
     "tests", "turtledemo",
@@ -42,7 +42,7 @@ CODE_MARKS = (">>>", "...   ", "::=", "===", "---", "+--")
 
 END_OF_TEXT = "<|endoftext|>"
 N_VALUES = 2000
-WINDOW = 64  # tokens a training window holds, and the model's positions
+WINDOW = 64  # tokens per training window, and positions of the model
 BATCH_SIZE = 32
 WARM_UP_STEPS = 200
 HELD_OUT_SHARE = 0.05
@@ -61,7 +61,7 @@ def paragraphs() -> list[str]:
 
 
 def split(texts: list[str], held_out: float, seed: int) -> tuple[list[str], list[str]]:
-    """Return the paragraphs to train on and those held out, a share `held_out` of them."""
+    """Return the training paragraphs and the held-out ones, a share `held_out` of all."""
     shuffled = list(texts)
     random.Random(seed).shuffle(shuffled)
     n = round(held_out * len(shuffled))
@@ -95,7 +95,7 @@ def _is_prose(block: str, line: str) -> bool:
 
 
 def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
-    """Return a byte-level BPE tokenizer of 2,000 tokens; END_OF_TEXT is token 0."""
+    """Return a byte-level BPE tokenizer with `N_VALUES` tokens; END_OF_TEXT is token 0."""
     bpe = ByteLevelBPETokenizer()
     bpe.train_from_iterator(
         texts, N_VALUES, min_frequency=2, show_progress=False, special_tokens=[END_OF_TEXT]
@@ -106,7 +106,7 @@ def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
 
 
 def build_model(width: int, layers: int, dropout: float) -> GPT2LMHeadModel:
-    """Return the untrained model: heads of 32, input and output embedding tied."""
+    """Return the untrained model, with heads of width 32 and tied embeddings."""
     return build_gpt2(
         dropout, vocab_size=N_VALUES, n_positions=WINDOW, n_embd=width, n_layer=layers,
         n_head=width // 32, bos_token_id=0, eos_token_id=0,
@@ -114,13 +114,13 @@ def build_model(width: int, layers: int, dropout: float) -> GPT2LMHeadModel:
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> torch.Tensor:
-    """Return one int64 stream of tokens, END_OF_TEXT before each paragraph."""
+    """Return all paragraphs as one int64 stream of tokens, END_OF_TEXT before each."""
     rows = tokenizer(texts)["input_ids"]
     return torch.tensor([token for row in rows for token in (0, *row)])
 
 
 def windows(stream: torch.Tensor, starts: torch.Tensor, length: int) -> torch.Tensor:
-    """Return int64 [n, length]: the tokens from each start on."""
+    """Return the tokens from each start on, int64 [n, length]."""
     return stream[starts[:, None] + torch.arange(length)]
 
 
@@ -136,7 +136,7 @@ def held_out_nll(model: GPT2LMHeadModel, stream: torch.Tensor, length: int) -> f
 
 
 def train(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """Train and save tokenizer, best weights and their report to a folder; return the report."""
+    """Train; save the tokenizer, the best weights and a report to a folder; return the report."""
     torch.manual_seed(args.seed)
     texts = paragraphs()
     learnt, held = split(texts, HELD_OUT_SHARE, args.seed)
@@ -184,14 +184,14 @@ def train(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _save(model: GPT2LMHeadModel, folder: Path, report: dict[str, Any]) -> None:
-    """Save weights as float16 (they are loaded as float32) with the report beside them."""
+    """Save the weights as float16 (they are loaded as float32), and the report."""
     half = copy.deepcopy(model).half()
     half.save_pretrained(folder, safe_serialization=True)
     (folder / "training.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 
 def main() -> int:
-    """Command line of ``python -m omniinput_hpc.zoo.english``."""
+    """Run ``python -m omniinput_hpc.zoo.english``."""
     parser = new_parser("english", __doc__, "english")
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--last-step", type=int, help="stop there; the rates stay those of --steps")

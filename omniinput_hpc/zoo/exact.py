@@ -1,10 +1,10 @@
-"""Models whose number of inputs per output is known exactly, to check samplers against.
+"""Models whose exact number of inputs per output is known, to test samplers.
 
-Each is a custom model as any user's (``[model] kind = "python"``, ``factory =
-"omniinput_hpc.zoo.exact:lattice"``). `Lattice` and `Sites` are independent sites (by convolution),
-`Occupation` has a first-order transition (by dynamic programming), `MarkovChain` and `PassageChain`
-are language models that can be enumerated. ``python -m omniinput_hpc.benchmark`` runs the methods
-on them.
+They are custom models like those of a user (``[model] kind = "python"``, ``factory =
+"omniinput_hpc.zoo.exact:lattice"``). `Lattice` and `Sites` have independent sites and are counted
+by convolution. `Occupation` has a first-order transition and is counted by dynamic programming.
+`MarkovChain` and `PassageChain` are language models that can be enumerated. ``python -m
+omniinput_hpc.benchmark`` runs the sampling methods on these models.
 """
 
 from __future__ import annotations
@@ -29,12 +29,7 @@ MAX_ENUMERATED = 1 << 22
 
 
 class Exact(ABC):
-    """A model with a known density.
-
-    Attributes
-    ----------
-    n_sites, n_values : int
-    """
+    """A model with a known density."""
 
     n_sites: int
     n_values: int
@@ -45,12 +40,12 @@ class Exact(ABC):
 
     @abstractmethod
     def log_count(self) -> tuple[FloatArray, FloatArray]:
-        """Return all outputs that inputs have, float64 [L], and ln of their numbers [L]."""
+        """Return all outputs that occur, float64 [L], and ln of the number of inputs of each."""
 
     def log_g(self, edges: FloatArray) -> FloatArray:
-        """Return ln of the number of inputs in each bin [B]; -inf without one.
+        """Return ln of the number of inputs in each bin [B]; -inf for empty bins.
 
-        edges : float64 [B + 1]; bins are half open, but for the last one
+        edges : float64 [B + 1]; bins are half open, except for the last one
         """
         z, log_count = self.log_count()
         bin_l = bin_of(z, edges)
@@ -60,7 +55,7 @@ class Exact(ABC):
         return log_g_b
 
     def all_inputs(self) -> torch.Tensor:
-        """Return every input, int64 [V^D, D]; a ValueError where there are over 4 million."""
+        """Return every input, int64 [V^D, D]; a ValueError if there are over 4 million."""
         if self.n_values**self.n_sites > MAX_ENUMERATED:
             raise ValueError(f"{self.n_values}^{self.n_sites} inputs are too many to enumerate")
         return torch.tensor(list(itertools.product(range(self.n_values), repeat=self.n_sites)))
@@ -71,15 +66,15 @@ class Exact(ABC):
 
 
 class Enumerated(Exact):
-    """A model of few inputs: its density is counted."""
+    """A model with so few inputs that its density is counted."""
 
     def log_count(self) -> tuple[FloatArray, FloatArray]:
-        """Return outputs and ln of their numbers; see `all_inputs`."""
+        """Return outputs and ln of the number of inputs of each, from `all_inputs`."""
         levels, count = np.unique(self._all_outputs(), return_counts=True)
         return levels, np.log(count)
 
     def log_g(self, edges: FloatArray) -> FloatArray:
-        """Return ln of the number of inputs in each bin [B], to the last bit."""
+        """Return ln of the number of inputs in each bin [B], exact to the last bit."""
         bin_i, n_bins = bin_of(self._all_outputs(), edges), len(edges) - 1
         inside = (bin_i >= 0) & (bin_i < n_bins)
         with np.errstate(divide="ignore"):
@@ -90,7 +85,7 @@ class Enumerated(Exact):
 
 
 class Lattice(Exact):
-    """Independent sites of whole energies times a unit: every z is exact in float32."""
+    """Independent sites with integer energies times a unit, so that z is exact in float32."""
 
     def __init__(self, n_sites: int, n_values: int, unit: float, device: Any = "cpu") -> None:
         self.n_sites, self.n_values, self.unit = n_sites, n_values, unit
@@ -101,7 +96,7 @@ class Lattice(Exact):
         return self.energy[x].sum(dim=1) * self.unit
 
     def log_count(self) -> tuple[FloatArray, FloatArray]:
-        """Return levels and counts by convolution."""
+        """Return levels and ln of counts by convolution."""
         count = np.ones(1)
         for _ in range(self.n_sites):
             count = np.convolve(count, np.bincount(SITE_ENERGY[: self.n_values]))
@@ -110,7 +105,7 @@ class Lattice(Exact):
 
 
 class Sites(Exact):
-    """100 independent sites of 256 values, whole energies 0 to 7: log g spans over 300 nats."""
+    """100 independent sites of 256 values, integer energies 0 to 7; log g spans over 300 nats."""
 
     n_sites, n_values = 100, 256
 
@@ -126,11 +121,11 @@ class Sites(Exact):
         return self.energy[x].sum(dim=1)
 
     def output_and_gradient(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return z and its change by each value at each site, [W, D, V]."""
+        """Return z and its gradient, the energy of each value at each site, [W, D, V]."""
         return self.output(x), self.energy.expand(*x.shape, self.n_values)
 
     def log_count(self) -> tuple[FloatArray, FloatArray]:
-        """Return levels and counts by convolution, scaled as it grows."""
+        """Return levels and ln of counts by convolution, rescaled at each step."""
         site = np.bincount(self._energy()) / self.n_values
         log_p = np.zeros(1)
         for _ in range(self.n_sites):
@@ -142,10 +137,10 @@ class Sites(Exact):
 
 
 class Occupation(Exact):
-    """z = - sum over values v of n_v (n_v - 1) / 2, n_v being how often v occurs: a transition.
+    """z = - sum over values v of n_v (n_v - 1) / 2, where n_v counts v: a first-order transition.
 
-    At beta = 0.339 inputs of all different values and inputs of one value weigh the same, with next
-    to nothing between them.
+    At beta = 0.339, inputs with all values different and inputs of one value have the same weight,
+    with almost nothing between them.
     """
 
     n_sites, n_values = 25, 64
@@ -157,7 +152,7 @@ class Occupation(Exact):
         return -(count * (count - 1)).sum(dim=1) / 2
 
     def log_count(self) -> tuple[FloatArray, FloatArray]:
-        """Return levels and counts by dynamic programming: D! / prod n_v! sequences have n_v."""
+        """Return levels and ln of counts by dynamic programming: D! / prod n_v! inputs have n_v."""
         d, pairs = self.n_sites, self.n_sites * (self.n_sites - 1) // 2
         ways = np.zeros((d + 1, pairs + 1))  # [sites used, pairs]
         ways[0, 0] = 1.0
@@ -174,10 +169,10 @@ class Occupation(Exact):
 
 
 class MarkovChain(Enumerated):
-    """A language model: each value's probabilities depend on the one before it.
+    """A language model in which the probabilities of a value depend on the one before it.
 
-    z = - mean over sites 1 .. D-1 of l[x_{t-1}, x_t], l being log-probabilities. With `forbidden`
-    values the table is that of more values than are allowed: its rows then sum to less than 1.
+    z = - mean over sites 1 .. D-1 of l[x_{t-1}, x_t], where l are log-probabilities. The table is
+    made for `forbidden` more values than are allowed, so that its rows sum to less than 1.
     """
 
     def __init__(
@@ -195,21 +190,21 @@ class MarkovChain(Enumerated):
         return -self.table[x[:, :-1], x[:, 1:]].mean(dim=1)
 
     def conditional_logits(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return z and the log-probabilities of each site's values, [W, D, V]; the first is 0."""
+        """Return z and the log-probabilities of all values, [W, D, V]; 0 at the first site."""
         rows = self.table[x[:, :-1]]
         return self.output(x), torch.cat([torch.zeros_like(rows[:, :1]), rows], dim=1)
 
     def exact_distribution(self, beta: float) -> FloatArray:
-        """Return exp(-beta z) over all inputs, normalized, float64 [V^D]."""
+        """Return exp(-beta z) of all inputs, normalized, float64 [V^D]."""
         log_p = -beta * self.output(self.all_inputs()).double()
         return np.asarray((log_p - log_p.logsumexp(0)).exp().numpy())
 
 
 class PassageChain(Enumerated):
-    """A language model that has memorized a passage: rarely begun, and then hardly ever left.
+    """A language model that has memorized a passage, rarely begun and then hardly ever left.
 
-    Values are uniform, but for the passage's: its first value begins it with probability `enter`,
-    and each of the next ones follows with probability `stay` while it was not left.
+    The first value of the passage has probability `enter`. Each later one has probability `stay` as
+    long as the passage was not left. All other values are equally likely.
     """
 
     def __init__(
@@ -220,7 +215,7 @@ class PassageChain(Enumerated):
         rest = torch.full((n_values,), 1.0, device=device)
         self._begin = self._row(rest, int(self.passage[0]), enter)
         rows = [self._row(rest, int(v), stay) for v in self.passage]
-        self._inside = torch.stack(rows)  # [place, V]: after so many of its values
+        self._inside = torch.stack(rows)  # [place, V], place: number of its values so far
 
     @staticmethod
     def _row(rest: torch.Tensor, value: int, probability: float) -> torch.Tensor:
@@ -229,7 +224,7 @@ class PassageChain(Enumerated):
         return row.log()
 
     def conditional_logits(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return z and the log-probabilities of each site's values, [W, D, V]; the first is 0."""
+        """Return z and the log-probabilities of all values, [W, D, V]; 0 at the first site."""
         place = torch.zeros(len(x), dtype=torch.int64, device=x.device)
         rows = [torch.zeros((len(x), self.n_values), device=x.device)]
         for t in range(self.n_sites - 1):
@@ -277,10 +272,10 @@ DECODERS: Sequence[str] = ("gpt2", "llama", "olmo2")
 
 
 def save_decoder(architecture: str, folder: Any, n_values: int = 8, seed: int = 4) -> None:
-    """Write a small Hugging Face decoder of random weights, for ``kind = "causal-lm"``.
+    """Write a small Hugging Face decoder with random weights, for ``kind = "causal-lm"``.
 
     With `n_values` = 8 and 6 tokens it can be enumerated (``python -m omniinput_hpc.enumerate``).
-    architecture : one of `DECODERS`
+    `architecture` is one of `DECODERS`.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 

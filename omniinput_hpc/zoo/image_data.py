@@ -1,6 +1,6 @@
-"""Reading the papers' image data sets from a local folder: IDX files and CIFAR's binary version.
+"""Read the papers' image data sets from a local folder: IDX files, and CIFAR's binary version.
 
-Nothing is downloaded; a missing file's message says what to fetch and where to put it. No torch.
+Nothing is downloaded: errors state which file to fetch and where to put it. Does not import torch.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from omniinput_hpc.models.images.files import Shape
 from omniinput_hpc.untrusted.files import read_bytes
 
 MAX_BYTES = 1 << 30
-"""Of a file, and of what it unpacks to; the largest set (EMNIST) has 550 MB."""
+"""Largest size of a file, before and after unpacking; the largest set (EMNIST) has 550 MB."""
 MNIST_SHAPE, CIFAR_SHAPE = Shape(28, 28, 1, 256), Shape(32, 32, 3, 256)
 
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
-# where each IDX data set comes from, and how its files are called ({part}: train or test)
+# The source of each IDX data set, and the pattern of its file names ({part}: train or test).
 IDX_SETS = {
     "mnist": ("MNIST, https://ossci-datasets.s3.amazonaws.com/mnist", "{old}-{what}"),
     "fashion": ("Fashion-MNIST, https://github.com/zalandoresearch/fashion-mnist", "{old}-{what}"),
@@ -58,7 +58,7 @@ class Images:
     y: NDArray[np.int64]
 
     def only(self, *labels: int) -> Images:
-        """Return the images of some classes, renumbered by their positions in `labels`."""
+        """Return the images of the classes `labels`, renumbered by position in `labels`."""
         kept = np.isin(self.y, labels)
         return Images(self.x[kept], np.searchsorted(labels, self.y[kept]).astype(np.int64))
 
@@ -70,7 +70,7 @@ class Images:
 def read_idx(path: Path) -> NDArray[Any]:
     """Return the array of an IDX file, gzipped or not (LeCun's MNIST page gives the format).
 
-    A `UserError` says that there is no such file, or what is wrong with its header or length.
+    Raises a `UserError` if the file is missing, or if its header or length is wrong.
     """
     content = read_bytes(path, "IDX file", MAX_BYTES)
     try:
@@ -99,9 +99,9 @@ def read_idx(path: Path) -> NDArray[Any]:
 
 
 def read_images(path: Path, as_stored: bool = False) -> NDArray[np.uint8]:
-    """Return an IDX file's 28 x 28 images as inputs, uint8 [n, 784]; errors as `read_idx`.
+    """Return the 28 x 28 images of an IDX file as inputs, uint8 [n, 784]; errors as `read_idx`.
 
-    as_stored : leave EMNIST's images on their side, in which they are in its files
+    as_stored : leave EMNIST's images transposed, as its files store them
     """
     array = read_idx(path)
     if array.ndim != 3 or array.dtype != np.uint8 or array.shape[1:] != (28, 28):
@@ -116,11 +116,11 @@ def read_images(path: Path, as_stored: bool = False) -> NDArray[np.uint8]:
 def read_idx_set(folder: Path, name: str, part: str) -> Images:
     """Return the "train" or "test" part of one of `IDX_SETS` from its folder.
 
-    A `UserError` names files that are missing, broken, of the wrong kind, or of other sets.
+    Raises a `UserError` that names a file if it is missing, broken, or of the wrong kind or set.
     """
     images, labels = (_find(folder, name, part, what) for what in (_IMAGES, _LABELS))
     x, y = read_images(images, name.endswith("-as-stored")), read_idx(labels)
-    if y.ndim == 2 and y.shape[1:] == (8,):  # QMNIST: the class, and where it was written
+    if y.ndim == 2 and y.shape[1:] == (8,):  # QMNIST: the class, then the origin of the image
         y = y[:, 0]
     if y.ndim != 1 or y.dtype.kind not in "iu":
         raise UserError(f"{labels} holds {y.dtype} {list(y.shape)}, not labels")
@@ -145,8 +145,7 @@ def _find(folder: Path, name: str, part: str, what: tuple[str, ...]) -> Path:
 def read_cifar(folder: Path, n_classes: int, part: str) -> Images:
     """Return CIFAR-10 (`n_classes` 10) or CIFAR-100 (100: fine labels) from its binary version.
 
-    A `UserError` names files that are missing, cut short, or of the pickled version, which is
-    never loaded.
+    Raises a `UserError` that names a file if it is missing, cut short, or a pickle (never loaded).
     """
     names = ["train.bin"] if part == "train" else ["test.bin"]
     n_labels, per_file = 2, 50_000 if part == "train" else 10_000
@@ -158,7 +157,7 @@ def read_cifar(folder: Path, n_classes: int, part: str) -> Images:
     size = n_labels + CIFAR_SHAPE.n_sites
     records = [_cifar_records(folder / name, size, per_file, archive) for name in names]
     r = np.concatenate(records)
-    planes = r[:, n_labels:].reshape(-1, 3, 32 * 32)  # red, green, blue, each row by row
+    planes = r[:, n_labels:].reshape(-1, 3, 32 * 32)  # red, green and blue planes, each by rows
     y = r[:, n_labels - 1].astype(np.int64)
     if y.max() >= n_classes:
         raise UserError(f"{folder}: class {y.max()} in a file of CIFAR-{n_classes}")

@@ -1,9 +1,9 @@
-"""Training image networks in the papers' three ways: plain, with noise, as energy-based models.
+"""Train image networks in the papers' three ways: plain, with noise, or as energy-based models.
 
-An energy-based model's single output f(x) is the log-likelihood up to a constant: p(x) proportional
-to exp(f(x)). Its gradient is that of f at the data minus that of f at samples of the model, which
-persistent chains of our own gradient kernel provide (persistent contrastive divergence, Tieleman
-2008; for discrete inputs Grathwohl et al. 2021).
+The single output f(x) of an energy-based model is the log-likelihood up to a constant: p(x) is
+proportional to exp(f(x)). The gradient of the log-likelihood is that of f at the data minus that of
+f at samples of the model. Persistent chains of one of our gradient kernels provide the samples
+(persistent contrastive divergence, Tieleman 2008; for discrete inputs Grathwohl et al. 2021).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from omniinput_hpc.zoo.image_data import Images
 from omniinput_hpc.zoo.training import OneCycle
 
 MAX_NORM = 5.0
-"""Norm that the gradient of the loss is clipped to."""
+"""Norm to which the gradient of the loss is clipped."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Effort:
     ----------
     epochs : passes over the training images
     batch : images per step of the optimizer
-    rate : the largest learning rate of the one-cycle schedule
-    noise : uniform noise of varying severity on the training images
-    shifted : training images are shifted by up to 4 pixels and mirrored (CIFAR)
+    rate : largest learning rate of the one-cycle schedule
+    noise : whether training images get uniform noise of varying severity
+    shifted : whether training images are shifted by up to 4 pixels and mirrored (CIFAR)
     """
 
     epochs: int
@@ -61,14 +61,14 @@ class EnergyEffort:
 
     Attributes
     ----------
-    steps : of the optimizer
+    steps : steps of the optimizer
     moves : kernel moves of each chain between two steps
     chains : number of persistent chains, started at uniformly random inputs
     batch : training images per step
-    rate : the largest learning rate of the one-cycle schedule
+    rate : largest learning rate of the one-cycle schedule
     restart_share : share of the chains that restart at random inputs at each step
-    output_penalty : weight of the mean of f^2 in the loss, which bounds f's constant and scale
-    all_sites : the chains move all sites at once (discrete Langevin) in place of one
+    output_penalty : weight of the mean of f^2 in the loss, which limits offset and scale of f
+    all_sites : whether the chains move all sites at once (discrete Langevin) instead of one
     """
 
     steps: int
@@ -81,8 +81,8 @@ class EnergyEffort:
     all_sites: bool = False
 
 
-# How hard to train: "digits" is for scikit-learn's digits (240 images), "full" for all of MNIST 0/1
-# (12,665) and CIFAR (50,000), "cpu" for MNIST 0/1 in minutes of a CPU, also with fewer images.
+# "digits" is for scikit-learn's digits (240 images), "full" for all of MNIST 0/1 (12,665) and CIFAR
+# (50,000), and "cpu" for MNIST 0/1 in minutes on a CPU, also with fewer images.
 EFFORTS = {
     ("plain", "digits"): Effort(epochs=60, batch=32, rate=2e-3),
     ("noise", "digits"): Effort(epochs=250, batch=64, rate=2e-3, noise=True),
@@ -94,14 +94,14 @@ EFFORTS = {
 }
 
 # Few chains with many moves between steps: with fewer moves the chains lagged behind the network,
-# which then learned to tell chains from data instead of the distribution of the data.
+# which then learned to distinguish chains from data instead of the distribution of the data.
 ENERGY_EFFORTS = {
     "digits": EnergyEffort(
         steps=250, moves=40, chains=64, batch=64, rate=2e-3, restart_share=0.02, output_penalty=3e-3
     ),
     "full": EnergyEffort(steps=50_000, moves=50, rate=2e-4),
-    # f of a digit must come to lie thousands of nats above f of noise, of which there are e^4347
-    # images: at first the rate must be large, and the penalty on f small.
+    # f of a digit must rise thousands of nats above f of noise, since there are e^4347 images of
+    # noise. The initial rate must therefore be large, and the penalty on f small.
     "cpu": EnergyEffort(
         steps=400,
         moves=5,
@@ -114,21 +114,20 @@ ENERGY_EFFORTS = {
     ),
 }
 RESNET_ON_CPU: dict[str, Any] = {"moves": 10, "rate": 4e-4, "output_penalty": 5e-5}
-"""What differs for a ResNet: its layers multiply, so that at the MLP's rate its outputs diverge."""
+"""Changes for a ResNet: its layers multiply, so at the rate of the MLP its outputs diverge."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is trained, on what, how hard and where.
+    """A network to train, its data, effort and device.
 
     Attributes
     ----------
-    architecture : of the network
     training : "plain", "noise", "shifted" (shifted and mirrored), or "energy"
-    data : training and test images; an energy-based model is trained on class 1 alone
-    effort : "digits", "full" or "cpu"; but for "full" weights are kept in half precision
-    papers_accuracy : the papers' test accuracy in percent, where they give one
-    device : of torch, on which the network is trained; it is evaluated on the CPU
+    data : training and test images; an energy-based model is trained only on class 1
+    effort : "digits", "full" or "cpu"; except for "full", weights are saved in half precision
+    papers_accuracy : the papers' test accuracy in percent, if they give one
+    device : torch device for training; the network is evaluated on the CPU
     """
 
     architecture: Architecture
@@ -140,7 +139,7 @@ class Task:
 
 
 def train_and_save(task: Task, folder: Path, seed: int) -> str:
-    """Train one model, save it in a folder, and return a line that says what was reached."""
+    """Train one model, save it in a folder, and return a line that reports its quality."""
     (train, test), half, about = task.data, task.effort != "full", {}
     if task.training == "energy":
         effort = ENERGY_EFFORTS[task.effort]
@@ -160,7 +159,7 @@ def train_and_save(task: Task, folder: Path, seed: int) -> str:
             task.device,
         )
     save(folder, network.cpu(), {}, half)
-    # Evaluate the stored weights: half precision may move an image across the decision boundary.
+    # Evaluate the saved weights: half precision may move an image across the decision boundary.
     network = classifier.load(folder)
     found, line = _evaluate(network, task.training, test, task.papers_accuracy)
     how = {"training": task.training, "effort": task.effort, "seed": seed}
@@ -196,8 +195,8 @@ def _evaluate(
 def add_noise(x: torch.Tensor, n_values: int, generator: torch.Generator) -> torch.Tensor:
     """Add uniform noise of varying severity to images x, int64 [W, D].
 
-    Each image has a severity s, uniform in [0, 1]; each site gets a number uniform in
-    [-s N, s N], N = n_values - 1, rounded, and the result is clipped to {0 .. N}.
+    The severity s of an image is uniform in [0, 1]. To each site a rounded number uniform in
+    [-s N, s N], N = n_values - 1, is added, and the result is clipped to {0 .. N}.
     """
     severity = torch.rand((len(x), 1), generator=generator)
     noise = (2 * torch.rand(x.shape, generator=generator) - 1) * severity * (n_values - 1)
@@ -207,7 +206,7 @@ def add_noise(x: torch.Tensor, n_values: int, generator: torch.Generator) -> tor
 def shift_and_mirror(
     x: torch.Tensor, architecture: Architecture, generator: torch.Generator
 ) -> torch.Tensor:
-    """Shift images x, int64 [W, D], by up to 4 pixels, all alike, and mirror half of them."""
+    """Shift all images x, int64 [W, D], alike by up to 4 pixels, and mirror about half of them."""
     s = architecture.shape
     image = x.view(-1, s.height, s.width, s.channels)
     down, right = (int(torch.randint(9, (1,), generator=generator)) for _ in range(2))
@@ -225,7 +224,7 @@ def train_classifier(
     name: str,
     device: str = "cpu",
 ) -> ImageNetwork:
-    """Train a classifier: binary cross-entropy for one output (of class 1), else cross-entropy."""
+    """Train a classifier, by binary cross-entropy for one output (class 1), else cross-entropy."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     network = ImageNetwork(architecture).to(device)
@@ -255,24 +254,24 @@ def loss_of(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def outputs_of(network: ImageNetwork, x: NDArray[np.uint8], batch: int = 500) -> torch.Tensor:
-    """Return the outputs of inputs x, integers [n, D]: float32 [n, n_outputs]."""
+    """Return the outputs, float32 [n, n_outputs], of inputs x, integers [n, D]."""
     return torch.cat([network(part) for part in torch.from_numpy(x.astype(np.int64)).split(batch)])
 
 
 def accuracy(network: ImageNetwork, images: Images) -> float:
-    """Return the share of images whose class is found (one output: positive means class 1)."""
+    """Return the share of correctly classified images; a single output > 0 means class 1."""
     outputs = outputs_of(network, images.x)
     found = (outputs[:, 0] > 0).long() if outputs.shape[1] == 1 else outputs.argmax(dim=1)
     return float((found == torch.from_numpy(images.y)).double().mean())
 
 
 def save(folder: Path, network: ImageNetwork, about: dict[str, Any], half: bool) -> None:
-    """Write model.safetensors, in half precision if `half`, and model.json with what is `about`."""
+    """Write model.safetensors, in half precision if `half`, and model.json with `about`."""
     folder.mkdir(parents=True, exist_ok=True)
     state = network.state_dict()
     tensors = {k: (v.half() if half else v).contiguous() for k, v in state.items()}
     save_file(tensors, folder / WEIGHTS)
-    (folder / WEIGHTS).chmod(0o644)  # safetensors makes it for the owner alone
+    (folder / WEIGHTS).chmod(0o644)  # safetensors creates it readable only by the owner
     text = json.dumps({**network.architecture.as_json(), **about}, indent=2)
     (folder / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
 
@@ -287,8 +286,8 @@ def train_energy_model(
 ) -> tuple[ImageNetwork, float]:
     """Train a network whose output f is the log-likelihood of images, up to a constant.
 
-    Returned beside it is the mean f of its chains, after ten times as many moves as between two
-    steps: where it is far from the mean f of test images, the model is not that of the data.
+    Returns the network and the mean f of its chains after ten times as many moves as between two
+    steps. If it is far from the mean f of test images, the model does not describe the data.
     """
     torch.manual_seed(seed)
     network = ImageNetwork(architecture).to(device)
@@ -312,7 +311,7 @@ def train_energy_model(
 
 
 class _Chains:
-    """Persistent chains of the model's own distribution, beta = -1 for z = f."""
+    """Persistent chains that sample the model's own distribution: beta = -1 for z = f."""
 
     def __init__(self, network: ImageNetwork, effort: EnergyEffort, seed: int, device: str) -> None:
         self._network, self._seed, self._device = network, seed, torch.device(device)
@@ -333,7 +332,7 @@ class _Chains:
         return torch.from_numpy(generator.integers(n_values, size=(n, n_sites))).to(self._device)
 
     def advance(self, moves: int, restart_share: float, step: int) -> torch.Tensor:
-        """Return the chains, int64 [n, D], after some moves under the network as it is now."""
+        """Return the chains, int64 [n, D], after some moves with the present network."""
         self._network.eval().requires_grad_(False)
         x, n = self._x, len(self._x)
         u = rng.generator(self._seed, "choices", step).random(n)
@@ -351,7 +350,7 @@ class _Chains:
         return self._x
 
     def _tune(self, attempted: int, accepted: int) -> None:
-        """Adapt the step size, by no less than at its tenth time: the network goes on changing."""
+        """Adapt the step size; the gain stops falling after ten times, as the network changes."""
         if len(self._kernel.tuned):
             self._kernel.adapt(np.array([attempted]), np.array([accepted]))
             self._kernel.tuned = np.minimum(self._kernel.tuned, [np.inf, 10.0])

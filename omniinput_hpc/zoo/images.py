@@ -1,10 +1,10 @@
-"""The papers' image models, trained from data in a local folder, each with one command.
+"""Train one of the papers' image models on data in a local folder.
 
 ``python -m omniinput_hpc.zoo.images cnn-mnist --data FOLDER`` reads MNIST's IDX files from the
 folder and writes inputs/models/cnn-mnist, which inputs/cnn-mnist.toml samples. With ``--effort
-cpu`` a network of MNIST takes minutes of a CPU: the ResNet has 16 channels in place of 64, and
-energy-based models take fewer steps, with chains that move all pixels at once. ``mnist-ten`` tells
-all ten digits apart: it is none of the papers' models, but a judge of pictures.
+cpu``, training on MNIST takes minutes on a CPU: the ResNet has 16 channels instead of 64, and
+energy-based models take fewer steps, with chains that move all pixels at once. ``mnist-ten``
+distinguishes all ten digits; it is not one of the papers' models, but serves as a judge of images.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ from omniinput_hpc.zoo.image_data import CIFAR_SHAPE, MNIST_SHAPE, Images, read_
 
 SIZES = {"cnn": 1, "mlp": 128, "resnet": 64}
 CPU_CHANNELS = 16
-"""Of the ResNet with --effort cpu: a pass takes a fifteenth of the papers' 64 channels' work."""
+"""Channels of the ResNet with --effort cpu: a pass takes a fifteenth of the work of 64 channels."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is trained on what.
+    """A network to train, and its data.
 
     Attributes
     ----------
-    architecture, training : see `omniinput_hpc.zoo.image_training.train_and_save`
+    architecture, training : see `omniinput_hpc.zoo.image_training.Task`
     data : "mnist", "cifar10" or "cifar100"
-    n_outputs : how many outputs
     papers_accuracy : the papers' test accuracy in percent (Liu et al., OmniInput, TMLR 2025,
         section 4; its forerunner, S2 in docs/papers.md, sections 3 and 17)
     """
@@ -59,9 +58,9 @@ RECIPES = {
 
 
 def read_data(recipe: Recipe, folder: Path) -> tuple[Images, Images]:
-    """Return training and test images: of classes 0 and 1 where the model has one output.
+    """Return training and test images, only of classes 0 and 1 if the model has one output.
 
-    A `UserError` says which file is missing and where to fetch it, or which one is broken.
+    Raises a `UserError` if a file is missing, with its source, or broken.
     """
     if recipe.data == "mnist":
         train, test = (read_idx_set(folder, "mnist", part) for part in ("train", "test"))
@@ -72,7 +71,7 @@ def read_data(recipe: Recipe, folder: Path) -> tuple[Images, Images]:
 
 
 def _device(requested: str, threads: int) -> str:
-    """Return torch's device for "auto", "cpu" or "cuda"; a `UserError` if there is no such."""
+    """Return the torch device for "auto", "cpu" or "cuda"; a `UserError` if there is no GPU."""
     import torch
 
     torch.set_num_threads(threads)
@@ -82,7 +81,7 @@ def _device(requested: str, threads: int) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line of ``python -m omniinput_hpc.zoo.images``."""
+    """Run ``python -m omniinput_hpc.zoo.images``."""
     parser = new_parser("images", __doc__, "RECIPE")
     parser.set_defaults(output=None)
     parser.add_argument("recipe", choices=RECIPES, metavar="RECIPE", help=", ".join(RECIPES))

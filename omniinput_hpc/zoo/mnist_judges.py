@@ -1,9 +1,9 @@
-"""Judges of pictures of digits, as annotators by script, and test sets that need no download.
+"""Judges that score images of digits automatically, and test sets that need no download.
 
-A hundred training images of each digit stand in inputs/judges/mnist-prototypes, so that scores need
-no other data. ``python -m omniinput_hpc.zoo.mnist_judges --data FOLDER`` makes them of MNIST's IDX
-files; ``--sets FOLDER`` writes pictures for `omniinput_hpc.test_sets`. A network that tells all ten
-digits apart stands in inputs/judges/mnist-ten, from ``omniinput_hpc.zoo.images mnist-ten``.
+inputs/judges/mnist-prototypes holds a hundred training images of each digit, so that scoring needs
+no other data. ``python -m omniinput_hpc.zoo.mnist_judges --data FOLDER`` makes them from MNIST's
+IDX files; ``--sets FOLDER`` writes images for `omniinput_hpc.test_sets`. inputs/judges/mnist-ten
+holds a network for all ten digits, made by ``omniinput_hpc.zoo.images mnist-ten``.
 """
 
 from __future__ import annotations
@@ -33,30 +33,31 @@ NETWORK = JUDGES / "mnist-ten"
 PER_DIGIT = 100
 NEIGHBOURS = 5
 MIN_CORRELATION = 0.6
-"""The held-out 1 that is least like a prototype has 0.59; of uniform noise none has over 0.18."""
+"""The held-out 1 that is least like a prototype has 0.59; uniform noise never exceeds 0.18."""
 BATCH = 4096
 NETWORK_BATCH = 256
 
 
 @cache
 def prototypes() -> Images:
-    """Return a hundred images of each digit, x uint8 [1000, 784]; a `UserError` if not there."""
+    """Return a hundred images of each digit, x uint8 [1000, 784]; a `UserError` if missing."""
     return read_idx_set(FOLDER, "mnist", "train")
 
 
 def nearest_are_ones(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
-    """Score inputs by their neighbours: the share of 1s among the 5 nearest prototypes.
+    """Score inputs by the share of 1s among the 5 nearest prototypes.
 
-    Near: by correlation, however small it is. x integers [n, 784], 0 to 255; float64 [n].
+    The nearest ones have the largest correlations, which may be small. x are integers [n, 784],
+    0 to 255; returns float64 [n].
     """
     return np.concatenate([_share_of_ones(c) for c in _correlations(x)])
 
 
 def looks_like_one(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
-    """Score inputs by a stricter rule: 1 where an image is close to a handwritten 1, else 0.
+    """Score inputs by a stricter rule: 1 if an image is close to a handwritten 1, else 0.
 
-    Close: three or more of the 5 nearest prototypes are 1s, and the nearest correlates with it by
-    0.6 or more. x integers [n, 784], 0 to 255; float64 [n].
+    An image is close if three or more of the 5 nearest prototypes are 1s, and the correlation with
+    the nearest is 0.6 or more. x are integers [n, 784], 0 to 255; returns float64 [n].
     """
     parts = [
         (_share_of_ones(c) > 0.5) & (c.max(axis=1) >= MIN_CORRELATION) for c in _correlations(x)
@@ -65,9 +66,9 @@ def looks_like_one(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
 
 
 def probability_of_one(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
-    """Score inputs by a network trained on all digits and on noisy ones: its probability of a 1.
+    """Score inputs by the probability of a 1, from a network trained on all digits with noise.
 
-    x integers [n, 784], 0 to 255; float64 [n]. Uniform noise gets 0.007 on average.
+    x are integers [n, 784], 0 to 255; returns float64 [n]. Uniform noise gets 0.007 on average.
     """
     import torch
 
@@ -95,31 +96,31 @@ def _share_of_ones(correlation: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _correlations(x: NDArray[np.integer[Any]]) -> list[NDArray[np.float64]]:
-    """Return the correlations of inputs with all prototypes, [n, 1000], some inputs at a time."""
+    """Return the correlations of inputs with all prototypes, as batches [n, 1000]."""
     known = _standardized(prototypes().x).T
     return [_standardized(x[i : i + BATCH]) @ known for i in range(0, max(1, len(x)), BATCH)]
 
 
 def _standardized(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
-    """Return images with mean 0 and norm 1 (0 where an image is of one grey)."""
+    """Return images with mean 0 and norm 1, or norm 0 if all pixels are equal."""
     centred = x - x.mean(axis=1, keepdims=True)
     norm = np.linalg.norm(centred, axis=1, keepdims=True)
     return np.asarray(centred / np.where(norm > 0, norm, 1.0), dtype=np.float64)
 
 
 def uniform_noise(n: int = 1000) -> NDArray[np.uint8]:
-    """Return n pictures of uniform noise, uint8 [n, 28, 28]; always the same ones."""
+    """Return n images of uniform noise, uint8 [n, 28, 28], the same in every call."""
     return np.random.default_rng(0).integers(256, size=(n, 28, 28), dtype=np.uint8)
 
 
 def digits_scaled_up(*labels: int) -> NDArray[np.uint8]:
-    """Return scikit-learn's 8 x 8 digits as uint8 [n, 28, 28]: pixels of 3 x 3, a border of 2."""
+    """Return scikit-learn's 8 x 8 digits as uint8 [n, 28, 28]: 3 x 3 per pixel, a border of 2."""
     small = digits.SHAPE.pixels(digits.digits(*labels).x)  # 0 to 255
     return np.pad(small.repeat(3, axis=1).repeat(3, axis=2), ((0, 0), (2, 2), (2, 2)))
 
 
 def write_sets(folder: Path) -> list[Path]:
-    """Write the test sets that need no data, and return their files."""
+    """Write the test sets that need no data; return their files."""
     folder.mkdir(parents=True, exist_ok=True)
     sets = {
         "uniform-noise": uniform_noise(),
@@ -132,7 +133,7 @@ def write_sets(folder: Path) -> list[Path]:
 
 
 def write_prototypes(train: Images, folder: Path) -> None:
-    """Write the first hundred images of each digit as MNIST's IDX files, always the same bytes."""
+    """Write the first hundred images of each digit as MNIST's IDX files, reproducibly."""
     chosen = np.concatenate([np.flatnonzero(train.y == d)[:PER_DIGIT] for d in range(10)])
     x = train.x[chosen].reshape(-1, 28, 28)
     folder.mkdir(parents=True, exist_ok=True)
@@ -143,7 +144,7 @@ def write_prototypes(train: Images, folder: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line of ``python -m omniinput_hpc.zoo.mnist_judges``."""
+    """Run ``python -m omniinput_hpc.zoo.mnist_judges``."""
     print_any_text()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, help="folder with MNIST's IDX files")

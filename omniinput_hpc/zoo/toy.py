@@ -1,11 +1,11 @@
 """The papers' Toy: sequences of 8 digits whose sum is divisible by 30 (OmniInput, section 3.1).
 
-``python -m omniinput_hpc.zoo.toy`` trains the model, a GPT-2. The rule needs numpy alone, so that
+``python -m omniinput_hpc.zoo.toy`` trains the model, a GPT-2. The rule needs only numpy, so that
 ``omniinput_hpc.zoo.toy:is_valid`` can score samples on a login node.
 
 The loss is the cross-entropy against the exact distribution of the next digit. It has the same
-minimum as the cross-entropy over sampled sequences, without the noise of the sampled digit, so
-that 99.9% validity is within reach of minutes on two cores.
+minimum as the cross-entropy over sampled sequences, without the noise of the sampled digits, so
+99.9% validity is reached within minutes on two cores.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ WARM_UP_STEPS = 300
 
 
 def is_valid(x: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Score inputs by the Toy's rule: 1 where the digits' sum is divisible by 30, else 0.
+    """Score inputs by the rule of the Toy: 1 if the sum of the digits is divisible by 30, else 0.
 
-    x are integers [n, 8], 0 to 9; returned are float64 [n].
+    x are integers [n, 8], 0 to 9; returns float64 [n].
     """
     return np.asarray(x.sum(axis=1, dtype=np.int64) % DIVISOR == 0, dtype=np.float64)
 
 
 def completions() -> NDArray[np.int64]:
-    """Count the valid completions of a prefix of t digits that sum to s: int64 [9, 73], [t, s]."""
+    """Return how many valid completions a prefix of t digits with sum s has, int64 [9, 73]."""
     largest = N_DIGITS * (N_VALUES - 1)
     count_ts = np.zeros((N_DIGITS + 1, largest + 1), dtype=np.int64)
     count_ts[N_DIGITS, ::DIVISOR] = 1
@@ -54,8 +54,8 @@ def completions() -> NDArray[np.int64]:
 def next_digit_probabilities() -> NDArray[np.float64]:
     """Return the exact distribution of the next digit of a uniformly drawn valid sequence.
 
-    Entry [t, s, v], of float64 [8, 73, 10], is the probability that digit t is v after t digits
-    with sum s; all zero where no valid sequence begins so.
+    Entry [t, s, v] of the result, float64 [8, 73, 10], is the probability that digit t is v after t
+    digits with sum s, or zero if no valid sequence begins like this.
     """
     count_ts = completions()
     p_tsv = np.zeros((N_DIGITS, count_ts.shape[1], N_VALUES))
@@ -79,11 +79,11 @@ def build_model(width: int = 32) -> GPT2LMHeadModel:
 def draw_prefixes(
     p_tsv: NDArray[np.float64], n: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Draw valid sequences and the exact distributions of their next digits.
+    """Draw valid sequences, and return them with the exact distributions of their next digits.
 
-    Half follow the uniform distribution over valid sequences; the other half choose each digit
-    uniformly among the possible ones, which shows the model the rare sums 0 and 60 as well.
-    Returned are the sequences, int64 [n, 8], and the distributions of digits 1 to 7 given those
+    Half of them follow the uniform distribution over valid sequences. The other half choose each
+    digit uniformly among the possible ones, which shows the model the rare sums 0 and 60 as well.
+    Returns the sequences, int64 [n, 8], and the distributions of digits 1 to 7 given the digits
     before, float32 [n, 7, 10].
     """
     uniform_tsv = (p_tsv > 0) / np.maximum((p_tsv > 0).sum(axis=2, keepdims=True), 1)
@@ -103,7 +103,7 @@ def draw_prefixes(
 
 
 def share_valid(model: GPT2LMHeadModel, n: int, seed: int) -> float:
-    """Generate n sequences, the first digit uniform, and return the valid share."""
+    """Generate n sequences with a uniform first digit; return the share of valid ones."""
     import torch
 
     rng = torch.Generator().manual_seed(seed)
@@ -120,8 +120,8 @@ def train(
 ) -> float:
     """Train for a number of steps, or until the time is over, and save to a folder.
 
-    `half` saves the weights as float16, in half the space; they are loaded as float32. Returned is
-    the valid share among 20,000 generated sequences.
+    `half` saves the weights as float16; they are loaded as float32. Returns the share of valid
+    sequences among 20,000 generated ones.
     """
     import torch
 
@@ -158,7 +158,7 @@ def train(
 
 
 def main() -> int:
-    """Command line of ``python -m omniinput_hpc.zoo.toy``."""
+    """Run ``python -m omniinput_hpc.zoo.toy``."""
     parser = new_parser("toy", __doc__, "toy")
     parser.add_argument("--steps", type=int, default=18_000)
     parser.add_argument("--minutes", type=float, default=30.0, help="stop after this long")

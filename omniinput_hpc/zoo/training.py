@@ -1,4 +1,4 @@
-"""What the trainings share: an optimizer's step, learning-rate schedules, a small GPT-2."""
+"""Parts that the trainings share: an optimizer step, learning-rate schedules, a small GPT-2."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def build_gpt2(dropout: float, **config: Any) -> GPT2LMHeadModel:
-    """Return an untrained GPT-2; `config` is the rest of transformers' GPT2Config."""
+    """Return an untrained GPT-2; `config` holds further arguments of transformers' GPT2Config."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     rates: Any = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
@@ -23,12 +23,12 @@ def build_gpt2(dropout: float, **config: Any) -> GPT2LMHeadModel:
 
 
 def cosine_rate(step: int, steps: int, warm_up: int) -> float:
-    """Return the learning rate of a step: a linear warm-up to 2e-3 times a cosine to zero."""
+    """Return the learning rate of a step: 2e-3, times a linear warm-up, times a cosine to zero."""
     return 2e-3 * min(1.0, (step + 1) / warm_up) * 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
 def descend(loss: torch.Tensor, optimizer: torch.optim.Optimizer, max_norm: float = 1.0) -> None:
-    """Let the optimizer take one step, with the norm of the gradient clipped to `max_norm`."""
+    """Take one step of the optimizer, with the norm of the gradient clipped to `max_norm`."""
     optimizer.zero_grad()
     loss.backward()
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -37,13 +37,13 @@ def descend(loss: torch.Tensor, optimizer: torch.optim.Optimizer, max_norm: floa
 
 
 class OneCycle:
-    """AdamW with a one-cycle schedule and a progress bar (in a log file, one line a minute).
+    """AdamW with a one-cycle schedule and a progress bar (in a log file, one line per minute).
 
     Parameters
     ----------
-    rate : the largest learning rate
-    steps : of the optimizer, in all
-    name : what the bar shows
+    rate, decay : largest learning rate, weight decay
+    steps : total number of steps
+    name : label of the progress bar
     schedule : further arguments of torch's OneCycleLR
     """
 
@@ -58,7 +58,7 @@ class OneCycle:
         self.bar = tqdm(total=steps, desc=name, mininterval=60 if quiet else 0.2, leave=not quiet)
 
     def step(self, loss: torch.Tensor, max_norm: float, /, **shown: str) -> None:
-        """Take one step, and show some numbers beside the bar."""
+        """Take one step, and show the numbers `shown` next to the bar."""
         descend(loss, self._optimizer, max_norm)
         self._schedule.step()
         self.bar.update()

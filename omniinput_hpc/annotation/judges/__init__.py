@@ -1,7 +1,7 @@
-"""Judges: programs that score tasks as people do, into score files that are marked as theirs.
+"""Judges: programs that score tasks in place of people, into score files marked as theirs.
 
-This module says what a judge is and runs one over a task file; `table` lists the kinds of judges.
-Their own modules import torch and are imported when one is built.
+This module defines a judge and runs one over a task file; `table` lists the kinds of judges. Their
+own modules import torch, so each is imported only when its judge is built.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ class Judge(ABC):
 
     Attributes
     ----------
-    about : its kind, name and all that its scores depend on; written into every line of its file
+    about : its kind, name and everything that its scores depend on; part of every line of its file
     """
 
     about: str
 
     @abstractmethod
     def score(self, tasks: Sequence[Task]) -> list[float | None]:
-        """Return a score in [0, 1] for each task, None where it cannot."""
+        """Return a score in [0, 1] for each task, or None if the judge cannot score it."""
 
     def notes(self) -> list[str]:
-        """Return remarks on the scores so far, for the user."""
+        """Return remarks for the user on the scores so far."""
         return []
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of `run_judge`: tasks scored in this run, found scored, and not scorable."""
+    """Result of `run_judge`: numbers of tasks scored now, scored before, and not scorable."""
 
     path: Path
     new: int
@@ -52,7 +52,7 @@ def run_judge(
     batch: int,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Outcome:
-    """Let a judge score the tasks that it has not scored yet, in the tasks' order.
+    """Score the tasks that a judge has not scored yet, in the tasks' order.
 
     The same `batch` gives the same batches in every run, so that a resumed run gives the same
     scores as an uninterrupted one. A batch is on the disk before the next begins.
@@ -60,11 +60,11 @@ def run_judge(
     Raises
     ------
     UserError
-        The file of that name holds a person's scores or another judge's, or a score is not in
+        The file of that name holds scores of a person or another judge, or a score is outside
         [0, 1].
     """
     path = scores_path(tasks.scored, name)
-    if not path.exists():  # where there is one: a person's, or a judge's of an earlier version
+    if not path.exists():  # one that exists: a person's, or a judge's from an earlier version
         path = scores_path(tasks.scored, name, judge=True)
     new = left_out = 0
     with ScoreFile(path, tasks) as file:

@@ -1,10 +1,10 @@
-"""The Fréchet distance of a bin's pictures to a reference set, by a custom feature network.
+"""FID: the Fréchet distance of a bin's pictures from a reference set, by a custom feature network.
 
 As in OmniInput (Liu et al., TMLR 2025), Tables 4 and 5, but with a network that knows such
 pictures. FID (Heusel et al., NeurIPS 2017; torchmetrics) compares means and covariances of
-features, a number per bin, not a score per picture. It is too high where pictures are few, above
-all where there are no more of them than features (the covariance is not of full rank): so beside
-each stands the FID that as many pictures drawn from the reference set itself get.
+features: it is one number per bin, not a score per picture. It is biased upwards if pictures are
+few, above all if there are no more pictures than features (the covariance is rank-deficient). The
+table therefore also holds the FID of equally many pictures drawn from the reference set itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from omniinput_hpc.untrusted.npy import read_array
 
 MAX_BIN_DRAWS = 2**20
 REFERENCE_DRAWS = 5
-"""Draws from the reference set, each of as many pictures as a bin has."""
+"""Draws from the reference set, each of as many pictures as the bin has draws."""
 
 DRAWN = ("run", "z_lower", "z_upper", "pictures", "draws")
 COLUMNS = (*DRAWN, "fid", "fid_of_reference", "deviation")
@@ -36,7 +36,7 @@ def read_reference(name: str) -> Pictures:
     """Return the reference pictures, uint8 [n, h, w] or [n, h, w, 3].
 
     `name` is a folder of PNG files, a ``.npy`` file, or ``module:function`` that returns such an
-    array. Raises a UserError where it is none of these, or holds fewer than two pictures.
+    array. Raises a UserError if it is none of these, or holds fewer than two pictures.
     """
     path = Path(name)
     if path.is_dir():
@@ -64,15 +64,15 @@ _NONE = np.zeros((0, 0), dtype=np.uint8)
 def fid_per_bin(
     tasks: TaskSet, key: Key, network: PictureNetwork, reference: Pictures, batch: int = 256
 ) -> tuple[dict[str, NDArray[Any]], list[str]]:
-    """Return the table of FIDs, a row per run and bin, and what should be known of it.
+    """Return the table of FIDs, a row per run and bin, and notes for the user.
 
-    An input counts as often as it was drawn; repeats and gold items do not. Raises a UserError
-    where the tasks are no pictures, or the network does not take them.
+    An input counts as often as it was drawn; repeats and gold items do not count. Raises a
+    UserError if the tasks are not pictures, or if the network does not accept them.
 
     Returns
     -------
-    columns : `COLUMNS`: pictures are the distinct ones, fid is NaN below two draws, and
-        fid_of_reference has its standard deviation over `REFERENCE_DRAWS` draws
+    columns : `COLUMNS`; ``pictures`` counts distinct ones, ``fid`` is NaN below two draws, and
+        ``deviation`` is the standard deviation of ``fid_of_reference`` over `REFERENCE_DRAWS` draws
     notes : list of str
     """
     if tasks.kind != "image":
@@ -111,8 +111,8 @@ def fid_of_tasks(
     Returns
     -------
     columns : of the table
-    header : lines of the table's head
-    printed : the table, for people, and what should be known of it
+    header : lines above the table
+    printed : the table and the notes, as text
     """
     key = read_key(key_path(tasks.path), tasks.tasks_id)
     columns, notes = fid_per_bin(tasks, key, network, read_reference(reference))
@@ -123,7 +123,7 @@ def fid_of_tasks(
 
 
 def frechet(known: torch.Tensor, own: torch.Tensor) -> float:
-    """Return the FID of features own, float [m, f], to those known, float [n, f]; NaN if m < 2."""
+    """Return the FID between features, float [m, f] (own) and [n, f] (known); NaN if m < 2."""
     from torchmetrics.image.fid import FrechetInceptionDistance
 
     if len(own) < 2:
@@ -135,7 +135,7 @@ def frechet(known: torch.Tensor, own: torch.Tensor) -> float:
 
 
 class _Given(torch.nn.Module):
-    """Features that are there already."""
+    """Feature network that returns its input, since the features are computed before."""
 
     def __init__(self, n: int) -> None:
         super().__init__()

@@ -19,14 +19,14 @@ from omniinput_hpc.models.language.trial import longest_within
 
 TEXT_FIELD = "{text}"
 MIN_ANSWER_MASS = 0.1
-"""Where the answers have less probability than this, the prompt does not lead to them."""
+"""If the answers have less probability than this, the prompt does not lead to them."""
 
 
 class LanguageModelJudge(Judge):
-    """A prompt around each text, and the probabilities of the answers as the next token.
+    """Judge that reads a prompt with each text and compares the answers' next-token probabilities.
 
-    With answers 0 ... n - 1, from worst to best, and p_j the model's probability of answer j's
-    token among those of the answers, the score is the sum of p_j j / (n - 1): for " no" and " yes"
+    With answers 0 ... n - 1, from worst to best, and p_j the probability of answer j's token
+    divided by that of all answers, the score is the sum of p_j j / (n - 1): for " no" and " yes",
     the probability of yes. Nothing is generated. Special tokens that a text spells out are read as
     plain text, so that a text cannot end the prompt's text field.
 
@@ -34,14 +34,14 @@ class LanguageModelJudge(Judge):
     ----------
     path : a folder with safetensors, or a hub's model in the local cache
     template : the prompt; ``{text}`` stands for the text
-    answers : from worst to best; of each its first token after the prompt counts
+    answers : from worst to best; only the first token of each after the prompt counts
     dtype, device : of the weights
 
     Raises
     ------
     UserError
-        No model or tokenizer there, a template without ``{text}``, answers with the same first
-        token.
+        No model or tokenizer, a template that does not hold ``{text}`` once with text around it,
+        fewer than two answers, or answers with the same first token.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class LanguageModelJudge(Judge):
 
     @torch.no_grad()
     def score(self, tasks: Sequence[Task]) -> list[float | None]:
-        """Return the expected answer of each text, from 0 to 1."""
+        """Return the expected answer for each text, from 0 to 1."""
         texts = [plain_tokens(self._tokenizer, task, self._n_vocab) for task in tasks]
         rows = [self._head + text + self._tail for text in texts]
         check_length(rows, tasks, self._lm)
@@ -89,7 +89,7 @@ class LanguageModelJudge(Judge):
         return list(score.tolist())
 
     def notes(self) -> list[str]:
-        """Return how much of the probability the answers had, and what the prompt had twice."""
+        """Return the answers' mean probability, and the tokens that the prompt held twice."""
         notes = []
         if self._twice:
             notes.append(
@@ -104,7 +104,7 @@ class LanguageModelJudge(Judge):
         return [*notes, note + (little if mass < MIN_ANSWER_MASS else "")]
 
     def _answer(self, tail: str, answer: str) -> int:
-        """Return the token that an answer begins with after the prompt."""
+        """Return the first token of an answer after the prompt."""
         ids = self._tokenizer.encode(tail + answer)
         if ids[: len(self._tail)] != self._tail or len(ids) == len(self._tail):
             raise UserError(
@@ -115,9 +115,9 @@ class LanguageModelJudge(Judge):
 
 
 class TextClassifierJudge(Judge):
-    """The probability of a class, of a classifier that AutoModelForSequenceClassification loads.
+    """Judge whose score is the probability of a class (AutoModelForSequenceClassification).
 
-    Raises a UserError where there is no model, no tokenizer or no such class.
+    Raises a UserError if there is no model, no tokenizer or no such class.
     """
 
     def __init__(self, path: str, label: int, dtype: str, device: str) -> None:
@@ -147,7 +147,7 @@ class TextClassifierJudge(Judge):
 def plain_tokens(vocabulary: tokenizer.Vocabulary, task: Task, n_vocab: int) -> list[int]:
     """Return the tokens of a task's text; names of special tokens in it are read as plain text.
 
-    A `UserError` names a token that the model has no value for.
+    A `UserError` names a token that is outside the model's vocabulary.
     """
     ids = vocabulary.encode((task.prefix or "") + (task.text or ""), plain=True)
     hf_folder.check_tokens(ids, n_vocab, vocabulary, f"task {task.id}")
@@ -157,7 +157,7 @@ def plain_tokens(vocabulary: tokenizer.Vocabulary, task: Task, n_vocab: int) -> 
 def check_length(
     rows: list[list[int]], tasks: Sequence[Task], lm: Any, ends: Sequence[int] = ()
 ) -> None:
-    """Raise a UserError where a text is longer than the model can read."""
+    """Raise a UserError if a text is longer than the model can read."""
     longest = longest_within(lm, max(map(len, rows)), ends)
     for row, task in zip(rows, tasks, strict=True):
         if len(row) > longest:
@@ -168,7 +168,7 @@ def check_length(
 
 
 def padded(rows: list[list[int]], device: str) -> tuple[Any, Any]:
-    """Return tokens and mask, int64 [n, longest], padded behind."""
+    """Return tokens and mask, int64 [n, longest], padded at the end."""
     longest = max(map(len, rows))
     tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=device)
     lengths = torch.tensor([[len(row)] for row in rows], device=device)

@@ -1,4 +1,4 @@
-"""Networks of judges: loading them, pictures as their inputs, a class's probability."""
+"""Networks for judges: loading them, pictures as their inputs, and a class's probability."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Pictures = NDArray[np.uint8]
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Turn the input file's keys in error messages into this program's options."""
+    """Replace the input file's keys in error messages by this program's options."""
     try:
         yield
     except UserError as error:
@@ -40,8 +40,8 @@ def about_files(path: str, folder: Path) -> str:
 def class_probability(outputs: torch.Tensor, label: int, path: str) -> torch.Tensor:
     """Return the probability of a class, float64 [n], from a network's outputs [n, c].
 
-    A single output is the log-odds of class 1 against class 0. Of a class that is not there, raises
-    a UserError.
+    A single output is the log-odds of class 1 against class 0. Raises a UserError if there is no
+    such class.
     """
     n_classes = max(2, outputs.shape[1])
     if not 0 <= label < n_classes:
@@ -56,7 +56,7 @@ class PictureNetwork:
     """A network on pictures: a folder with model.json, or a factory and its safetensors weights.
 
     A factory's network takes float32 [n, channels, h, w] from 0 to 1. `about` is its name with a
-    hash of its weights. Raises a UserError where it cannot be loaded.
+    hash of its weights. Raises a UserError if it cannot be loaded.
     """
 
     def __init__(self, path: str, device: str, factory: str | None = None) -> None:
@@ -93,7 +93,7 @@ class PictureNetwork:
         return self._run(images)
 
     def _values(self, images: Pictures) -> torch.Tensor:
-        """Return grey levels, int64 [n, D], the nearest of the network's levels."""
+        """Return each pixel's nearest grey level of the network, int64 [n, D]."""
         assert self._network is not None
         shape = self._network.architecture.shape
         expected = (shape.height, shape.width) + ((3,) if shape.channels == 3 else ())
@@ -118,7 +118,7 @@ class PictureNetwork:
 
 
 class PictureClassifierJudge(Judge):
-    """Judge whose score is a picture's probability of one class, by `class_probability`."""
+    """Judge whose score is a picture's probability of one class (see `class_probability`)."""
 
     def __init__(self, path: str, label: int, device: str, factory: str | None = None) -> None:
         self._network, self._label = PictureNetwork(path, device, factory), label
@@ -134,7 +134,7 @@ class PictureClassifierJudge(Judge):
 
 
 def stacked(images: Sequence[Pictures]) -> Pictures:
-    """Return pictures as one array, or raise a UserError where they differ in shape."""
+    """Return pictures as one array; a UserError if they differ in shape."""
     shapes = sorted({image.shape for image in images})
     if len(shapes) > 1:
         raise UserError(f"pictures of several shapes ({shapes[0]}, {shapes[1]}) cannot be mixed")

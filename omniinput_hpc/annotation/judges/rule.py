@@ -28,16 +28,16 @@ class RuleJudge(Judge):
     Parameters
     ----------
     name : ``module:function``
-    of : "values": the function takes inputs' values, int64 [n, D], as ``--rule`` elsewhere does;
+    of : "values": the function takes inputs' values, int64 [n, D], like ``--rule`` elsewhere;
         "shown": a list of n texts, or of n pictures, uint8 [h, w] or [h, w, 3]
-    key : of the tasks; "values" requires it, and gives no score to gold items, which have no values
+    key : of the tasks, required for "values"; gold items have no values and get no score
 
     Raises
     ------
     UserError
-        No such function; at a call, it fails.
+        No such function; in `score`, the function fails.
     EstimateError
-        At a call, scores of the wrong shape or range.
+        In `score`, scores of the wrong shape or range.
     """
 
     def __init__(self, name: str, of: Of, key: Key | None) -> None:

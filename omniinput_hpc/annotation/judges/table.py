@@ -1,4 +1,4 @@
-"""The table of judges, and the command line's options that make one."""
+"""The table of judges, and the command-line options from which one is built."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def _image_classifier(options: Options, device: str) -> Judge:
 
 @dataclass(frozen=True)
 class JudgeKind:
-    """A row of the table of judges: what tasks it scores, and options that it requires.
+    """A row of the table of judges: the kind of tasks it scores, and the options it requires.
 
-    `build` makes it of checked options and a device; it is None for FID, which gives no scores but
-    a number per bin (`judges.fid`).
+    `build` makes the judge from checked options and a device. It is None for FID, which gives a
+    number per bin instead of scores (`judges.fid`).
     """
 
     tasks: Kind
@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(options: Options) -> None:
-    """Raise a UserError where the judge is not known, or lacks an option that it requires."""
+    """Raise a UserError if the judge is unknown or lacks an option that it requires."""
     kind = JUDGES.get(options.judge)
     if kind is None and ":" not in options.judge:
         raise UserError(f"--judge {options.judge}: expected module:function, {', '.join(JUDGES)}")
@@ -93,8 +93,7 @@ def check(options: Options) -> None:
 def make_judge(options: Options, tasks: TaskSet) -> Judge:
     """Return the judge that checked options name.
 
-    Raises a UserError where a file is missing, or is not of such a judge or such tasks, or there is
-    no such function.
+    Raises a UserError if a file or function is missing, or does not fit the judge or the tasks.
     """
     kind = JUDGES.get(options.judge)
     if kind is None:
@@ -110,7 +109,7 @@ def make_judge(options: Options, tasks: TaskSet) -> Judge:
 
 
 def choose_device(requested: str) -> str:
-    """Return the device; torch keeps the threads that the environment gives it."""
+    """Return the device; the environment determines torch's number of threads."""
     import torch
 
     if requested == "cuda" and not torch.cuda.is_available():

@@ -1,1 +1,1 @@
-"""The offline verbs, a module each: arguments, read, call, save, print (analysis/ calls them)."""
+"""The offline verbs, one module each; the scripts in analysis/ call them."""

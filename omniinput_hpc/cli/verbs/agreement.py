@@ -1,7 +1,7 @@
-"""Compare programs that score (judges) with people: how far they agree in each bin of the output.
+"""Compare judges (programs that score) with people, in each bin of the output.
 
-Without people's scores judges are compared with each other. Writes RUN.agreement.csv and .png: mean
-scores, bias, Krippendorff's alpha, rank correlation.
+Without scores of people the judges are compared with each other. Writes RUN.agreement.csv and .png:
+mean scores, bias, Krippendorff's alpha, rank correlation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str], program: str = "agreement.py") -> None:
-    """Read, compare, write, and print the lines of all bins together."""
+    """Read, compare, write, and print the results over all bins."""
     parser = new_parser(program, __doc__, "runs/toy.h5 --scores runs/toy.scores.*.jsonl")
     add, files = parser.add_argument, "score files of people and of judges"
     add("--scores", type=Path, nargs="+", required=True, metavar="FILE", help=files)

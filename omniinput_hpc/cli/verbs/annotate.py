@@ -1,6 +1,6 @@
 """Serve the web page where one person scores a task file.
 
-Every score is saved at once to RUN.scores.NAME.jsonl; a session that was closed can be resumed.
+Every score is saved at once to RUN.scores.NAME.jsonl, so that a closed session can be resumed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from omniinput_hpc.cli.scripts import in_results, new_parser, results_folder, wi
 
 
 def main(arguments: list[str], program: str = "annotate.py") -> None:
-    """Open the files, print where the page is, and serve until interrupted."""
+    """Open the files, print the address of the page, and serve until interrupted."""
     example = "runs/toy.tasks.jsonl --annotator ana --guideline guideline.md"
     parser = new_parser(program, __doc__, example, of_tasks=True)
     add = parser.add_argument
@@ -30,7 +30,7 @@ def main(arguments: list[str], program: str = "annotate.py") -> None:
         from omniinput_hpc.annotation import security, server, session
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    in_results(options, options.tasks)  # it can be written
+    in_results(options, options.tasks)  # raises if the folder is not writable
     tasks, name = read_tasks(options.tasks, results_folder(options)), options.annotator
     labels = server.labels_of(options.labels) if options.labels is not None else ()
     guideline = server.read_guideline(options.guideline, tasks.kind, options.question, labels)

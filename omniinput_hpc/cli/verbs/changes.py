@@ -1,8 +1,9 @@
-"""What another model says of a run's independent draws: RUN.changes.NAME.csv and .png.
+"""Compare the outputs of two models on the independent draws of one run.
 
-RUN.h5 is an ancestral run, RUN.rescored.NAME.h5 the other model's outputs of its draws (python -m
-omniinput_hpc.rescore). How they differ by the region of z; RUN.log_g_changes.NAME.csv: the other
-model's density, from the same draws, so that differences are known better than either.
+RUN.h5 is an ancestral run; RUN.rescored.NAME.h5 holds the other model's outputs of its draws
+(python -m omniinput_hpc.rescore). Writes RUN.changes.NAME.csv and .png: how the outputs differ in
+each bin of z. Also writes RUN.log_g_changes.NAME.csv: the densities of both models from the same
+draws, so that their difference is known better than either density.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def main(arguments: list[str], program: str = "changes.py") -> None:
         if options.rule:
             try:
                 aupr = aupr_of(found, run, options.rule, options.side, options.recall_range)
-            except EstimateError as error:  # the rest is known all the same
+            except EstimateError as error:  # the other results do not depend on it
                 lines.append(f"AUPR: {error}")
             else:
                 lines.append(aupr_line(aupr, names))

@@ -1,6 +1,6 @@
-"""Draw the inputs that people are to score, from one run or several.
+"""Draw the inputs for people to score, from one or more runs.
 
-Writes RUN.tasks.jsonl, and RUN.tasks.key.jsonl beside it, which annotators must not see.
+Writes RUN.tasks.jsonl and its key RUN.tasks.key.jsonl, which annotators must not see.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str], program: str = "choose.py") -> None:
-    """Read, draw, write, and print what was found per bin."""
+    """Read, draw, write, and print a table of the bins."""
     options = read_arguments(arguments, program)
     record = new_record(program, arguments, options, options.run[0])
     ranges = options.range * (len(options.run) if len(options.range) == 1 else 1)
@@ -56,7 +56,7 @@ def main(arguments: list[str], program: str = "choose.py") -> None:
 
 
 def read_arguments(arguments: list[str], program: str) -> argparse.Namespace:
-    """Return the options, checked."""
+    """Parse and check the options."""
     example = "runs/toy.h5 --width 0.2 --range 1.6 3.6"
     parser = new_parser(program, __doc__, example, "run files", nargs="+")
     add, inputs = parser.add_argument, "inputs drawn in each bin (default: 50)"

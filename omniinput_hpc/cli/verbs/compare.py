@@ -1,7 +1,7 @@
 """Compare the precision-recall curves of models, or the densities of two runs of one model.
 
-Writes A.compared.csv (of two runs of one model A.samplers.csv) and .png beside the first run. A
-run may be several of one model, joined by a plus sign, as in A1.h5+A2.h5 B.h5.
+Writes A.compared.csv (A.samplers.csv for runs of one model) and .png next to the first run. Several
+runs of one model can be joined by a plus sign, as in A1.h5+A2.h5 B.h5.
 """
 
 from __future__ import annotations

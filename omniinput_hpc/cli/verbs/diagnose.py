@@ -1,4 +1,4 @@
-"""See how well a run mixes, and what to change: moves, swaps, round trips, R-hat.
+"""Diagnose how well a run mixes, and what to change: moves, swaps, round trips, R-hat.
 
 Writes RUN.diagnose.csv and .png.
 """
@@ -52,7 +52,7 @@ def main(arguments: list[str], program: str = "diagnose.py") -> None:
 
 
 def _checks(run: RunReader, record: Record) -> tuple[Sequence[Check], FloatArray | None]:
-    """Return the checks of the run's density, and R-hat if known; why there is none, if so."""
+    """Return the checks of the run's density, or why it has none, and R-hat per rung if known."""
     try:
         density = density_of_run(run)
     except EstimateError as error:

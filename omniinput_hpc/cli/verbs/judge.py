@@ -1,7 +1,7 @@
 """Let a program (a judge) score a task file, or measure the FID of each bin.
 
-Writes RUN.judge-scores.NAME.jsonl, marked as a judge's, or RUN.fid.csv. After a stop, run it
-again: the scores that are there are kept.
+Writes RUN.judge-scores.NAME.jsonl, or RUN.fid.csv. After an interruption, run it again: existing
+scores are kept.
 """
 
 from __future__ import annotations
@@ -58,6 +58,6 @@ def fid(options: argparse.Namespace, tasks: TaskSet, record: Record) -> None:
 
 
 def progress(done: int, of: int) -> None:
-    """Count on a terminal."""
+    """Show the progress on a terminal."""
     if sys.stderr.isatty():
         print(f"\r{done} of {of}", end="\n" if done == of else "", file=sys.stderr, flush=True)

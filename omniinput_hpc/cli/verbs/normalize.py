@@ -1,6 +1,6 @@
 """Put the densities of two models on one scale: A.normalized.B.csv and .png.
 
-Each run must have been rescored by the other model first (python -m omniinput_hpc.rescore).
+Each model must first have rescored the other model's run (python -m omniinput_hpc.rescore).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Draw the output distributions of several runs in one picture, with inputs and test sets.
 
-Writes FILE.png and FILE.pdf. Of image models it also shows inputs of low, middle and high z.
+Writes FILE.png and FILE.pdf. For image models it also shows inputs with low, middle and high z.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str], program: str = "overlay.py") -> None:
-    """Read, estimate, draw, and print where the picture is."""
+    """Read, estimate, draw, and print the name of the picture."""
     example = "runs/digits-mlp.h5 runs/digits-cnn.h5 --output runs/digits.png"
     parser = new_parser(program, __doc__, example, "run files", nargs="+")
     add = parser.add_argument

@@ -1,8 +1,9 @@
 """Draw the precision-recall curve of a model over its whole input space.
 
-What is right is told by a rule or by people's scores. Writes RUN.pr.csv, .pr.png and .roc.png; by a
-rule with --exact also RUN.rho_r.png, with --scores RUN.r.png; every picture also as PDF. Several
-runs of one model are joined by a plus sign, A.h5+B.h5; the files are then A+B.pr.csv and so on.
+A rule or people's scores determine which inputs are right. Writes RUN.pr.csv, .pr.png and .roc.png,
+with --scores also RUN.r.png, and with a rule and --exact also RUN.rho_r.png. Every picture is also
+written as PDF. Several runs of one model can be joined by a plus sign, A.h5+B.h5; the files are
+then named A+B.pr.csv and so on.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def main(arguments: list[str], program: str = "precision_recall.py") -> None:
     name = claim_name(record, ".pr.csv", words)
     density, curve = found.density, found.curve
     notes = side_lines(found) + notes_of(found) + reach_lines(found, thresholds, sets)
-    if exact and found.result:  # in the bins of the scores
+    if exact and found.result:  # coarsen to the bins of the scores
         exact = coarsen_exact(exact, fine.edges, density.edges)
     truth = compare_curve(density, curve, exact, curve.side) if exact else None
 

@@ -1,6 +1,6 @@
-"""Write one HTML page about one run or several: RUN.report.html.
+"""Write one HTML page about one or more runs: RUN.report.html.
 
-It holds all it needs: pictures, tables and inputs. It runs no script and fetches nothing.
+The page contains all its pictures, tables and inputs. It runs no scripts and loads nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from omniinput_hpc.text import write_atomically
 
 
 def main(arguments: list[str], program: str = "report.py") -> None:
-    """Read, estimate, write the page, and print where it is."""
+    """Read, estimate, write the page, and print its name."""
     example = "runs/toy.h5 --rule omniinput_hpc.zoo.toy:is_valid"
     parser = new_parser(program, __doc__, example, "run files", nargs="+")
     add_score_options(parser, rule=True, required=False)

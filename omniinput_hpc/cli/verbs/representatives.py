@@ -1,8 +1,7 @@
 """Show some inputs of each bin of the output: RUN.representatives.csv, .png and .pdf.
 
-RUN.density_with_inputs.png and .pdf: the density, with one of these inputs beside each bin.
-
-They are drawn in proportion to how many inputs of the space each recorded sample stands for.
+Also draws RUN.density_with_inputs.png and .pdf: the density, with one of these inputs next to each
+bin. Recorded samples are drawn in proportion to the number of inputs that each of them represents.
 """
 
 from __future__ import annotations

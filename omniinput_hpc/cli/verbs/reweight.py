@@ -1,8 +1,9 @@
-"""Estimate how many inputs of the whole space get each output, from a run or several of one model.
+"""Estimate how many inputs of the whole space get each output, from runs of one model.
 
-Writes RUN.density.csv and .png; of several runs A+B.density.csv and .png beside the first; with
---bins RUN.bins_LOWER_UPPER_WIDTH.density.csv and .png; with --certified RUN.certified.csv and .png,
-too: bounds on the number of inputs up to each z, from an ancestral run.
+Writes RUN.density.csv and .png, or for several runs A+B.density.csv and .png next to the first.
+With --bins it writes RUN.bins_LOWER_UPPER_WIDTH.density.csv and .png instead. With --certified it
+also writes RUN.certified.csv and .png: bounds on the number of inputs up to each z, from an
+ancestral run.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def _certify(
     run: RunReader, census: Path | None, density: Density, record: Record, label: str,
     caption: Caption,
 ) -> tuple[list[str], list[str]]:  # fmt: skip
-    """Write the certified bounds; return what to say of them, and the files."""
+    """Write the certified bounds; return the lines to print, and the names of the files."""
     known = _known_below(census, run) if census else None
     found = certify(run, predicted_sites(run), known)
     columns = tables.certified_columns(found)
@@ -107,7 +108,7 @@ def _certify(
 
 
 def _known_below(path: Path, run: RunReader) -> KnownBelow:
-    """Return what a census of a run's model knows; an EstimateError where it is of another."""
+    """Read a census of the run's model; raise an EstimateError if it is of another model."""
     census = census_file.read(path)
     if census.texts["model_fingerprint"] != run.fingerprint:
         raise EstimateError(f"{path} is a census of another model than that of {run.path}")

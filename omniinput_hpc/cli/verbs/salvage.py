@@ -1,4 +1,4 @@
-"""Bring back a damaged run file's rounds without MPI: `omniinput salvage OLD.h5 NEW.h5`."""
+"""Recover the rounds of a damaged run file without MPI: `omniinput salvage OLD.h5 NEW.h5`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from omniinput_hpc.parallel.alone import Alone
 
 
 def main(argv: list[str], program: str = "omniinput salvage") -> int:
-    """Salvage, print what came of it, and return the exit code."""
+    """Salvage, print the result, and return the exit code."""
     options = arguments.parse_verb("salvage", program, 0, argv)
     return salvage.run(Alone(), options.input, options.salvage)

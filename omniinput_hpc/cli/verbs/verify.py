@@ -8,7 +8,7 @@ from omniinput_hpc.parallel.alone import Alone
 
 
 def main(argv: list[str], program: str = "omniinput verify") -> int:
-    """Verify, print what was found, and return the exit code."""
+    """Verify, print the findings, and return the exit code."""
     options = arguments.parse_verb("verify", program, 0, argv)
-    with with_extra("run"):  # with --rescore the model is built
+    with with_extra("run"):  # --rescore builds the model
         return verify.run(Alone(), options.input, options.rescore or 0, options.set)

@@ -1,1 +1,1 @@
-"""Comparisons: with exact truth, between two models, between two samplers."""
+"""Comparisons with exact values, between two models, and between two samplers."""

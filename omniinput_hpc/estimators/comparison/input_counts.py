@@ -1,6 +1,6 @@
-"""How many inputs two models put in a range of outputs, from samples that both have evaluated.
+"""Count the inputs that two models put in a range of outputs, from samples that both evaluated.
 
-Samples of a ladder are not uniform over the inputs: each counts by its weight
+Samples from a ladder are not uniform over the inputs. Each is weighted by
 w = 1 / sum_k N_k exp(f_k - beta_k z), and an input that was recorded twice counts twice.
 """
 
@@ -26,9 +26,9 @@ class Pairs:
 
     Attributes
     ----------
-    own_i, other_i : float64 [n], z of the run's model and of the other one
+    own_i, other_i : float64 [n], z by the run's own model and by the other one
     bin_i : int64 [n], bin of own_i
-    group_i : int64 [n], group of lanes
+    group_i : int64 [n], lane group
     """
 
     own_i: FloatArray
@@ -42,12 +42,13 @@ def pairs_of(
 ) -> Pairs:
     """Return a run's samples inside its bins.
 
-    z_rks and other_rks, float32 [R, K, S], are both models' outputs of the same samples, by time.
+    z_rks and other_rks, float32 [R, K, S], hold both models' outputs of the same samples, in order
+    of time.
 
     Raises
     ------
     EstimateError
-        No sample lies inside the bins, or the rungs are distributions of the inputs themselves.
+        No sample lies inside the bins, or the density is of an ancestral run or of several runs.
     """
     if density.rung_weights is None or density.ancestral:
         raise EstimateError(
@@ -65,7 +66,7 @@ def pairs_of(
 
 
 def log_mean_mixture(density: Density, z_i: FloatArray) -> FloatArray:
-    """Return ln of M(z) / N at outputs [n]; -inf outside the bins, where nothing was counted."""
+    """Return ln(M(z) / N) at outputs [n]; -inf outside the bins, where nothing was counted."""
     log_m = np.full(len(z_i), -np.inf)
     bins = bin_of(z_i, density.edges)
     inside = np.flatnonzero((bins >= 0) & (bins < len(density.edges) - 1))
@@ -83,19 +84,18 @@ def in_range(z: FloatArray, low: float, high: float) -> BoolArray:
 def log_count_where(
     density: Density, pairs: Pairs, chosen_i: BoolArray, known_b: FloatArray | None = None
 ) -> tuple[float, FloatArray]:
-    """Return ln of the reweighted number of inputs that a property of the samples chooses.
+    """Return ln of the reweighted number of inputs, counting only the chosen samples.
 
-    Each bin's number of inputs times the weighted share of its samples that are chosen.
+    It sums, over the bins, the number of inputs times the weighted share of chosen samples.
 
     Parameters
     ----------
-    density, pairs : of the run
     chosen_i : bool [n]
-    known_b : float64 [B], optional; shares that are known without samples, else NaN
+    known_b : float64 [B], optional; shares that are known without samples, NaN elsewhere
 
     Returns
     -------
-    log_count : float, -inf where no sample is chosen
+    log_count : float; -inf if no sample is chosen
     log_count_j : float64 [G], without lane group j
     """
     n_bins, n_groups = len(density.count_b), len(density.lanes_g)
@@ -111,7 +111,7 @@ def log_count_where(
         share_b = np.zeros(n_bins)
         share_b[sampled] = np.minimum(chosen_b[sampled] / all_b[sampled], 1.0)
         gaps = np.flatnonzero((density.count_b > 0) & ~sampled)
-        if gaps.size:  # few counts, no sample: as the neighbours
+        if gaps.size:  # counts but no sample: take the share from the neighbouring bins
             share_b[gaps] = np.interp(middle_b[gaps], middle_b[sampled], share_b[sampled])
         if known_b is not None:
             share_b = np.where(np.isnan(known_b), share_b, known_b)
@@ -123,7 +123,7 @@ def log_count_where(
     log_count_j = np.full(n_groups, np.nan)
     for j in range(n_groups if n_groups > 1 else 0):
         log_count_j[j] = log_count(density.log_g_jb[j], total_b - all_gb[j], sum_b - chosen_gb[j])
-    # Only one group saw any: the error is not known.
+    # If only one group has chosen samples, the error is unknown.
     alone_j = (sum_b.sum() - chosen_gb.sum(axis=1)) <= 1e-12 * max(sum_b.sum(), 1e-300)
     log_count_j[alone_j & (known_b is None)] = np.nan
     return log_count(density.log_g_b, total_b, sum_b), log_count_j
@@ -132,14 +132,14 @@ def log_count_where(
 def log_count_in(
     density: Density, pairs: Pairs, low: float, high: float
 ) -> tuple[float, FloatArray]:
-    """Return ln of the number of inputs with output in Z, and without each lane group.
+    """Return ln of the number of inputs with output in Z, also without each lane group.
 
-    Bins that Z cuts count by the weighted share of their samples in Z.
+    If Z covers only part of a bin, the bin counts by the weighted share of its samples in Z.
 
     Raises
     ------
     EstimateError
-        No bin with counts lies in Z.
+        No bin in Z has counts.
     """
     lower, upper = density.edges[:-1], density.edges[1:]
     near = 1e-9 * (upper - lower)
@@ -154,13 +154,13 @@ def log_count_in(
 
 @dataclass(frozen=True)
 class Common:
-    """The inputs that both models put in Z, as the samples of both runs see them.
+    """The inputs X that both models put in Z, estimated from the samples of both runs.
 
     Attributes
     ----------
     log_count_a, log_count_b : Replicates, ln |X| by each run
-    samples_a, samples_b : int, samples of each run in X, repeated ones counted again
-    share_a, share_b : float, share of the model's inputs in Z that the other one has there, too
+    samples_a, samples_b : int, samples of each run in X, repeated inputs counted each time
+    share_a, share_b : float, share of each model's inputs in Z that the other model also puts in Z
     """
 
     log_count_a: Replicates
@@ -179,7 +179,7 @@ class Common:
 def count_common(
     a: Density, b: Density, pairs_a: Pairs, pairs_b: Pairs, low: float, high: float
 ) -> Common:
-    """Count X = {x: both models' outputs in Z} in either run's units (Eq. 5 and 6).
+    """Count X = {x: both outputs in Z} in the units of each run (Liu et al. 2025, Eq. 5 and 6).
 
     Raises
     ------

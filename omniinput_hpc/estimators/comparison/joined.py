@@ -1,8 +1,9 @@
-"""Joined runs: where a ladder and annealed populations disagree, the result has not converged.
+"""Joined runs: if a ladder and annealed populations disagree, the result has not converged.
 
-A ladder whose lanes are all stuck alike has small errors, and so have populations none of which
-found a phase. Each finds by a way of its own how likely the cold inputs are: both densities are
-compared as `samplers` does, and so is ln Z of every rung of the populations.
+If all lanes of a ladder are stuck in the same way, its error bars are small although it is wrong;
+the same holds for populations that all missed a phase. The two methods estimate the weight of the
+cold inputs independently. So both densities are compared as in `samplers`, and so is ln Z of every
+rung of the populations.
 """
 
 from __future__ import annotations
@@ -24,12 +25,9 @@ from omniinput_hpc.estimators.run_data import RunData
 
 
 def joined_density(runs: Sequence[RunData]) -> Density:
-    """Estimate one density of all runs, and say so where annealed ones contradict the others.
+    """Estimate one density of all runs; its verdict reports if annealed runs contradict the others.
 
-    Raises
-    ------
-    EstimateError
-        As `density_of_runs`.
+    Raises as `density_of_runs` does.
     """
     density = density_of_runs(runs)
     annealed = [run for run in runs if is_annealed(run)]
@@ -44,15 +42,15 @@ def joined_density(runs: Sequence[RunData]) -> Density:
 
 
 def agreement(annealed: Sequence[RunData], others: Sequence[RunData]) -> list[Check]:
-    """Return whether annealed runs and others of one model agree, but for chance.
+    """Test whether annealed runs and other runs of the same model agree within chance.
 
-    Each of two tests alarms falsely in 1 of 100 pairs of right runs.
+    Each of the two tests raises a false alarm for 1 of 100 pairs of correct runs.
     """
     apart = [density_of_runs(annealed), density_of_runs(others)]
     try:
         found = compare_samplers(*apart)
     except EstimateError:
-        found = None  # no range of bins that both know: nothing to compare
+        found = None  # the runs share no bins with known errors: nothing to compare
     sentence = ""
     if found is not None and found.p < MIN_P_VALUE:
         sentence = (
@@ -72,9 +70,9 @@ def agreement(annealed: Sequence[RunData], others: Sequence[RunData]) -> list[Ch
 
 
 def _tests_of_constants(run: RunData, other: Density) -> list[tuple[float, str]]:
-    """Return the chance of each ln Z(beta) - ln Z(m) of an annealed run, with words for it.
+    """Return the p-value of each ln Z(beta) - ln Z(m) of an annealed run, and a text about it.
 
-    Compared with that by another density, for rungs whose Z is known to the populations.
+    Each is compared with that of another density, for rungs whose Z the populations determine.
     """
     found, tests = constants_of(run), []
     use_b = (other.count_b > 0) & np.isfinite(other.log_g_b)

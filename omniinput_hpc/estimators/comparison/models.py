@@ -1,9 +1,9 @@
-"""Which of two models is better: their precision-recall curves over the recall that both reach.
+"""Compare two models: their precision-recall curves over the recall that both reach.
 
-Both curves carry draws of their joint errors (see `precision_recall.intervals`); the runs are
-independent, so that any draw of one goes with any of the other. Everything is computed for each
-pair of draws, over the common minimum and maximum of log recall (OmniInput, Liu et al., TMLR 2025,
-section 3.2). Each AUPR by itself has the interval that its curve has over the same range.
+Both curves carry draws of their joint errors (see `precision_recall.intervals`). The runs are
+independent, so any draw of one curve can be paired with any of the other. All quantities are
+computed for each pair of draws, over the common range of log recall (OmniInput, Liu et al.,
+TMLR 2025, section 3.2). The interval of each model's AUPR is that of its own curve over that range.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ class Auprs:
 
     Attributes
     ----------
-    aupr_a, aupr_b, aupr_difference, aupr_ratio : Interval
-    one_sided_a, one_sided_b : of `intervals.aupr_interval`: which end of an AUPR alone is a bound
+    one_sided_a, one_sided_b : int, which end of each AUPR is a bound; see `aupr_interval`
     """
 
     aupr_a: Interval
@@ -42,7 +41,7 @@ class Auprs:
 
 @dataclass(frozen=True)
 class ModelComparison(Auprs):
-    """Two models' curves over the log recall that both reach, a minus b and a over b.
+    """Two models' curves over the log recall that both reach; differences are a - b, ratios a / b.
 
     Attributes
     ----------
@@ -50,7 +49,7 @@ class ModelComparison(Auprs):
     log_recall_x : float64 [201]
     precision_ax, precision_bx : float64 [201]
     difference_x : Interval of [201], precision of a minus that of b
-    cumulative_x : Interval of [201], ratio of the areas from `lower` up to there
+    cumulative_x : Interval of [201], ratio of the areas from `lower` to each log recall
     """
 
     lower: float
@@ -67,7 +66,7 @@ def _interval(
 ) -> Interval:
     """Return the interval of a quantity [...] from its draws [M, ...].
 
-    `ends` are the draws that the lower and the upper end come from, where these differ.
+    `ends`: the draws that give the lower and the upper end, if they differ from `draws`.
     """
     value = np.asarray(value, dtype=np.float64)
     low_m, high_m = ends or (draws, draws)
@@ -83,7 +82,7 @@ def _interval(
 
 
 def _at(x: FloatArray, precision_t: FloatArray, log_recall_t: FloatArray) -> FloatArray:
-    """Return the precision at log recalls x; NaN for a curve without a right input."""
+    """Return the precision at log recalls x; NaN if the curve has no right input."""
     known = np.isfinite(precision_t) & np.isfinite(log_recall_t)
     if not known.any():
         return np.full(len(x), np.nan)
@@ -91,19 +90,19 @@ def _at(x: FloatArray, precision_t: FloatArray, log_recall_t: FloatArray) -> Flo
 
 
 def _cumulative_area(x: FloatArray, precision_mx: FloatArray) -> FloatArray:
-    """Return the area from the first x up to each [M, X]; the first: the precision itself."""
+    """Return the area from the first x to each x, [M, X]; at the first x, the precision itself."""
     steps = 0.5 * (precision_mx[:, 1:] + precision_mx[:, :-1]) * np.diff(x)
     return np.concatenate([precision_mx[:, :1], np.cumsum(steps, axis=1)], axis=1)
 
 
 def _precisions(draws: Trace, x: FloatArray) -> FloatArray:
-    """Return the draws' precision at log recalls x, [M, X]."""
+    """Return the precision of each draw at log recalls x, [M, X]."""
     pairs = zip(draws.precision_t, draws.log_recall_t, strict=True)
     return np.array([_at(x, *draw) for draw in pairs])
 
 
 def _moved(draws: JointDraws, take_m: IntArray, shift_m: FloatArray) -> JointDraws:
-    """Return some draws of a curve in another order, each moved along log recall [M]."""
+    """Return the draws `take_m` of a curve, each shifted along log recall by shift_m [M]."""
 
     def moved(trace: Trace) -> Trace:
         values = {name: value[take_m] for name, value in vars(trace).items()}
@@ -121,16 +120,16 @@ def compare_models(
     asked: Range | None = None,
     seed: int = 1,
 ) -> ModelComparison:
-    """Compare two models' curves over their common range of log recall, or the one that was asked.
+    """Compare two models' curves over their common range of log recall, or the requested one.
 
-    The curves are those of independent runs, from rules or from people's scores. `shift` is what to
-    add to b's log recall to have it on a's scale (see `normalization`), 0 where both are absolute;
-    `asked` a part of that range, on a's scale, and `seed` that of the pairing of draws.
+    The curves come from independent runs, scored by rules or by people. Add `shift` to b's log
+    recall to bring it to a's scale (see `normalization`; 0 if both are absolute). `asked` is a
+    part of the common range, on a's scale. `seed` determines the pairing of draws.
 
     Raises
     ------
     EstimateError
-        The curves have no log recall in common, or not all of what was asked.
+        The curves have no log recall in common, or do not cover all of `asked`.
     """
     curve_a = (a.precision_t, a.log_recall_t)
     curve_b = (b.precision_t, b.log_recall_t + shift)
@@ -146,7 +145,7 @@ def compare_models(
     rng = np.random.default_rng(seed)
     x, continued = np.linspace(*ends, N_RECALL_POINTS), asked is not None
     n_a, n_b = len(a.draws.values.precision_t), len(b.draws.values.precision_t)
-    # The draws of both curves may come from the same random numbers: they are paired anew.
+    # Both curves' draws may come from the same random numbers, so shuffle before pairing.
     take_b, n = rng.permutation(n_b)[: min(n_a, n_b)], min(n_a, n_b)
     shift_m = shift + shift_error * rng.normal(size=n)
     draws_a = _moved(a.draws, np.arange(n), np.zeros(n))
@@ -174,7 +173,7 @@ def _auprs(
 ) -> Auprs:
     """Return both curves' AUPRs over a range, their difference and their ratio.
 
-    `a` and `b` are curves on one scale of recall, with their draws in the order of their pairs.
+    `a` and `b` are curves on one scale of recall; their draws are in the order of the pairs.
     """
     (aupr_a, one_sided_a), (aupr_b, one_sided_b) = (
         aupr_interval(*curve, ends, continued) for curve in (a, b)
@@ -195,13 +194,13 @@ def _auprs(
 
 
 def ranges(where_x: BoolArray, x: FloatArray) -> list[str]:
-    """Return the ranges of x where something holds, in words."""
+    """Return the ranges of x where `where_x` holds, as text."""
     edge = np.flatnonzero(np.diff(np.concatenate([[False], where_x, [False]]).astype(int)))
     return [f"{x[i]:.2f} to {x[j - 1]:.2f}" for i, j in edge.reshape(-1, 2) if j - i > 1]
 
 
 def _one_sided(aupr: Interval, one_sided: int) -> str:
-    """Return what to add to an AUPR of whose interval one end alone is a bound; "" for both."""
+    """Return a note for an AUPR if only one end of its interval is a bound, else ""."""
     if one_sided == 0:
         return ""
     end = f"at least {float(aupr.low):.6f}" if one_sided < 0 else f"at most {float(aupr.high):.6f}"
@@ -214,9 +213,9 @@ NOT_CONVERGED = "not converged: "
 def verdict(
     found: ModelComparison, name_a: str, name_b: str, unconverged: Sequence[str] = ()
 ) -> str:
-    """Return a sentence: which model is better, in which range, or that the data cannot tell.
+    """Return a sentence: which model is better in which range, or that the data cannot tell.
 
-    None is called better where the runs of some, `unconverged`, have not converged.
+    No model is called better if any run has not converged (`unconverged` holds their names).
     """
     d, x = found.difference_x, found.log_recall_x
     where = f"over ln recall {found.lower:.2f} to {found.upper:.2f}"
@@ -247,9 +246,9 @@ def verdict(
 def describe(
     found: ModelComparison, name_a: str, name_b: str, unconverged: Sequence[str] = ()
 ) -> list[str]:
-    """Return the plain lines that the script prints.
+    """Return the lines that the script prints.
 
-    Lines on models of which some, `unconverged`, are no result begin with "not converged: ".
+    Lines about a model in `unconverged` begin with "not converged: ".
     """
     over = f"over ln recall {found.lower:.3f} to {found.upper:.3f}"
     both = (name_a, name_b)

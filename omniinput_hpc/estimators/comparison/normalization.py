@@ -1,18 +1,18 @@
-"""Normalizing two models' densities, so that they can be compared.
+"""Normalize two models' densities so that they can be compared.
 
-A run without beta = 0 knows its density up to a constant factor. Let log g_A and log g_B be known
-up to c_A and c_B; a *shift* is an estimate of c_A - c_B: what to add to log g_B to have it on the
-scale of log g_A. There are four estimates:
+The density of a run without beta = 0 is known only up to a constant factor. Let log g_A and log g_B
+be known up to c_A and c_B. A *shift* is an estimate of c_A - c_B: added to log g_B, it brings it to
+the scale of log g_A. There are four estimates:
 
-- cross-model (OmniInput, Liu et al., TMLR 2025, Eq. 5 and 6): X is the set of inputs that both
-  models put in Z = [z-, z+]. Its size, by run A in units of exp(c_A) and by run B in units of
-  exp(c_B), is one and the same number, so that shift = ln |X|_A - ln |X|_B, and H(z) / |X| can be
-  compared. Samples of a ladder are not uniform over the inputs: both H and |X| count each sample
-  by w = 1 / sum_k N_k exp(f_k - beta_k z); an input that was met twice counts twice.
+- Cross-model (OmniInput, Liu et al., TMLR 2025, Eq. 5 and 6): X is the set of inputs that both
+  models put in Z = [z-, z+]. Run A estimates its size in units of exp(c_A), run B in units of
+  exp(c_B), so that shift = ln |X|_A - ln |X|_B, and H(z) / |X| is comparable between the models.
+  Samples from a ladder are not uniform over the inputs: in both H and |X| each sample counts by
+  w = 1 / sum_k N_k exp(f_k - beta_k z); an input that was sampled twice counts twice.
 - Bennett's acceptance ratio (J. Comput. Phys. 22, 245 (1976), Eq. 12) between the mixtures of
   rungs M(x) = sum_k N_k exp(f_k - beta_k z(x)) of both runs, over all samples of both.
-- absolute: with beta = 0 on both ladders c_A = c_B = 0.
-- entire distribution (the same paper, section 2.3): the area of each is 1.
+- Absolute: with beta = 0 on both ladders, c_A = c_B = 0.
+- Entire distribution (the same paper, section 2.3): the area of each is 1.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from omniinput_hpc.estimators.errors.jackknife import (
 from omniinput_hpc.text import interval, shown
 
 MAX_ERRORS_APART = 3.0
-"""Standard errors between two normalizations beyond which they are said to disagree."""
+"""Two normalizations that differ by more standard errors than this are reported to disagree."""
 
 
 def _mixture_change(density: Density, j: int) -> Callable[[FloatArray], FloatArray]:
-    """Return the function by which ln M changes without lane group j, linear between the bins."""
+    """Return the change of ln M without lane group j as a function of z, linear between bins."""
     bins = np.flatnonzero(density.count_b)
     z_b, part = density.z_b[bins], density.n_k > 0
     assert density.rung_weights is not None  # see pairs_of
@@ -68,9 +68,9 @@ def bennett_ratio(d_a: FloatArray, d_b: FloatArray, start: float | None = None) 
 
     Parameters
     ----------
-    d_a, d_b : float64 [n_A], [n_B], ln m_A - ln m_B at the samples of each; +inf in d_a where
-        m_B = 0, -inf in d_b where m_A = 0
-    start : a solution near by, which saves evaluations
+    d_a, d_b : float64 [n_A], [n_B], ln m_A - ln m_B at the samples of each; +inf in d_a if
+        m_B = 0, -inf in d_b if m_A = 0
+    start : an approximate solution, which saves evaluations
 
     Raises
     ------
@@ -94,13 +94,13 @@ def bennett_ratio(d_a: FloatArray, d_b: FloatArray, start: float | None = None) 
 
 
 def _known_replicates(density: Density) -> IntArray:
-    """Return the lane groups without which the density is known, int64; none of a single group."""
+    """Return the lane groups that can be left out, int64; none if there is only one group."""
     known_j = np.isfinite(density.log_g_jb[:, density.count_b > 0]).any(axis=1)
     return np.flatnonzero(known_j & (len(density.lanes_g) > 1))
 
 
 def bennett_shift(a: Density, b: Density, pairs_a: Pairs, pairs_b: Pairs) -> Replicates:
-    """Return the shift by `bennett_ratio`, which may raise, over all samples of both runs."""
+    """Return the shift by `bennett_ratio` over all samples of both runs; raises as it does."""
     own_a, other_a = log_mean_mixture(a, pairs_a.own_i), log_mean_mixture(b, pairs_a.other_i)
     own_b, other_b = log_mean_mixture(b, pairs_b.own_i), log_mean_mixture(a, pairs_b.other_i)
     d_a, d_b = own_a - other_a, other_b - own_b
@@ -119,7 +119,7 @@ def bennett_shift(a: Density, b: Density, pairs_a: Pairs, pairs_b: Pairs) -> Rep
 
 
 def absolute_shift(a: Density, b: Density) -> Replicates:
-    """Return the shift of two absolute densities: 0, without an error; else an EstimateError."""
+    """Return the shift of two absolute densities: 0, without error; else raise EstimateError."""
     for density, name in ((a, "first"), (b, "second")):
         if not density.absolute:
             raise EstimateError(f"the {name} run's ladder has no moves at beta = 0 in its bins")
@@ -127,7 +127,7 @@ def absolute_shift(a: Density, b: Density) -> Replicates:
 
 
 def entire_shift(a: Density, b: Density) -> Replicates:
-    """Return the shift that makes both areas 1; an EstimateError says `why_not_entire`."""
+    """Return the shift that makes both areas 1; EstimateError with the reason if one cannot be."""
     for density, name in ((a, "first"), (b, "second")):
         reason = why_not_entire(density)
         if reason is not None:
@@ -138,10 +138,10 @@ def entire_shift(a: Density, b: Density) -> Replicates:
 
 
 def why_not_entire(density: Density) -> str | None:
-    """Return why a density's area must not be called 1; None where it may.
+    """Return why a density's area must not be set to 1; None if it may.
 
-    Counts outside the bins are inputs that the area lacks. Without beta = 0 between the ladder's
-    ends the bulk of the inputs lies beyond what was sampled: log g still rises there.
+    Counts outside the bins are inputs that the area lacks. If beta = 0 is not between the ladder's
+    ends, the bulk of the inputs lies beyond the sampled range, where log g still rises.
     """
     outside = int(density.outside_k2.sum())
     if outside:
@@ -169,10 +169,9 @@ class Row:
 
     Attributes
     ----------
-    name : str
-    shift : Replicates, what to add to the second log_g; None where refused
-    ratio : Interval, ln of how many times more inputs the first model puts in Z; None where refused
-    refused : why, "" where it is not
+    shift : Replicates, to be added to the second log_g; None if refused
+    ratio : Interval, ln of (inputs of the first model in Z / those of the second); None if refused
+    refused : why it was refused; "" if it was not
     """
 
     name: str
@@ -183,15 +182,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Normalizations:
-    """What `normalize` found.
+    """The results of `normalize`.
 
     Attributes
     ----------
     low, high : float, Z
-    rows : the normalizations
-    common : inputs that both put in Z; None where the runs have none
-    log_count_a, log_count_b : Replicates, ln of the number of inputs in Z in either run's own units
-    differences : (name, name, Interval): of ln ratios by two normalizations from the same data
+    common : inputs that both models put in Z; None if the runs have none
+    log_count_a, log_count_b : Replicates, ln of the number of inputs in Z, in each run's own units
+    differences : (name, name, Interval): differences of ln ratios between pairs of normalizations
     """
 
     low: float
@@ -203,13 +201,7 @@ class Normalizations:
     differences: tuple[tuple[str, str, Interval], ...]
 
     def best(self) -> Row:
-        """Return the normalization to use: of those that are not refused, the one least in error.
-
-        Raises
-        ------
-        EstimateError
-            All are refused.
-        """
+        """Return the normalization with the smallest error; EstimateError if all are refused."""
         usable = [row for row in self.rows if row.ratio is not None]
         if not usable:
             reasons = "; ".join(f"{row.name}: {row.refused}" for row in self.rows)
@@ -220,12 +212,12 @@ class Normalizations:
 def normalize(
     a: Density, b: Density, pairs_a: Pairs, pairs_b: Pairs, low: float, high: float
 ) -> Normalizations:
-    """Normalize the densities of two models in every way that their runs permit; Z = [low, high].
+    """Normalize two models' densities in every way that their runs permit, for Z = [low, high].
 
     Raises
     ------
     EstimateError
-        A model has no counts in Z.
+        A model has no counts in Z, or low >= high.
     """
     if not low < high:
         raise EstimateError(f"--range {low:g} {high:g}: the first must be below the second")
@@ -264,7 +256,7 @@ def normalize(
 
 
 def describe(found: Normalizations, name_a: str, name_b: str) -> list[str]:
-    """Return the plain lines that the script prints."""
+    """Return the lines that the script prints."""
     lines = [
         f"ln(inputs of {name_a} / inputs of {name_b}) with output in {found.low:g} to "
         f"{found.high:g}:",

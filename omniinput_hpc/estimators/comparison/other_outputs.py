@@ -1,11 +1,11 @@
-"""What another model says of a run's independent draws: how its outputs differ, and its density.
+"""Apply another model's outputs to a run's independent draws: changes of output, and its density.
 
-An ancestral run's draws x have known probabilities q_k(x), whatever number is then assigned to x.
-With v(x) = 1 / sum_k n_k q_k(x), the sum of v over the draws that another model gives an output
-z' in a bin is an unbiased estimate of how many inputs it puts there: its density, without a run
-of its own. Both densities are of the same draws and lanes, so that in their difference most of the
-errors cancels; the jackknife leaves the same group out of both. The farther apart the two models
-are, the larger the errors of the other's density.
+An ancestral run's draws x have known probabilities q_k(x), whatever output is then assigned to x.
+Let v(x) = 1 / sum_k n_k q_k(x). The sum of v over the draws whose output z' by another model lies
+in a bin is an unbiased estimate of how many inputs that model puts there. This gives its density
+without a run of its own. Both densities use the same draws and lanes, so most of the errors cancel
+in their difference; the jackknife leaves the same group out of both. The more the two models
+differ, the larger the errors of the other model's density.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class WithOutputs:
     ----------
     run : an ancestral run
     z_rks : float32 [R, K, S], the outputs of its recorded draws in the first R rounds
-    config, fingerprint : of the model that they are of; the run's own ladder and bins stay
+    config, fingerprint : of the model that gave these outputs; the run's ladder and bins are kept
 
     Raises
     ------
@@ -102,15 +102,15 @@ class WithOutputs:
         return self._run.swaps_k2()
 
     def log_weight_kb(self) -> FloatArray:
-        """Return the run's own."""
+        """Return those of the run."""
         return self._run.log_weight_kb()
 
     def kappa_k(self) -> FloatArray:
-        """Return the run's own."""
+        """Return those of the run."""
         return self._run.kappa_k()
 
     def z0_k(self) -> FloatArray:
-        """Return the run's own."""
+        """Return those of the run."""
         return self._run.z0_k()
 
     def counts_kb(self) -> IntArray:
@@ -151,13 +151,13 @@ class WithOutputs:
     def samples(
         self, rounds: Iterable[int] | None = None
     ) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
-        """Yield x [K, S, D] and the other z [K, S] of each round, or of some."""
+        """Yield x [K, S, D] and the other z [K, S] of each round, or of the given rounds."""
         some = list(range(self.rounds)) if rounds is None else [int(r) for r in rounds]
         for (x_ksd, _), z_ks in zip(self._run.samples(some), self._z_rks[some], strict=True):
             yield x_ksd, z_ks
 
     def samples_walker(self, round_: int) -> NDArray[np.int32]:
-        """Return which walker each sample of a round is of, int32 [K, S]."""
+        """Return the walker of each sample of a round, int32 [K, S]."""
         return self._run.samples_walker(round_)
 
     def samples_z(
@@ -167,24 +167,24 @@ class WithOutputs:
         return self._z_rks[rounds, rungs]
 
     def samples_log_q(self) -> Iterator[FloatArray] | None:
-        """Yield log q_j(x) [K, S, J] of each round: what the run drew by."""
+        """Yield log q_j(x) [K, S, J] of each round, by the distributions that the run drew from."""
         log_q = self._run.samples_log_q()
         return None if log_q is None else islice(log_q, self.rounds)
 
 
 @dataclass(frozen=True)
 class Changes:
-    """z' - z of a run's draws, z' being another model's outputs.
+    """z' - z of a run's draws, where z' is another model's output.
 
     Attributes
     ----------
     edges : float64 [B + 1], of z
     draws_b : int64 [B]
-    effective_b : float64 [B], the equal draws that they are worth
+    effective_b : float64 [B], effective number of draws
     mean_b, error_b : float64 [B], mean over all inputs of a bin and its standard error; NaN in
         bins without draws
     sd_b : float64 [B], standard deviation over all inputs of a bin
-    z_k, mean_k, error_k, sd_k : float64 [K], mean z, and the same of each rung's own distribution
+    z_k, mean_k, error_k, sd_k : float64 [K], mean z, and the same over each rung's distribution
     """
 
     edges: FloatArray
@@ -204,14 +204,13 @@ def changes(
 ) -> Changes:
     """Return how another model's outputs of an ancestral run's draws differ from its own.
 
-    Means over a bin's inputs weigh each draw by v = 1 / sum_k n_k q_k(x); errors leave out a group
-    of lanes. Means over a rung's distribution weigh its draws equally.
+    Means over a bin's inputs weight each draw by v = 1 / sum_k n_k q_k(x); their errors come from
+    the jackknife over lane groups. Means over a rung's distribution weight its draws equally.
 
     Parameters
     ----------
-    density, run : an ancestral run's
     other_rks : float32 [R, K, S], z' of all its draws
-    edges : float64 [B + 1], of bins of z, which need not be the run's
+    edges : float64 [B + 1], of bins of z; they may differ from the run's bins
     """
     z_rks = run.samples_z().astype(np.float64)
     d_rks = other_rks.astype(np.float64) - z_rks
@@ -262,7 +261,7 @@ def changes(
 
 
 def log_g_change(own: Density, other: Density) -> tuple[FloatArray, FloatArray]:
-    """Return log g' - log g of each bin and its standard error, float64 [B]; NaN where one is 0.
+    """Return log g' - log g of each bin and its standard error, float64 [B]; NaN if one is 0.
 
     Both densities are of the same draws: the jackknife leaves the same lanes out of both.
     """
@@ -275,12 +274,11 @@ def log_g_change(own: Density, other: Density) -> tuple[FloatArray, FloatArray]:
 
 @dataclass(frozen=True)
 class AuprChange:
-    """Two models' AUPRs over the log recall that both reach, by one rule and the same draws.
+    """Two models' AUPRs over the log recall that both reach, by one rule and from the same draws.
 
     Attributes
     ----------
-    lower, upper : float, of ln recall
-    own, other : float
+    lower, upper : float, range of ln recall
     change : Interval, other minus own
     """
 
@@ -300,14 +298,14 @@ def aupr_change(
 ) -> AuprChange:
     """Return how the AUPR by a rule changes; runs and densities are of the same draws.
 
-    `asked` is the range of log recall, by default the one that both curves reach in bins of enough
-    inputs. All bins with counts are taken: else the curves would begin at different bins, where the
-    one or the other model has enough, and differ for that alone.
+    `asked` is the range of log recall; the default is the range that both curves reach in bins with
+    enough inputs. All bins with counts are used: otherwise the curves would begin at different
+    bins, depending on which model has enough inputs there, and would differ for that reason only.
 
     Raises
     ------
     EstimateError
-        The two curves share no range of log recall, or do not reach all of what was asked.
+        The two curves share no range of log recall, or do not cover all of `asked`.
     """
     found: list[tuple[Density, ScoreSums, Curve]] = []
     ranges: list[Range] = []

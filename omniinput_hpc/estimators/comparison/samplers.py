@@ -1,12 +1,12 @@
-"""Do two samplers of one model agree: their densities, and the inputs that they found.
+"""Do two samplers of one model agree? Compares their densities and the inputs that they found.
 
-Errors of bins with few counts are not to be believed: neighbouring bins are joined until both runs
-have 50 effective counts in each range that is judged. Ranges are correlated (all hang on the same
-free energies), so that the agreement of all is judged by Hotelling's T^2 over a few groups of them,
-with the covariance of the jackknife of both runs (`plain_log_g_jb`: wider errors, right for bins of
-few draws, would hide that two runs disagree) and the degrees of freedom of Krishnamoorthy & Yu,
-Stat. Probab. Lett. 66, 161 (2004). Only the shape is compared: the groups' contrasts with the last
-one.
+Errors of bins with few counts are unreliable. Neighbouring bins are therefore joined until both
+runs have 50 effective counts in each range that is judged. Ranges are correlated because all depend
+on the same free energies, so Hotelling's T^2 over a few groups of ranges judges them jointly. It
+uses the jackknife covariance of both runs and the degrees of freedom of Krishnamoorthy & Yu, Stat.
+Probab. Lett. 66, 161 (2004). The covariance comes from `plain_log_g_jb`: the wider errors, right
+for bins with few draws, would hide a disagreement. Only the shape of the densities is compared: the
+contrasts between each group and the last one.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ MIN_VALUE_SHARE = 0.02
 MIN_VALUE_COUNT = 10.0
 """Effective counts of a value, and of all others, in each run: Student's t fails with fewer."""
 MIN_P_VALUE = 0.01
-"""Below this the samplers are said to disagree."""
+"""Below this the samplers are reported to disagree."""
 NOTHING_SHARED = "the two runs share no bin whose errors are known"
 
 
 @dataclass(frozen=True)
 class SamplerComparison:
-    """Two densities of one model.
+    """Comparison of two densities of one model.
 
     Attributes
     ----------
-    first_r, stop_r : int64 [n], ranges of bins, first and one past the last, each with at least 50
-        effective counts in both runs and known errors
-    delta_r, error_r : float64 [n], ln g of the first minus the second (laid on each other where
-        one of them is relative), and its standard error
-    shift : float, what was taken off the difference to lay them on each other
-    chance_r : float64 [n], p-value of each difference by itself, by Student's t
+    first_r, stop_r : int64 [n], ranges of bins: the first bin, and one past the last. Each has at
+        least 50 effective counts in both runs and known errors
+    delta_r, error_r : float64 [n], ln g of the first minus the second (after `shift`), and its
+        standard error
+    shift : float, subtracted from the difference if one density is relative; else 0
+    chance_r : float64 [n], p-value of each difference separately, by Student's t
     group_g : int64 [m + 1], limits of the groups of ranges
     t_squared, p : float, Hotelling's statistic over the groups and its p-value; NaN if not known
     inputs_p : float, p-value of the largest difference between the inputs found; NaN if not known
-    inputs_where : str, where that difference lies
-    n_features : int, shares of values that were compared
+    inputs_where : str, describes that difference
+    n_features : int, number of shares of values compared
     """
 
     first_r: IntArray
@@ -76,7 +76,7 @@ class SamplerComparison:
 
 
 def compare_samplers(a: Density, b: Density) -> SamplerComparison:
-    """Compare two densities of one model, by other samplers or seeds.
+    """Compare two densities of one model, from different samplers or seeds.
 
     Raises
     ------
@@ -116,11 +116,11 @@ def compare_samplers(a: Density, b: Density) -> SamplerComparison:
 def judged_ranges(a: Density, b: Density) -> IntArray:
     """Return the limits of the ranges of bins that are judged, int64 [n + 1].
 
-    They lie between the first and the last bin that both runs saw, above both floors. From the bin
-    that is known best, neighbours are joined outwards until both runs have 50 effective counts.
-    What is left over at either end joins the last range there, if that keeps its 50 effective
-    counts: a tail of few inputs does, many inputs that were hardly reached do not, and are not
-    judged. Runs that have fewer in all have one range.
+    They lie between the first and the last bin that both runs saw, above both floors. Starting from
+    the best-known bin, neighbours are joined outwards until both runs have 50 effective counts.
+    Bins left over at either end join the last range there if it then still has 50 effective counts.
+    A tail with few inputs passes this test; many inputs that were hardly sampled do not, and they
+    are not judged. Runs with fewer than 50 effective counts in total get one range.
     """
     seen_b = (a.count_b > 0) & (b.count_b > 0) & (a.edges[:-1] >= max(a.floor, b.floor))
     both = np.flatnonzero(seen_b)
@@ -142,7 +142,7 @@ def judged_ranges(a: Density, b: Density) -> IntArray:
 def _joined(logs: FloatArray) -> list[int]:
     """Return where ranges end, counted from the first bin, 0 included: see `judged_ranges`.
 
-    logs, float64 [2, 2, B], are those of g and of its variance, of two runs.
+    logs, float64 [2, 2, B], holds ln g and the log of its variance for two runs.
     """
 
     def enough(sums: FloatArray) -> bool:
@@ -152,7 +152,7 @@ def _joined(logs: FloatArray) -> list[int]:
 
     ends, n_bins = [0], logs.shape[2]
     nothing = np.full((2, 2), -np.inf)
-    range_, whole = nothing, nothing  # the one that is being joined, and the last whole one
+    range_, whole = nothing, nothing  # the range being joined, and the last complete one
     for i in range(n_bins):
         range_ = np.logaddexp(range_, logs[:, :, i])
         if enough(range_):
@@ -164,9 +164,9 @@ def _joined(logs: FloatArray) -> list[int]:
 
 
 def _hotelling(a: Density, b: Density, limits: IntArray) -> tuple[float, float]:
-    """Return T^2 of the groups' contrasts, and its p-value: if both distributions are the same.
+    """Return T^2 of the groups' contrasts and its p-value under equal distributions.
 
-    limits, int64 [m + 2], are those of the groups in bins.
+    limits, int64 [m + 2], are the bins where the groups begin and the last one ends.
     """
 
     def contrasts(log_g: FloatArray) -> FloatArray:
@@ -201,20 +201,19 @@ def _hotelling(a: Density, b: Density, limits: IntArray) -> tuple[float, float]:
 def value_shares(
     runs: Sequence[RunData], density: Density, edges: FloatArray
 ) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Return how often each class of values occurs at each site, by ranges of z and lane groups.
+    """Return the frequency of each class of values at each site, by ranges of z and lane groups.
 
     Samples are weighted to the uniform distribution within their range (see `Density.log_mixture`
-    and, of several runs, `run_scales`). Values are sorted into at most 16 classes, value mod 16.
+    and, for several runs, `run_scales`). Values are grouped into at most 16 classes, value mod 16.
 
     Parameters
     ----------
-    runs : those of the density, in its order
-    density : Density of them
+    runs : those of the density, in the same order
     edges : float64 [m + 1], ranges of z
 
     Returns
     -------
-    weight_jm : float64 [G, m], without lane group j; row G: of all
+    weight_jm : float64 [G + 1, m], without lane group j; row G: of all
     share_jmf : float64 [G + 1, m, D * C], likewise
     size_g : int64 [G], lanes per group
     """
@@ -224,7 +223,7 @@ def value_shares(
     weight = np.zeros((n_groups, m))
     total = np.zeros((n_groups, m, n_features))
     range_b = bin_of(0.5 * (density.edges[:-1] + density.edges[1:]), edges)
-    # each of n counts in a range stands for g / n inputs, about: so that nothing overflows
+    # each of n counts in a range represents about g / n inputs; dividing by it prevents overflow
     reference_m = np.array(
         [
             logsumexp(density.log_g_b[range_b == r])
@@ -254,11 +253,11 @@ def value_shares(
 
 
 def run_scales(runs: Sequence[RunData], density: Density) -> FloatArray:
-    """Return ln of what each run's weights are multiplied by in each bin, [runs, B]; 0 of one run.
+    """Return ln of the factor of each run's weights in each bin, [runs, B]; 0 for a single run.
 
-    Of several runs one may have reached a part of a range alone: bin by bin, the weights of all
-    runs together add up to the density's g, and each run's to the share that its samples are worth
-    (see `precision_recall.from_rule.sum_scores_of_runs`).
+    Of several runs, one may be the only one to have reached a part of a range. In each bin the
+    scaled weights of all runs add up to the density's g, in proportion to the number of effective
+    samples of each run (see `precision_recall.from_rule.sum_scores_of_runs`).
     """
     n_bins = len(density.log_g_b)
     log_w_rb, worth_rb = np.full((len(runs), n_bins), -np.inf), np.zeros((len(runs), n_bins))
@@ -286,17 +285,17 @@ def compare_inputs(
 ) -> tuple[float, str, int]:
     """Compare the inputs that two samplers found in the groups of bins.
 
-    `groups` are the runs of each density: one each, or several that are joined.
+    `groups` holds the runs of each density: one, or several that are joined.
 
-    Every share of a class of values at a site in a group of bins is compared by its own standard
-    error, the larger of the jackknife's and that of so many effective counts; the largest
-    difference is judged by Student's t, times the number of shares (Bonferroni).
+    The frequency of each class of values at each site in each group of bins is compared. Its
+    standard error is the larger of the jackknife's and the binomial one of the effective counts.
+    The smallest p-value (Student's t) is multiplied by the number of comparisons (Bonferroni).
 
     Returns
     -------
     p : float, NaN if not known
-    where : str, the share that differs most
-    n : int, shares compared
+    where : str, describes the largest difference
+    n : int, number of comparisons
     """
     edges = densities[0].edges
     bins = np.append(found.first_r[found.group_g[:-1]], found.stop_r[-1])
@@ -336,9 +335,9 @@ def compare_inputs(
 
 
 def largest_chance(found: SamplerComparison) -> float:
-    """Return the chance that one of so many ranges differs by so many standard errors.
+    """Return the probability by chance that one of so many ranges differs as much as the worst.
 
-    As if ranges were independent: where they are correlated it is less likely (Sidak, J. Am. Stat.
+    This assumes independent ranges; if they are correlated it is less likely (Sidak, J. Am. Stat.
     Assoc. 62, 626 (1967)).
     """
     least = min(float(found.chance_r.min()), 1.0 - 1e-16)
@@ -346,7 +345,7 @@ def largest_chance(found: SamplerComparison) -> float:
 
 
 def describe(found: SamplerComparison, name_a: str, name_b: str) -> list[str]:
-    """Return the plain lines that the script prints."""
+    """Return the lines that the script prints."""
     z = found.delta_r / found.error_r
     n = len(z)
     wide = int((found.stop_r - found.first_r > 1).sum())

@@ -1,4 +1,4 @@
-"""A sampled result against exact values in the same bins."""
+"""Compare a sampled result with exact values in the same bins."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from omniinput_hpc.estimators.precision_recall import curves
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Side
 from omniinput_hpc.text import shown
 
-MIN_TRUE_INPUTS = 1_000  # of a bin, or accepted at a threshold, that is compared
+MIN_TRUE_INPUTS = 1_000  # fewest inputs in a bin, or accepted at a threshold, for a comparison
 LARGE_SPACE = 1_000_000
-"""Inputs inside the bins from which on bins of few inputs are not compared at all."""
+"""In a space with at least this many inputs inside the bins, bins with few inputs are skipped."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Exact:
     Attributes
     ----------
     log_g_b : float64 [B], -inf where no input lies in the bin
-    r_b : float64 [B], exact mean score; NaN where there is none, or the file has no column r
+    r_b : float64 [B], exact mean score; NaN if not defined, or if the file has no column r
     """
 
     log_g_b: FloatArray
@@ -40,17 +40,16 @@ class Comparison:
 
     Attributes
     ----------
-    fewest : float
     n_bins : bins that both have
-    n_missing : bins of the truth without a count
+    n_missing : bins with inputs that have no counts
     largest_delta : largest abs(log_g - exact)
     rms_z : root mean square of (log_g - exact) / error, over bins whose error is known
     largest_error : largest standard error of log_g
     chi_square : mean of ((log_g - exact) / error)^2 over bins with an interval (at least 50
         effective counts): chi-square per bin
-    expected, spread : its mean and standard deviation if the errors are right, correlations of the
-        bins included; NaN where lanes are too few to tell
-    n_independent : how many independent bins those bins are worth
+    expected, spread : mean and standard deviation of chi_square if the errors are right, with the
+        correlations between bins taken into account; NaN if there are too few lane groups
+    n_independent : effective number of independent bins among these
     """
 
     fewest: float
@@ -65,7 +64,7 @@ class Comparison:
     n_independent: float
 
     def __str__(self) -> str:
-        """Return one plain line."""
+        """Return one line."""
         if not self.n_bins + self.n_missing:
             return f"truth >= {self.fewest:,.0f} inputs: no such bin"
         missing = f", {self.n_missing} bins missed" if self.n_missing else ""
@@ -101,9 +100,9 @@ def coarsen_exact(exact: Exact, fine: FloatArray, edges: FloatArray) -> Exact:
 
 
 def offset(density: Density, exact: Exact) -> float:
-    """Return what to add to a relative log_g to bring it to the exact scale (0 if absolute).
+    """Return the constant that brings a relative log_g to the exact scale (0 if absolute).
 
-    The mean difference, each bin weighted by 1 / error^2.
+    It is the mean difference over the bins, weighted by 1 / error^2.
     """
     if density.absolute:
         return 0.0
@@ -118,7 +117,7 @@ def offset(density: Density, exact: Exact) -> float:
 
 
 def compared_densities(density: Density, exact: Exact) -> list[Comparison]:
-    """Compare over the bins of many inputs, and of a small space over all bins."""
+    """Compare over the bins with many inputs; in a small space, also over all bins."""
     small = logsumexp(exact.log_g_b) < np.log(LARGE_SPACE)
     fewest = (10_000, MIN_TRUE_INPUTS, *([1] if small else []))
     return [compare_density(density, exact, n) for n in fewest]
@@ -151,11 +150,11 @@ def compare_density(density: Density, exact: Exact, fewest: float) -> Comparison
 
 
 def independent_bins(density: Density, bins: IntArray) -> float:
-    """Return how many independent bins some bins are worth: B^2 / sum_bc rho_bc^2.
+    """Return the effective number of independent bins, B^2 / sum_bc rho_bc^2.
 
-    rho_bc is the correlation of log_g between bins over the replicates; of J of them, chance alone
-    gives squares of 1 / (J - 1), which is taken off. (A full chi-square would need the inverse of
-    the bins' covariance, which J replicates do not have.)
+    rho_bc is the correlation of log_g between bins over the J replicates. By chance alone its
+    square averages 1 / (J - 1), which is subtracted. (A full chi-square would need the inverse of
+    the covariance of the bins, which J replicates do not determine.)
     """
     theta_jb = density.log_g_jb[:, bins]
     n_groups = len(theta_jb)
@@ -163,7 +162,7 @@ def independent_bins(density: Density, bins: IntArray) -> float:
         return np.nan
     theta_jb = theta_jb - theta_jb.mean(axis=0)
     length_b = np.sqrt((theta_jb**2).sum(axis=0))
-    vary = length_b > LEAST_ERROR  # the others are known but for rounding
+    vary = length_b > LEAST_ERROR  # the other bins are known up to rounding
     if not vary.any():
         return np.nan
     theta_jb = theta_jb[:, vary] / length_b[vary]
@@ -174,7 +173,7 @@ def independent_bins(density: Density, bins: IntArray) -> float:
 
 
 def _chi_square_moments(n_groups: int, n_independent: float) -> tuple[float, float]:
-    """Return mean and standard deviation of the mean of squares of Student's t of G - 1 degrees."""
+    """Return mean and sd of the mean of n_independent squares of Student's t, G - 1 degrees."""
     nu = n_groups - 1
     if nu < 5:
         return np.nan, np.nan
@@ -188,9 +187,9 @@ class Coverage:
 
     Attributes
     ----------
-    n : values compared
+    n : number of values compared
     largest : largest abs(sampled - exact)
-    held : share of the bands that hold the exact value
+    held : share of the bands that contain the exact value
     """
 
     n: int
@@ -205,7 +204,7 @@ class Coverage:
 
 
 def coverage(value: FloatArray, low: FloatArray, high: FloatArray, exact: FloatArray) -> Coverage:
-    """Compare values [n] that are finite with exact ones; rounding does not count."""
+    """Compare the finite values of [n] with exact ones, up to rounding."""
     known = np.isfinite(value) & np.isfinite(exact)
     if not known.any():
         return Coverage(0, np.nan, np.nan)
@@ -222,7 +221,7 @@ class ExactCurve:
     Attributes
     ----------
     precision_t, log_recall_t : float64 [T]
-    aupr : float, between its own ends
+    aupr : float, between the exact curve's own ends
     lower, upper : float, the range of log recall that both curves cover (NaN if none)
     aupr_common, sampled_common : float, both curves' AUPR over that range
     r : Coverage, of bins that truly hold 1,000 inputs or more and have 50 effective counts
@@ -241,7 +240,7 @@ class ExactCurve:
     log_recall: Coverage
 
     def __str__(self) -> str:
-        """Return plain lines."""
+        """Return the lines."""
         return (
             f"against the truth, r(z) in bins of {MIN_TRUE_INPUTS:,} inputs or more: {self.r}\n"
             f"precision where {MIN_TRUE_INPUTS:,} or more are accepted: {self.precision}\n"
@@ -250,7 +249,7 @@ class ExactCurve:
         )
 
     def _common(self) -> str:
-        """Return what both curves' AUPRs are over the range that they share."""
+        """Return a text on both curves' AUPRs over their common range."""
         difference = self.sampled_common - self.aupr_common
         if not np.isfinite(difference):
             return "both curves have no common range of ln recall"
@@ -264,7 +263,7 @@ class ExactCurve:
 def compare_curve(density: Density, curve: Curve, exact: Exact, side: Side) -> ExactCurve:
     """Return the exact curve, and both AUPRs over the common range of log recall.
 
-    A sampled curve of a relative density is moved by `offset` first.
+    A sampled curve of a relative density is first shifted by `offset`.
     """
     bins = np.flatnonzero(np.isfinite(exact.log_g_b))
     true = curves.accumulate(exact.log_g_b[bins], exact.r_b[bins], side)

@@ -1,1 +1,1 @@
-"""The density of outputs, log g(z): many rungs' histograms reweighted into one."""
+"""The density of outputs, log g(z), reweighted from the histograms of all rungs."""

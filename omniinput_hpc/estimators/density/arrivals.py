@@ -1,9 +1,9 @@
-"""How often walkers came anew to each output: independent arrivals, not moves.
+"""Count independent arrivals of walkers at each output.
 
-A walker forgets where it was where inputs are drawn afresh: at an exact anchor, or at the hot end
-of a ladder; on a flat histogram, among the outputs that most inputs have. What it records between
-two such visits is one arrival, however long it stays. A bin that few arrivals feed is known to a
-factor at best, however many moves were counted there, and however well lanes agree.
+A walker forgets its past when its input is drawn afresh: at an exact anchor, at the hot end of a
+ladder or, on a flat histogram, among the outputs that most inputs have. All that it records between
+two such visits is one arrival, however long it stays. The density of a bin with few arrivals is
+known to a factor at best, however many moves were counted and however well the lanes agree.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.histogram import bin_of
 
 MIN_ARRIVALS = 10.0
-"""Effective arrivals below which a bin counts for so many, and has a bound and no interval."""
+"""A bin with fewer has at most this effective count: it gets a bound and no interval."""
 MANY_EACH = 3.0
-"""Samples of an arrival, on average, from which on hardly any arrival goes without a sample."""
+"""Mean samples per arrival above which hardly any arrival can have gone unrecorded."""
 MAX_OLD = 0.5
-"""Share of a rung's samples that may be of walkers which were not renewed since counting began."""
+"""Largest share of a rung's samples from walkers not renewed since counting began."""
 MAX_SAMPLES = 2_000_000
-"""Recorded samples that are followed; arrivals of longer runs are scaled up."""
+"""Recorded samples to follow; the arrivals of longer runs are scaled up."""
 LOOKS = 16 * 2 ** np.arange(20)
-"""Rounds after which it is asked whether all bins have arrivals enough."""
+"""Numbers of rounds after which to check whether all bins have enough arrivals."""
 
 
 def from_arrivals(
     runs: Sequence[RunData], observed: Observations, log_g_b: FloatArray
 ) -> tuple[FloatArray, list[Check]]:
-    """Return effective counts [B], in bins of few arrivals no more than these; and checks."""
+    """Return the effective counts [B], limited by arrivals in bins with few of them, and checks."""
     effective_b, checks = observed.effective_b, []
     if any(run.samples_log_q() is not None for run in runs):
-        return effective_b, []  # independent draws: each is an arrival
+        return effective_b, []  # every independent draw is an arrival
     arrivals_b = np.zeros(len(effective_b))
     for run in runs:
         found = follow(run, observed.edges, log_g_b, effective_b >= MIN_ARRIVALS)
@@ -50,7 +50,7 @@ def from_arrivals(
 
 
 def _brought_anew(run: RunData, old_k: FloatArray) -> Check:
-    """Return whether walkers that have been at the hot end, not the start, fill every rung."""
+    """Check that every rung is filled by walkers that were renewed, not by the run's start."""
     name = "moves by walkers that were not renewed"
     if np.isnan(old_k).all():
         return Check(name, np.nan, MAX_OLD)
@@ -71,13 +71,13 @@ def _brought_anew(run: RunData, old_k: FloatArray) -> Check:
 
 @dataclass(frozen=True)
 class Followed:
-    """What the walkers' ways say.
+    """The result of `follow`.
 
     Attributes
     ----------
-    arrivals_b : float64 [B], effective arrivals; inf where too few were recorded to tell
-    old_k : float64 [K], share of each rung's samples that are of walkers which had not been renewed
-        since counting began; NaN where that is not known
+    arrivals_b : float64 [B], effective arrivals; inf if too few samples were recorded to tell
+    old_k : float64 [K], share of each rung's samples from walkers that had not been renewed since
+        counting began; NaN if unknown
     """
 
     arrivals_b: FloatArray
@@ -85,9 +85,9 @@ class Followed:
 
 
 def renewing_rungs(run: RunData) -> BoolArray:
-    """Return the canonical rungs where walkers forget where they were, bool [K].
+    """Return the canonical rungs on which walkers forget their past, bool [K].
 
-    That of beta = 0, that of a language model's own beta, or else the one of the smallest |beta|.
+    These are beta = 0 and a language model's own beta; without either, the smallest |beta|.
     """
     beta_k = np.where(run.kappa_k() == 0.0, run.beta_k, np.nan)
     exact_k = weights_of_run(run).uniform_k | (beta_k == run.model_beta)
@@ -97,23 +97,23 @@ def renewing_rungs(run: RunData) -> BoolArray:
 
 
 def follow(run: RunData, edges: FloatArray, log_g_b: FloatArray, asked_b: BoolArray) -> Followed:
-    """Follow the walkers of a run from one recorded sample to the next.
+    """Follow the walkers of a run from each recorded sample to the next.
 
-    With n_a samples of arrival a in a bin it has (sum n_a)^2 / sum n_a^2 effective ones. A walker
-    may come back to the hot end between two recorded samples: where fewer are recorded than
-    exchanges are made, it is taken to do so each time.
+    A bin with n_a samples from arrival a has (sum n_a)^2 / sum n_a^2 effective arrivals. A walker
+    may visit the hot end between two recorded samples. If there are more exchanges than recorded
+    samples, it is assumed to do so at each exchange.
 
     Parameters
     ----------
     edges : float64 [B + 1]
-    log_g_b : float64 [B], tells flat histograms which outputs most inputs have
-    asked_b : bool [B], bins for which it matters: once they have enough, the rest is scaled up
+    log_g_b : float64 [B], shows which outputs most inputs have, for flat histograms
+    asked_b : bool [B], bins that matter: once they have enough arrivals, the rest is extrapolated
     """
     n_bins, n_rungs, n_walkers = len(edges) - 1, len(run.beta_k), run.walkers * len(run.beta_k)
     renews_k, common_b = renewing_rungs(run), _common(log_g_b)
     flat_k, epoch_v = np.isnan(run.beta_k), np.zeros(n_walkers, dtype=np.int64)
     arrivals, old_rk = _Arrivals(n_bins), []
-    if n_rungs > 1 and not run.swaps_k2()[:, 0].any():  # rungs by themselves
+    if n_rungs > 1 and not run.swaps_k2()[:, 0].any():  # isolated rungs
         return Followed(np.full(n_bins, np.inf), np.full(n_rungs, np.nan))
     n_rounds = min(run.rounds, max(1, MAX_SAMPLES // (n_rungs * run.samples_per_round)))
     for round_ in range(n_rounds):
@@ -138,12 +138,12 @@ def follow(run: RunData, edges: FloatArray, log_g_b: FloatArray, asked_b: BoolAr
 
 
 def _old(old_rk: list[FloatArray], rounds: int) -> FloatArray:
-    """Return the share of not renewed samples over all rounds [K]; the last known is the rest's."""
+    """Return the share of samples not renewed [K]; unread rounds are taken to be like the last."""
     return np.asarray((np.sum(old_rk, axis=0) + (rounds - len(old_rk)) * old_rk[-1]) / rounds)
 
 
 class _Arrivals:
-    """Counts samples by arrival and bin: keys are numbers whose remainder by B is the bin."""
+    """Count samples by arrival and bin: the remainder of a key modulo B is its bin."""
 
     def __init__(self, n_bins: int) -> None:
         self._n_bins = n_bins
@@ -155,7 +155,7 @@ class _Arrivals:
         self._keys.append(key_i)
 
     def effective_b(self) -> FloatArray:
-        """Return (sum n)^2 / sum n^2 over a bin's arrivals [B]; inf where each has few samples."""
+        """Return (sum n)^2 / sum n^2 over a bin's arrivals [B]; inf if they have few samples."""
         key_a, place = np.unique(np.concatenate(self._keys), return_inverse=True)
         n_i: FloatArray = np.ones(len(place))
         n_i[: len(self._n_a)] = self._n_a
@@ -170,7 +170,7 @@ class _Arrivals:
 
 
 def _common(log_g_b: FloatArray) -> BoolArray:
-    """Return the bins of the middle half of all inputs by their output, bool [B]."""
+    """Return the bins that hold the middle half of all inputs in the order of z, bool [B]."""
     g_b = np.exp(log_g_b - log_g_b.max())
     below_b = np.cumsum(g_b) / g_b.sum()
     return np.asarray((below_b >= 0.25) & (below_b - g_b / g_b.sum() <= 0.75))
@@ -181,10 +181,10 @@ def _epochs(
 ) -> NDArray[np.int64]:
     """Return how often each sample's walker had been renewed by then, int64 [K, S].
 
-    epoch_v : int64 [V], by walker, carried from round to round and changed here
+    epoch_v : int64 [V], renewals per walker so far; updated in place
     """
     epoch_ks = np.empty(walker_ks.shape, dtype=np.int64)
-    for begin in range(0, walker_ks.shape[1], walkers):  # a time, at which a walker is in one place
+    for begin in range(0, walker_ks.shape[1], walkers):  # all walkers at one time
         now = slice(begin, begin + walkers)
         epoch_v[walker_ks[:, now][renewed_ks[:, now]]] += 1
         epoch_ks[:, now] = epoch_v[walker_ks[:, now]]

@@ -1,10 +1,10 @@
-"""Whether bins are too wide for the weights that vary inside them.
+"""Check whether bins are too wide for rung weights that vary inside them.
 
-All inputs of a bin are taken to be at its mean output. A bin's number of inputs is the sum of
-1 / M(z_i) over its counts, M the mixture of all rungs' distributions, so that the mean output alone
-gives a log g that is too low by about s^2 v / 2 (second order), with s = d ln M / dz there and v
-the variance of the outputs inside the bin. Where outputs lie on a lattice of one value a bin, v
-is 0.
+The density treats all inputs of a bin as if they had its mean output. A bin's number of inputs is
+the sum of 1 / M(z_i) over its counts, where M is the mixture of all rungs' distributions.
+Evaluating M at the mean output makes log g too low by about s^2 v / 2 (second order), with
+s = d ln M / dz there and v the variance of the outputs inside the bin. On a lattice of outputs with
+one value per bin, v is 0.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
 from omniinput_hpc.histogram import bin_of
 
-MAX_SAMPLES = 1_000_000  # samples that are looked at; of more, evenly spaced rounds
-MIN_BIAS = 0.02  # nats: less is passed over, whatever the errors are
+MAX_SAMPLES = 1_000_000  # samples to read; evenly spaced rounds of longer runs
+MIN_BIAS = 0.02  # nats; a smaller bias is ignored, whatever the errors are
 
 
 def variance_within(run: RunData, edges: FloatArray, max_samples: int = MAX_SAMPLES) -> FloatArray:
@@ -48,7 +48,7 @@ def mixture_slope(
     width_b = np.diff(weights.edges)
     known_b = np.where(np.isfinite(z_b), z_b, weights.edges[:-1] + 0.5 * width_b)
     ends = []
-    for side in (-1e-3, 1e-3):  # in the bin: a flat rung's weight is constant there
+    for side in (-1e-3, 1e-3):  # stay in the bin: a flat rung's weight is constant there
         near_b = np.clip(
             known_b + side * width_b,
             weights.edges[:-1] + 1e-6 * width_b,
@@ -63,9 +63,9 @@ def mixture_slope(
 def too_wide(
     bias_b: FloatArray, error_b: FloatArray, firm_b: BoolArray, edges: FloatArray
 ) -> Check:
-    """Return whether log g is further off, by the bins' width, than its error.
+    """Check that the bias of log g from the bins' width is smaller than its error.
 
-    firm_b, bool [B], marks the bins with enough counts to be looked at.
+    firm_b : bool [B], bins with enough counts to be tested
     """
     use = firm_b & np.isfinite(error_b) & (bias_b > MIN_BIAS) & (bias_b > error_b)
     if not use.any():

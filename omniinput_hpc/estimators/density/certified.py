@@ -1,20 +1,22 @@
-"""Bounds on how many inputs have outputs up to Z that hold for any number of draws, however uneven.
+"""Bounds on the number of inputs with outputs up to Z, valid for any number of draws.
 
-An ancestral run's draws x are independent, with known probabilities q_k(x) on every rung k. One of
-each rung makes a group; with q their mean over the K rungs, y = mean of 1{z <= Z} / q(x) over a
-group has the mean N(z <= Z), and groups are independent and alike. Probabilities are bounded below,
+An ancestral run's draws x are independent, with known probabilities q_k(x) on every rung k. A group
+consists of one draw from each of the K rungs. Let q be the mean of the q_k, and let y be the mean
+of 1{z <= Z} / q(x) over a group. The y of different groups are independent and identically
+distributed, with mean N(z <= Z). Probabilities are bounded below,
 
     q_k(x) >= V^-f exp(-b_k m z) V^(-m max(0, 1 - b_k))        (b_k >= 0)
 
-since rows of probabilities to the power b sum to at most 1 for b >= 1 and at most V^(1 - b) below
-(f sites are uniform, m are predicted). So y lies between 0 and M = K / sum_k of that at z = Z.
+because a row of probabilities to the power b sums to at most 1 for b >= 1 and to at most V^(1 - b)
+below (f sites are uniform, m are predicted). So y lies between 0 and M, which is K divided by the
+sum over k of that bound at z = Z.
 
-For independent numbers in [0, 1] of mean mu, a gambler who bets a share s on each being above mu
-owns prod_j (1 + s (y_j - mu)), 1 on average: that it is 20 or more has a probability of at most 5%
-(Markov). The means that leave the average over some shares below that are the interval
-(Waudby-Smith & Ramdas, J. R. Stat. Soc. B 86, 1 (2024)). No chain and no large number enters. The
-lower bound needs y >= 0 alone; the upper one is wide where M is: between b = 0 and 1, whose rows'
-sums are far below V^(1 - b).
+Consider independent numbers y_j in [0, 1] with mean mu. A gambler who bets a share s on each y_j
+being above mu owns prod_j (1 + s (y_j - mu)), which is 1 on average, so the probability of owning
+20 or more is at most 5% (Markov). The interval holds every mean for which the average of these
+products over several shares stays below that limit (Waudby-Smith & Ramdas, J. R. Stat. Soc. B 86, 1
+(2024)). This needs neither chains nor large numbers. The lower bound needs only y >= 0. The upper
+one is wide if M is large: between b = 0 and 1, where the sums of rows are far below V^(1 - b).
 """
 
 from __future__ import annotations
@@ -31,20 +33,20 @@ from omniinput_hpc.estimators.run_data import RunData
 
 MAX_THRESHOLDS = 250
 ROUNDING = 1e-3
-"""By what share the bound M is raised: probabilities are summed in float32."""
+"""Relative increase of the bound M, because probabilities are summed in float32."""
 _BISECTIONS = 50
-_MOST = 0.99  # of what a gambler owns, staked on one draw
+_MOST = 0.99  # largest share of the gambler's wealth that one draw may lose
 _CHUNK = 1 << 22  # numbers in memory at once
 
 
 @dataclass(frozen=True)
 class KnownBelow:
-    """Outputs that are all known up to some Z, from a census.
+    """All outputs up to some Z, from a census.
 
     Attributes
     ----------
     complete_below : all inputs with z up to this are known
-    z_i : float64 [n], the outputs of those
+    z_i : float64 [n], their outputs
     """
 
     complete_below: float
@@ -58,11 +60,11 @@ class Certified:
     Attributes
     ----------
     z_t : float64 [T], the thresholds
-    log_n_t : float64 [T], ln of the estimate from the draws; -inf where none is up to there
-    low_t, high_t : float64 [T], ln of bounds; each pair holds in 95% by itself
+    log_n_t : float64 [T], ln of the estimate from the draws; -inf if none is below the threshold
+    low_t, high_t : float64 [T], ln of the bounds; they hold pointwise in Z, each pair with 95%
     exact_t : bool [T], known from a census
     n_groups : J, groups of draws
-    apart : how far z was below the loss by the draws' own probabilities, at most (rounding)
+    apart : largest amount by which z was below the loss computed from log q (rounding)
     """
 
     z_t: FloatArray
@@ -87,14 +89,15 @@ def certify(
     ----------
     run : an ancestral run
     n_predicted : m, sites whose values are predicted
-    known : outputs that a census found, all up to some Z; counted exactly
+    known : all outputs up to some Z, from a census; these are counted exactly
     z_t : float64 [T], ascending thresholds (default: upper ends of the run's bins)
-    level : of each pair of bounds
+    level : confidence level of each pair of bounds
 
     Raises
     ------
     EstimateError
-        No ancestral run, or draws less likely than the model's probabilities allow.
+        Not an ancestral run, fewer than two groups of draws, no rung with beta >= 0, or draws less
+        likely than the model's probabilities allow.
     """
     log_q_jkk, z_jk = _groups_of_draws(run)
     if len(z_jk) < 2:
@@ -138,8 +141,8 @@ def certify(
 def mean_bounds(y_tj: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
     """Return lower and upper bounds [T] of the mean of independent numbers in [0, 1], y [T, J].
 
-    Both hold together with a probability of at least 1 - alpha, whatever the numbers' law. The
-    lower one needs no largest number: what the first tenth of them tells is the scale of its bets.
+    Both hold together with a probability of at least 1 - alpha, whatever the distribution. The
+    first tenth of the numbers sets the scale of the bets for the lower bound.
     """
     n = y_tj.shape[1]
     tenth = -(-n // 10)
@@ -147,21 +150,21 @@ def mean_bounds(y_tj: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]
     scale_t = np.where(scale_t > 0, scale_t, 1.0 / n)
     rest_tj = y_tj[:, tenth:] / scale_t[:, None]
     low_t = scale_t * _refuted(rest_tj, _shares(0), alpha / 2.0)
-    # a number may be 1, so that nobody stakes more than what it takes to lose all by it
+    # no rescaling here: a number may be 1, and a larger stake could lose everything
     high_t = 1.0 - _refuted(1.0 - y_tj, _shares(np.log2(n) / 2.0), alpha / 2.0)
     return low_t, high_t
 
 
 def _shares(more: float) -> FloatArray:
-    """Return shares that are bet, each twice the one before: one is near the best."""
+    """Return the shares to bet, in powers of two, so that one is near the best."""
     return np.asarray(2.0 ** np.arange(-8.0 - np.ceil(more / 2.0), 1.0))
 
 
 def _refuted(y_tj: FloatArray, share_s: FloatArray, alpha: float) -> FloatArray:
-    """Return the largest mean [T] that bets on more refute; what they own falls with the mean."""
+    """Return the largest rejected mean [T], by bisection: wealth decreases with the mean."""
     refuted_t, open_t = np.zeros(len(y_tj)), y_tj.max(axis=1)
     for _ in range(_BISECTIONS):
-        # in proportion at first, since means may be tiny
+        # first on a log scale, since means may be tiny
         middle_t = np.where(refuted_t > 0, np.sqrt(refuted_t * open_t), open_t * 1e-3)
         near = refuted_t > 0.1 * open_t
         middle_t = np.where(near, 0.5 * (refuted_t + open_t), middle_t)
@@ -172,7 +175,7 @@ def _refuted(y_tj: FloatArray, share_s: FloatArray, alpha: float) -> FloatArray:
 
 
 def _log_owned(y_tj: FloatArray, mean_t: FloatArray, share_s: FloatArray) -> FloatArray:
-    """Return ln of what a gambler owns [T] who has spread his money over some shares."""
+    """Return ln of the wealth [T] of a gambler who has spread it evenly over several shares."""
     log_owned_st = np.empty((len(share_s), len(mean_t)))
     for s, share in enumerate(share_s):
         stake_t = np.minimum(share, _MOST / np.maximum(mean_t, 1e-300))
@@ -181,7 +184,7 @@ def _log_owned(y_tj: FloatArray, mean_t: FloatArray, share_s: FloatArray) -> Flo
 
 
 def _groups_of_draws(run: RunData) -> tuple[FloatArray, FloatArray]:
-    """Return log q [J, K, K] and z [J, K] of all draws, one of each rung in a group."""
+    """Return log q [J, K, K] and z [J, K] of all draws; a group has one draw per rung."""
     log_q = run.samples_log_q()
     if log_q is None or is_annealed(run):
         raise EstimateError(
@@ -195,9 +198,9 @@ def _groups_of_draws(run: RunData) -> tuple[FloatArray, FloatArray]:
 def _apart(
     log_q_jkk: FloatArray, z_jk: FloatArray, b_k: FloatArray, m: int, log_free: float
 ) -> float:
-    """Return how far z lies below the mean loss -(log q + log_free) / m at b = 1, at most.
+    """Return the largest amount by which z lies below the loss -(log q + log_free) / m at b = 1.
 
-    By rounding alone: where rows sum to less than 1, z lies above it.
+    Only rounding causes it: if rows sum to less than 1, z lies above that loss.
     """
     one = np.flatnonzero(np.isclose(b_k, 1.0))
     if not one.size:
@@ -209,7 +212,7 @@ def _apart(
 def _log_most(
     z: FloatArray, b_k: FloatArray, n_predicted: int, n_free: int, log_values: float
 ) -> FloatArray:
-    """Return ln of the largest 1 / q of inputs with outputs up to z, of z's shape."""
+    """Return ln of the largest 1 / q of inputs with outputs up to z, in the shape of z."""
     usable_k = b_k >= 0.0
     if not usable_k.any():
         raise EstimateError("no rung has beta >= 0: the draws' probabilities have no lower bound")
@@ -220,7 +223,7 @@ def _log_most(
 
 
 def _thresholds(edges: FloatArray) -> FloatArray:
-    """Return upper ends of bins, at most MAX_THRESHOLDS of them, evenly spaced."""
+    """Return the upper ends of at most MAX_THRESHOLDS evenly spaced bins."""
     every = -(-(len(edges) - 1) // MAX_THRESHOLDS)
     return edges[::-1][: len(edges) - 1 : every][::-1].copy()
 
@@ -231,10 +234,7 @@ def _log(value: FloatArray) -> FloatArray:
 
 
 def predicted_sites(run: RunData) -> int:
-    """Return m, the sites of a run's model whose values are predicted.
-
-    An EstimateError says that it is not known.
-    """
+    """Return m, the number of predicted sites of a run's model; EstimateError if it is unknown."""
     model = run.config.get("model", {})
     if model.get("kind") == "causal-lm":
         return run.n_sites - (0 if model.get("prefix") else 1)

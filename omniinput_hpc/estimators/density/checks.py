@@ -1,4 +1,4 @@
-"""What is asked of a density before it is believed: each question is a function of its own."""
+"""The checks that a density has to pass."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from omniinput_hpc.estimators.run_data import RunData
 
 
 def of_density(runs: Sequence[RunData], observed: Observations, found: LogDensity) -> list[Check]:
-    """Return whether an absolute density can be, given what is known of numbers of inputs."""
+    """Check an absolute density against known facts about numbers of inputs."""
     visits = equal_visits.of_runs(runs, found.edges, found.highest_b, observed.effective_b)
     return [*broken_facts(found, runs), *visits]
 
 
 def of_chains(runs: Sequence[RunData], observed: Observations, found: LogDensity) -> list[Check]:
-    """Return whether the rungs, the lanes and the walkers of each run of chains tell one story."""
+    """Check whether the rungs, lanes and walkers of each run of chains agree."""
     asked = []
     for run in runs:
         if run.samples_log_q() is None:
@@ -48,9 +48,9 @@ def of_chains(runs: Sequence[RunData], observed: Observations, found: LogDensity
 
 
 def of_errors(observed: Observations, log_g_jb: FloatArray, why: str) -> list[Check]:
-    """Return whether errors are known, and whether the cold rungs and all others count.
+    """Check that errors are known, cold rungs equilibrated, and all rungs have counts in the bins.
 
-    why : why the equations could not be solved without one of the groups of lanes, if so
+    why : why the equations could not be solved without one group of lanes; empty if they could
     """
     lanes = Check("groups of lanes", len(log_g_jb), 2)
     if len(log_g_jb) < 2:

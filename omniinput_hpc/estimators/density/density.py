@@ -1,4 +1,4 @@
-"""The density of a run: log number of inputs per bin, its errors, and whether to believe them."""
+"""The density of a run: log number of inputs per bin, its errors, and the verdict on them."""
 
 from __future__ import annotations
 
@@ -38,34 +38,34 @@ from omniinput_hpc.estimators.errors.convergence import (
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
 from omniinput_hpc.estimators.run_data import RunData
 
-MIN_EFFECTIVE_COUNT = 50.0  # effective counts: below, a bin has an upper bound and no interval
+MIN_EFFECTIVE_COUNT = 50.0  # effective; a bin with fewer has an upper bound, no interval
 
 
 @dataclass(frozen=True)
 class Density(Observed):
-    """The density of states of one run, or of several of one model, and its jackknife replicates.
+    """The density of states of one or several runs of one model, and its jackknife replicates.
 
     Attributes
     ----------
     f_k : float64 [K], free energies that go with log_g_b; 0 for ancestral runs
     log_g_b : float64 [B], natural log of the number of inputs per bin; -inf without counts
     log_g_error_b : float64 [B], standard error over lane groups; inf if only one group saw the bin
-    block_error_b : float64 [B], the same over blocks of rounds; inf if not known
-    log_g_jb : float64 [G, B], without lane group j; NaN where that could not be solved
-    plain_log_g_jb : float64 [G, B], the same; of independent draws without what widens the errors
-        of bins of few draws (see `terms`): for ranges of bins that hold many
+    block_error_b : float64 [B], standard error over blocks of rounds; inf if unknown
+    log_g_jb : float64 [G, B], without lane group j; NaN if that could not be solved
+    plain_log_g_jb : float64 [G, B], the same, but for independent draws without the widening of
+        errors in bins of few draws (see `terms`); for ranges of bins with many draws
     absolute : whether sum(g) is the number of inputs inside the bins; else sum(g) = 1
     verdict : Verdict
-    log_g_upper_b : float64 [B], 95% upper bound of log_g where effective_b < 50: no interval
-        is meaningful there; NaN elsewhere, and where the run has not converged
-    floor : outputs below it come from rungs that have not equilibrated (see `convergence`):
-        their errors are not known, and curves leave them out; -inf if there are none
-    outside : how many of all inputs lie outside the bins
-    trusted_below : outputs below it are counted, although their rungs have not equilibrated, since
-        that was asked for (see `trusting`); -inf if there are none
-    ends : of a language model whose log Z(m) is known, how far that lies from log Z(0) by a density
-        that does not make use of it; None where there is none
-    pinned : whether the density makes use of it
+    log_g_upper_b : float64 [B], 95% upper bound of log_g where effective_b < 50, because no
+        interval is meaningful there; NaN elsewhere, and if the run has not converged
+    floor : outputs below it come from rungs that have not equilibrated (see `convergence`): their
+        errors are unknown, and curves leave them out; -inf if there are none
+    outside : the share of all inputs that lies outside the bins
+    trusted_below : outputs below it are counted on request although their rungs have not
+        equilibrated (see `trusting`); -inf if there are none
+    ends : log Z(0) - log Z(m) of a language model, exact, and from a density that does not use the
+        exact value; None if either is unknown
+    pinned : whether the density uses the exact log Z(m)
     """
 
     f_k: FloatArray
@@ -84,10 +84,10 @@ class Density(Observed):
     pinned: bool = False
 
     def trusting(self) -> Density:
-        """Return the density with all bins believed, those below the floor as well.
+        """Return the density with all bins trusted, also those below the floor.
 
-        Their errors are what the lanes' spread says, which is too small where all lanes are stuck
-        alike. The verdict says so.
+        Their errors come from the spread of the lanes, which is too small if all lanes are stuck in
+        the same place. The verdict records that this was requested.
         """
         if self.floor == -np.inf:
             return self
@@ -103,28 +103,28 @@ class Density(Observed):
 
     @property
     def believed_b(self) -> BoolArray:
-        """Bins with counts, of outputs that the rungs have equilibrated at, bool [B]."""
+        """Bins with counts at or above the floor, bool [B]."""
         return (self.count_b > 0) & (self.edges[:-1] >= self.floor)
 
     def log_mixture(
         self, z_i: FloatArray, log_q_ik: FloatArray | None = None, number: int | None = None
     ) -> FloatArray:
-        """Return log sum_k n_k p_k(x_i) [n] over one run's rungs, p_k rung k's distribution.
+        """Return log sum_k n_k p_k(x_i) [n] over one run's rungs; p_k is rung k's distribution.
 
         With weights exp(-log_mixture), samples pooled from all rungs represent the uniform
-        distribution (Shirts & Chodera, J. Chem. Phys. 129, 124105 (2008), Eq. 9). The rungs' f_k
-        are those of this density, which all runs together have told.
+        distribution (Shirts & Chodera, J. Chem. Phys. 129, 124105 (2008), Eq. 9). The f_k of the
+        rungs are those of this density, from all runs together.
 
         Parameters
         ----------
         z_i : float64 [n]
         log_q_ik : float64 [n, K], log q_k(x_i), of ancestral runs
-        number : which run the samples are of, from 0; needed where there are several
+        number : index of the samples' run, from 0; required if there are several
 
         Raises
         ------
         ValueError
-            Samples of an ancestral run without log_q_ik, or of none of several runs.
+            No log_q_ik for samples of an ancestral run, or no number for one of several runs.
         """
         if number is None and len(self.parts) > 1:
             raise ValueError("the weights of samples are not known without their run's number")
@@ -140,7 +140,7 @@ class Density(Observed):
 
 @dataclass(frozen=True)
 class _Problem:
-    """What all replicates share."""
+    """The settings that all replicates share."""
 
     label_k: Sequence[str]
     weight_k: FloatArray
@@ -149,7 +149,7 @@ class _Problem:
     def solve(
         self, terms: Sequence[Terms], keep_p: BoolArray, f_k: FloatArray | None = None
     ) -> tuple[FloatArray, FloatArray]:
-        """Return log_g_b and f_k; log_g_b is absolute, or its exponentials add up to 1."""
+        """Return log_g_b and f_k; if log_g_b is not absolute, its exponentials sum to 1."""
         system = join_terms(terms, keep_p)
         solution = solve(
             system.counts_kb,
@@ -165,8 +165,8 @@ class _Problem:
     def without_each(self, terms: Sequence[Terms], f_k: FloatArray) -> tuple[FloatArray, str]:
         """Return log_g_jb [J, B], each without part j, and why one could not be solved.
 
-        Where the rest cannot be solved (its rungs share no bin), the row is NaN: the errors are
-        then not known. The text is empty where all could.
+        A row is NaN if the other parts cannot be solved (their rungs share no bin): the errors are
+        then unknown. The text is empty if all could be solved.
         """
         why = ""
         size_p = terms[0].size_p
@@ -188,14 +188,14 @@ def density_of_run(run: RunData) -> Density:
 def density_of_runs(runs: Sequence[RunData]) -> Density:
     """Estimate one density from the committed rounds of all runs of one model.
 
-    Each rung's counts weigh as 1 / its statistical inefficiency. Group j of lanes (block j of
-    rounds) of the whole is that of every run.
+    Each rung's counts are weighted by 1 / its statistical inefficiency. Group j of lanes (block j
+    of rounds) combines those of all runs.
 
     Raises
     ------
     EstimateError
-        No committed round, no counts inside the bins, rungs that share no bin, no convergence;
-        runs of different models or bins, or with the same seed.
+        No committed round, no counts inside the bins, rungs that share no bin, no convergence of
+        the solver, or runs with different models, different bins or the same seed.
     """
     observed = observe(runs)
     below_b = observed.edges[:-1] < observed.cold.floor
@@ -248,7 +248,7 @@ def _verdict(
     block_error_b: FloatArray,
     asked: Sequence[Check],
 ) -> Verdict:
-    """Return the verdict: `asked`, and whether errors and lanes agree."""
+    """Return the verdict: the checks in `asked`, and whether both errors and the lanes agree."""
     firm_b = observed.fewest_b >= WELL_FILLED
     mixing = Mixing(
         observed.rhat_k, observed.tau_k, observed.drift_k,
@@ -261,7 +261,7 @@ def _verdict(
 
 @dataclass(frozen=True)
 class _Solved:
-    """The equations' solution and its replicates; fields as in `Density`."""
+    """The solution of the equations and its replicates; fields as in `Density`."""
 
     problem: _Problem
     pinned: bool
@@ -273,14 +273,14 @@ class _Solved:
     why: str  # why a replicate could not be solved
 
     def terms(self, terms: Sequence[Terms]) -> Sequence[Terms]:
-        """Return terms as these equations take them."""
+        """Return the terms as these equations use them: pinned or not."""
         return pinned(terms) if self.pinned else terms
 
 
 def _solve(runs: Sequence[RunData], observed: Observations, below_b: BoolArray) -> _Solved:
-    """Solve without a language model's own normalizer; with it, if both agree or it is the only.
+    """Solve without a language model's own normalizer, and with it unless the two disagree.
 
-    below_b : bool [B], bins that are not believed, see `Density`
+    below_b : bool [B], bins that are not trusted, see `Density`
     """
     run = next((run for run in runs if np.isfinite(run.model_beta)), runs[0])
     free, m = _solved(observed, False, None), run.model_beta
@@ -303,7 +303,7 @@ def _solve(runs: Sequence[RunData], observed: Observations, below_b: BoolArray) 
 def _solved(
     observed: Observations, use_model: bool, ends: Ends | None, start_k: FloatArray | None = None
 ) -> _Solved:
-    """Solve the equations and their replicates; start_k : free energies to start from."""
+    """Solve the equations and their replicates, starting from the free energies `start_k`."""
     lanes = pinned(observed.lanes) if use_model else observed.lanes
     everything = np.ones(len(lanes[0].size_p), dtype=bool)
     absolute = bool(np.isfinite(join_terms(lanes, everything).known_f_k).any())
@@ -317,7 +317,7 @@ def _solved(
 
 
 def _block_errors(solved: _Solved, observed: Observations) -> FloatArray:
-    """Return the standard errors of log g over blocks of rounds [B]; inf with too few rounds."""
+    """Return the standard errors of log g over blocks of rounds [B]; inf if rounds are too few."""
     if not observed.blocks:
         return np.full(len(observed.count_b), np.inf)
     one_n, blocks = np.ones(observed.n_blocks, dtype=np.int64), solved.terms(observed.blocks)
@@ -334,7 +334,7 @@ def errors_and_bounds(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the errors over lanes and the upper bounds of log_g, float64 [B] each.
 
-    below_b, bool [B], marks bins below the floor of `Density`: error not known, no bound.
+    below_b, bool [B], marks bins below the floor of `Density`: error inf, no bound.
     """
     error_b = jackknife_error(log_g_b, log_g_jb, observed.lanes_g)
     error_b = np.maximum(error_b, least_errors(observed, effective_b))
@@ -345,9 +345,10 @@ def errors_and_bounds(
 
 
 def least_errors(observed: Observed, effective_b: FloatArray) -> FloatArray:
-    """Return what no error of log g is below [B]: 0, or of independent draws what they are worth.
+    """Return lower limits of the errors of log g [B].
 
-    Chains may know a bin better than by its own counts.
+    These are 1 / sqrt(effective_b) for independent draws, and 0 for chains, which may determine a
+    bin better than its own counts do.
     """
     if not observed.ancestral:
         return np.zeros(len(effective_b))
@@ -357,11 +358,11 @@ def least_errors(observed: Observed, effective_b: FloatArray) -> FloatArray:
 def upper_bounds(
     log_g_b: FloatArray, error_b: FloatArray, effective_b: FloatArray, n_groups: int
 ) -> FloatArray:
-    """Return 95% upper bounds of log_g [B] where fewer than 50 counts are effective; else NaN.
+    """Return 95% upper bounds of log_g [B] in bins of fewer than 50 effective counts; else NaN.
 
-    The larger of the one-sided bound by Student's t and that of a Poisson count: with n seen, the
-    mean lies below gammaincinv(n + 1, 0.95) in 95% (Garwood, Biometrika 28, 437 (1936)). A bin
-    whose error is not known was seen by one group of lanes, and counts as seen once.
+    The bound is the larger of the one-sided bound by Student's t and that of a Poisson count: with
+    n counts, the mean lies below gammaincinv(n + 1, 0.95) with 95% confidence (Garwood, Biometrika
+    28, 437 (1936)). A bin with an unknown error was seen by one group of lanes: n is at most 1.
     """
     few = (effective_b < MIN_EFFECTIVE_COUNT) & np.isfinite(log_g_b)
     upper_b = np.full(len(log_g_b), np.nan)
@@ -377,7 +378,7 @@ def upper_bounds(
 def _too_wide(
     runs: Sequence[RunData], observed: Observations, f_k: FloatArray, log_g_error_b: FloatArray
 ) -> list[Check]:
-    """Return whether a single run's bins are too wide."""
+    """Check the bin width of a single run of chains; no check for other runs."""
     if observed.rung_weights is None or observed.ancestral:
         return []
     slope_b = bin_width.mixture_slope(observed.rung_weights, observed.n_k, f_k, observed.z_b)

@@ -1,8 +1,9 @@
-"""A language model's two known constants by its ancestral draws themselves, without any bins.
+"""A language model's two known constants, estimated from its ancestral draws without bins.
 
-The number of inputs, Z(0), and the sum of exp(-m z) over them, Z(m), are known. Draws of all rungs
-stand together for the mixture q of their distributions, so that 1 / q and exp(-m z) / q of a draw
-have the means Z(0) and Z(m). In bins of a width that suits the density, exp(-m z) would vary.
+The number of inputs, Z(0), and the sum of exp(-m z) over them, Z(m), are known. The draws of all
+rungs together represent the mixture q of their distributions, so the means of 1 / q and
+exp(-m z) / q over draws estimate Z(0) and Z(m). Bins would not do: exp(-m z) varies inside bins of
+a width that suits the density.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from omniinput_hpc.text import shown
 
 
 def constants_apart(run: RunData, beta: float) -> tuple[float, float, int]:
-    """Return log Z(0) - log Z(beta) by a run's independent draws, in nats.
+    """Return log Z(0) - log Z(beta) from a run's independent draws, in nats.
 
     Returns
     -------
     float, float, int
-        The estimate, its standard error (the jackknife's over groups of lanes; inf for one group),
-        and the number of groups.
+        The estimate, its standard error (jackknife over groups of lanes; inf for one group), and
+        the number of groups.
 
     Raises
     ------
@@ -60,10 +61,10 @@ def _apart(log_sum_2g: FloatArray) -> float:
 
 
 def describe(run: RunData) -> list[str]:
-    """Return a line on an ancestral run's known constants; none where they are not known.
+    """Return a line on an ancestral run's known constants; none if they are unknown.
 
-    Nor is there one where the ladder leaves out beta = 0 or m: draws of other rungs say next to
-    nothing of its constant, and their errors are too small.
+    There is no line either if the ladder does not reach both beta = 0 and beta = m: draws of other
+    rungs say next to nothing about that constant, and their errors are too small.
     """
     of_one = exact_difference(run, 1.0)  # of one predicted site
     chains = run.samples_log_q() is None

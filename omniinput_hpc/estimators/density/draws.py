@@ -1,4 +1,4 @@
-"""One pass over the draws of an ancestral or annealed run: what they add to the equations."""
+"""Sum the draws of an ancestral or annealed run into terms of the equations, in one pass."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from omniinput_hpc.histogram import bin_of
 def sum_draws(
     run: RunData, total_k: FloatArray, group_w: IntArray, size_g: IntArray, n_blocks: int
 ) -> tuple[DrawTerms, DrawTerms | None, IntArray]:
-    """Go once through a run's draws; return them in groups of lanes and in blocks of rounds.
+    """Sum a run's draws by groups of lanes and by blocks of rounds, in one pass.
 
     Parameters
     ----------
     total_k : float64 [K], draws of each rung
-    group_w : int64 [W], which of the density's groups each lane belongs to
-    size_g : int64 [G], lanes of each
-    n_blocks : of rounds; 0 for none, and then None in their place
+    group_w : int64 [W], the density's group of each lane
+    size_g : int64 [G], lanes of each group
+    n_blocks : number of blocks of rounds; 0 for none: the second result is then None
 
-    Beside them the smallest counts of any block (without blocks, of all rounds) are returned, [B].
-    An EstimateError says that not every draw was recorded.
+    The third result is the smallest count of any block [B], or of all rounds without blocks. An
+    EstimateError is raised if not every draw was recorded.
     """
     n_bins = len(run.edges) - 1
     log_share_k = np.log(total_k / total_k.sum())
@@ -36,7 +36,7 @@ def sum_draws(
     block_counts_nb = np.zeros((max(n_blocks, 1), n_bins), dtype=np.int64)
     population_s = populations_of_samples(run) if is_annealed(run) else None
     log_q = log_q_of(run)
-    assert log_q is not None  # the caller asked
+    assert log_q is not None  # the caller has checked
     for round_, log_q_ksj in enumerate(log_q):
         z_ks = run.samples_z(slice(round_, round_ + 1))[0].astype(np.float64)
         group_i = np.broadcast_to(np.resize(group_w, z_ks.shape[1]), z_ks.shape).ravel()
@@ -83,9 +83,9 @@ def _require_all(run: RunData, seen_b: IntArray) -> None:
 def by_unit(
     unit_i: IntArray, group_i: IntArray, bin_i: IntArray, log_v_i: FloatArray
 ) -> tuple[IntArray, IntArray, FloatArray]:
-    """Add up v of the draws of each unit in each bin: group, bin and ln of the sum, [cells] each.
+    """Add up v of the draws of each unit in each bin: return group, bin and ln of the sum [cells].
 
-    All draws of a unit are of one group; unit_i, group_i, bin_i, log_v_i are [n].
+    unit_i, group_i, bin_i, log_v_i are [n]; all draws of a unit belong to one group.
     """
     order = np.lexsort((bin_i, unit_i))
     unit_i, group_i, bin_i = (part_i[order] for part_i in (unit_i, group_i, bin_i))

@@ -1,9 +1,9 @@
-"""Whether chains meet inputs of one output equally often, as they must.
+"""Check whether chains visit inputs of the same output equally often, as they must.
 
-A rung's weight depends on an input by its output alone. So all inputs of a narrow bin should be
-met about equally often. Where a bin holds few inputs, each should be met by most lanes, and one
-that is met by few shows that walkers hardly find some kinds of inputs, or hardly leave them: the
-others of its kind may then be missing, of which neither z nor its errors know.
+A rung's weight depends on an input only through its output, so all inputs of a narrow bin should be
+visited about equally often. If a bin holds few inputs, most lanes should visit each of them. An
+input that few lanes visit shows that walkers rarely find or rarely leave some kinds of inputs.
+Others of its kind may then be missing, which neither z nor its errors reveal.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.estimators.samples import samples_in_bins
 
 FALSE_ALARMS = 0.001
-"""How often a right run is taken for a wrong one by chance, over all its inputs."""
+"""Probability that a correct run fails by chance, over all its inputs."""
 MIN_VISITS = 3.0
-"""Expected independent visits of an input, below which nothing is asked of its bin."""
+"""Expected independent visits per input below which a bin is not tested."""
 MAX_SAMPLES = 1_000_000
-"""Recorded samples that are looked at."""
+"""Recorded samples to read."""
 
 
 def unequal_visits(
     run: RunData, edges: FloatArray, highest_b: FloatArray, effective_b: FloatArray
 ) -> Check:
-    """Return whether too few lanes have met some input of a run of chains.
+    """Check whether too few lanes have visited some input of a run of chains.
 
-    That an input is met by so few lanes is as likely as 1 in 1,000, over all inputs that are asked
-    for. Lanes are independent; visits of a lane are counted as effective ones, and inputs of a
-    bin's far end are taken to be as much less likely as they can be.
+    The check fails if so few lanes have a probability below 1 in 1,000, over all tested inputs.
+    Lanes are independent, visits within a lane are counted as effective ones, and all inputs of a
+    bin are taken to be as unlikely as those at its far end can be.
 
     Parameters
     ----------
     edges : float64 [B + 1]
-    highest_b : float64 [B], upper bounds of ln g of an absolute density; inf where not known
-    effective_b : float64 [B], effective counts of this run's
+    highest_b : float64 [B], upper bounds of ln g of an absolute density; inf if unknown
+    effective_b : float64 [B], effective counts of this run
     """
     weights = weights_of_run(run)
     with np.errstate(invalid="ignore"):  # -inf outside a flat rung's window
@@ -78,7 +78,7 @@ def unequal_visits(
 def of_runs(
     runs: Sequence[RunData], edges: FloatArray, highest_b: FloatArray, effective_b: FloatArray
 ) -> list[Check]:
-    """Return `unequal_visits` of each run of chains; `effective_b` are those of all together."""
+    """Return `unequal_visits` of each run of chains; `effective_b` is of all runs together."""
     total_b = sum(run.counts_kb().sum(axis=0) for run in runs)
     return [
         unequal_visits(
@@ -93,9 +93,9 @@ def of_runs(
 def _lanes_of_inputs(
     run: RunData, edges: FloatArray, asked_b: BoolArray
 ) -> dict[int, tuple[IntArray, IntArray]]:
-    """Return of some bins, where anything was recorded in them, how many lanes met each input.
+    """Return the numbers of lanes that met each recorded input of the bins `asked_b`.
 
-    By bin: int64 [inputs], and how many samples of the bin each lane has, int64 [W].
+    Keys are bins with samples; values are int64 [inputs], and each lane's samples, int64 [W].
     """
     of_bin: dict[int, list[NDArray[Any]]] = {}
     lanes: dict[int, list[IntArray]] = {}

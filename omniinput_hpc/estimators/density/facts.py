@@ -1,8 +1,8 @@
-"""Facts that a density cannot break, and gaps that it cannot bridge; what does is not converged.
+"""Check a density against facts that it cannot break and gaps that it cannot bridge.
 
-An absolute log g of a bin is at least the log of the number of different inputs that were recorded
-in it, and neither a bin nor all bins together hold more inputs than the space, D ln V. A density
-that breaks one of these by more than its interval is wrong, whatever its errors say.
+A bin cannot hold fewer inputs than the different ones that were recorded in it, and neither one bin
+nor all bins together can hold more than the space, ln of which is D ln V. An absolute density that
+breaks one of these facts by more than its interval is wrong, whatever its errors say.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.histogram import bin_of
 
 FALSE_ALARMS = 0.01
-"""How often a right density may break a fact by chance, over all its bins."""
+"""Probability that a correct density breaks a fact by chance, over all its bins."""
 MAX_SAMPLES = 1_000_000
-"""Recorded samples that are looked at for different inputs."""
+"""Recorded samples to search for different inputs."""
 MAX_KEPT = 100_000
-"""Different inputs of a bin that are counted."""
+"""Largest number of different inputs to count in a bin."""
 MIN_TRIP_TIMES = 3
-"""Times the ideal round trip before none means anything: walkers must first get under way."""
+"""Length in ideal round trips below which zero trips mean nothing: walkers have to get going."""
 MIN_EXPECTED_TRIPS = 50
-"""Round trips of an ideal ladder before none means anything; real ladders may make a tenth."""
+"""Ideal round trips below which zero trips mean nothing: real ladders may make a tenth of these."""
 TOO_SHORT = "raise run.rounds and run.burn_in"
 MIN_ATTEMPTS = 100
-"""Swaps of two rungs that were tried before none accepted means anything: 5 % make 1 in 170."""
+"""Attempted swaps below which zero acceptances mean nothing: 1 in 170 at a rate of 5 %."""
 
 
 @dataclass(frozen=True)
 class LogDensity:
-    """A density of which is asked whether it can be.
+    """A density to check.
 
     Attributes
     ----------
     edges : float64 [B + 1]
     log_g_b, error_b : float64 [B]
-    upper_b : float64 [B], 95% upper bounds where there are too few counts for errors, else NaN
+    upper_b : float64 [B], 95% upper bounds in bins with too few counts for errors, else NaN
     log_g_jb : float64 [G, B], jackknife replicates
     lanes_g : int64 [G]
     count_b : int64 [B]
@@ -60,7 +60,7 @@ class LogDensity:
 
     @property
     def highest_b(self) -> FloatArray:
-        """The upper ends of `half_width_b` of inhabited bins, float64 [B]; inf: not known."""
+        """Upper ends of the intervals of `half_width_b`, float64 [B]; inf in empty bins."""
         inhabited = np.isfinite(self.log_g_b)
         highest_b = np.full(len(self.log_g_b), np.inf)
         half_b = self.half_width_b(int(inhabited.sum()))
@@ -68,7 +68,7 @@ class LogDensity:
         return highest_b
 
     def half_width_b(self, n_tests: int) -> FloatArray:
-        """Return half an interval [B] that holds in so many bins at once, but for 1 in 100."""
+        """Return half-widths [B] of 99% intervals that hold in `n_tests` bins together."""
         factor = t_quantile(len(self.lanes_g), 1.0 - FALSE_ALARMS / max(n_tests, 1))
         with np.errstate(invalid="ignore"):  # 0 times infinity
             half_b = np.nan_to_num(factor * self.error_b, nan=np.inf, posinf=np.inf)
@@ -78,7 +78,7 @@ class LogDensity:
 
 
 def broken_facts(density: LogDensity, runs: Sequence[RunData]) -> list[Check]:
-    """Return whether an absolute density contradicts what is known of numbers of inputs."""
+    """Check an absolute density against known numbers of inputs."""
     inhabited = np.isfinite(density.log_g_b)
     half_b = density.half_width_b(int(inhabited.sum()))
     lowest_b = np.where(inhabited, np.where(inhabited, density.log_g_b, 0.0) - half_b, -np.inf)
@@ -104,9 +104,9 @@ def broken_facts(density: LogDensity, runs: Sequence[RunData]) -> list[Check]:
 
 
 def _fewest_inputs(density: LogDensity, runs: Sequence[RunData]) -> Check:
-    """Return whether bins hold as many inputs as were recorded in them."""
+    """Check that each bin holds at least as many inputs as were recorded in it."""
     inhabited, highest_b = np.isfinite(density.log_g_b), density.highest_b
-    # A bin's counts are at least as many as its different inputs: few bins are to be looked at.
+    # A bin has at least as many counts as different inputs, so few bins need a search.
     asked_b = inhabited & (highest_b < np.log(np.maximum(density.count_b, 1)))
     asked_b |= inhabited & (highest_b < 0.0)
     number, sentence = 0, ""
@@ -126,10 +126,10 @@ def _fewest_inputs(density: LogDensity, runs: Sequence[RunData]) -> Check:
 
 
 def gaps(counts_kb: IntArray, edges: FloatArray) -> list[Check]:
-    """Return between which outputs no rung has been on both sides.
+    """Find gaps in z with no rung that has counts on both sides.
 
-    counts_kb : int64 [K, B]. Rungs on the two sides of such a gap may still be joined, by
-    normalizers that are known; how many inputs lie in the gap is not.
+    counts_kb : int64 [K, B]. Known normalizers may still join the rungs on the two sides of such a
+        gap, but the number of inputs inside it is unknown.
     """
     seen_kb = counts_kb > 0
     active_kb = seen_kb[seen_kb.any(axis=1)]
@@ -150,7 +150,7 @@ def gaps(counts_kb: IntArray, edges: FloatArray) -> list[Check]:
 
 
 def swaps_that_never_happened(swaps_k2: IntArray, label_k: Sequence[str]) -> Check:
-    """Return whether all neighbouring rungs swapped.
+    """Check that all neighbouring rungs swapped.
 
     swaps_k2 : int64 [K - 1, 2], attempted and accepted
     """
@@ -169,12 +169,12 @@ def swaps_that_never_happened(swaps_k2: IntArray, label_k: Sequence[str]) -> Che
 
 
 def length_in_trips(run: RunData, label_k: Sequence[str]) -> Check:
-    """Return whether walkers could go up and down the ladder in a run, and whether any did.
+    """Check that the run was long enough for round trips of the ladder, and that some were made.
 
-    An ideal ladder of these rejections r makes 1 / (2 + 2 sum r / (1 - r)) round trips an exchange
-    (Syed et al., J. R. Stat. Soc. B 84, 321 (2022)). No walker can have brought to one end what the
-    other has found in less time than one of its K walkers needs for one; that none did means
-    something where there could have been many.
+    An ideal ladder with rejections r makes 1 / (2 + 2 sum r / (1 - r)) round trips per exchange
+    (Syed et al., J. R. Stat. Soc. B 84, 321 (2022)). One of its K walkers needs K times the inverse
+    of that for a trip. In less time, no walker can have carried inputs from one end to the other.
+    Zero trips in a longer run mean something only if many were possible.
     """
     attempted_k, accepted_k = run.swaps_k2().T
     name, trips = "length in ideal round trips", run.round_trips_v()
@@ -206,9 +206,9 @@ def length_in_trips(run: RunData, label_k: Sequence[str]) -> Check:
 def _different_inputs(
     runs: Sequence[RunData], edges: FloatArray, asked_b: BoolArray, highest_b: FloatArray
 ) -> IntArray:
-    """Return how many different recorded inputs some bins have, at least, int64 [B].
+    """Return lower limits of the number of different recorded inputs per bin, int64 [B].
 
-    A bin's are counted until they are more than exp(highest_b), or `MAX_KEPT`.
+    Counting in a bin stops above exp(highest_b), or at `MAX_KEPT`.
     """
     enough_b = np.minimum(np.exp(np.minimum(highest_b, 30.0)) + 1.0, MAX_KEPT)
     found: dict[int, set[bytes]] = {int(b): set() for b in np.flatnonzero(asked_b)}
@@ -232,7 +232,7 @@ def _different_inputs(
 
 
 def _bins(which_b: BoolArray, density: LogDensity) -> str:
-    """Return the first few of some bins in words."""
+    """Return a short text that names the first of some bins."""
     lower = density.edges[:-1][which_b]
     first = ", ".join(f"{z:g}" for z in lower[:4])
     more = ", ..." if len(lower) > 4 else ""

@@ -1,10 +1,10 @@
-"""A language model's two known constants: what a ladder must find between them by itself.
+"""A language model's two known constants, as a check of the ladder between them.
 
-At beta = 0 all V^D inputs weigh the same; at beta = m, the number of predicted tokens, the weight
-exp(-m z) is the model's own probability of them. So log Z(0) - log Z(m) = m log V exactly, and a
-density that is scaled to log Z(0) alone shows whether the ladder in between is right. Where it is,
-log Z(m) = (D - m) log V is made use of as well, and errors near beta = m no longer add up from
-beta = 0 on (`density`).
+At beta = 0 all V^D inputs have the same weight. At beta = m, the number of predicted tokens, the
+weight exp(-m z) of an input is the model's own probability. So log Z(0) - log Z(m) = m log V
+exactly, and a density that is scaled only to log Z(0) shows whether the ladder in between is right.
+If it is, the density is also scaled to log Z(m) = (D - m) log V, so that errors near beta = m no
+longer accumulate from beta = 0 (`density`).
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.text import shown
 
 MAX_OUTSIDE = 1e-3
-"""The share of an end's moves that may lie outside the bins: its log Z is off by as many nats."""
+"""Largest share of a rung's moves outside the bins; its log Z is off by as many nats."""
 FALSE_ALARMS = 0.001
-"""How often the ends of a right ladder may be taken for wrong by chance."""
+"""Probability that a correct ladder's ends disagree by chance."""
 
 
 @dataclass(frozen=True)
 class Ends:
-    """log Z(0) - log Z(m) of a language model, found and exact, in nats.
+    """log Z(0) - log Z(m) of a language model, estimated and exact, in nats.
 
     Attributes
     ----------
     beta : m
     n_values : V
-    value, error : of a density that is scaled at beta = 0 alone; its standard error over the lanes
+    value, error : from a density that is scaled only at beta = 0; standard error over the lanes
     exact : m log V
-    n_groups : of lanes
+    n_groups : groups of lanes
     """
 
     beta: float
@@ -48,13 +48,13 @@ class Ends:
 
     @property
     def agree(self) -> bool:
-        """Whether both are equal within errors, but for 1 in 1,000 right ones."""
+        """Whether both are equal within errors; false for 1 in 1,000 correct ladders."""
         most = t_quantile(self.n_groups, 1.0 - FALSE_ALARMS) * self.error
         return bool(np.isfinite(most) and abs(self.value - self.exact) <= most)
 
     @property
     def check(self) -> Check:
-        """Whether both agree, for the verdict; nothing is asked where the error is not known."""
+        """The check that both agree; it passes if the error is unknown."""
         apart = abs(self.value - self.exact) / self.error if np.isfinite(self.error) else np.nan
         most = t_quantile(self.n_groups, 1.0 - FALSE_ALARMS)
         found = ("log Z of the ladder's ends, in errors", apart, most)
@@ -69,11 +69,11 @@ class Ends:
 
 
 def probabilities_add_up(run: RunData) -> bool:
-    """Return whether the model's probabilities of all inputs add up to 1 for each first part.
+    """Return whether the probabilities of all inputs with the same unpredicted sites sum to 1.
 
-    They do for a decoder whose sites may take every value of its vocabulary, and for other models
-    whose rows were found to sum to 1 when the run began. With ``space.allowed`` they add up to the
-    probability that the model gives to the allowed inputs, which is not known.
+    They do for a decoder if its sites may take every value of its vocabulary, and for other models
+    if their rows were found to sum to 1 at the start of the run. With ``space.allowed`` they sum to
+    the probability that the model gives to the allowed inputs, which is unknown.
     """
     if (run.config.get("space") or {}).get("allowed") is not None:
         return False
@@ -83,12 +83,12 @@ def probabilities_add_up(run: RunData) -> bool:
 
 
 def exact_difference(run: RunData, model_beta: float) -> float:
-    """Return m log V, or NaN where the model's probabilities of the inputs do not add up to 1."""
+    """Return m log V, or NaN if the model's probabilities of the inputs do not sum to 1."""
     return model_beta * float(np.log(run.n_values)) if probabilities_add_up(run) else float("nan")
 
 
 def model_log_z(run: RunData) -> float:
-    """Return log Z(m) of a run's language model, (D - m) log V; NaN where it is not known."""
+    """Return log Z(m) of a run's language model, (D - m) log V; NaN if it is unknown."""
     apart = exact_difference(run, run.model_beta)
     return float(run.n_sites * np.log(run.n_values) - apart)
 
@@ -96,9 +96,9 @@ def model_log_z(run: RunData) -> float:
 def ends_are_inside(
     beta_k: FloatArray, outside_k2: IntArray, moves_k: IntArray, beta: float
 ) -> bool:
-    """Return whether nearly all moves at beta = 0, and at `beta`, lie inside the bins.
+    """Return whether nearly all moves at beta = 0 and at `beta` lie inside the bins.
 
-    Where they do not, sums over the bins are not Z(0) and Z(beta).
+    Otherwise sums over the bins are not Z(0) and Z(beta).
     """
     end_k = (beta_k == 0.0) | (beta_k == beta)
     most_k = MAX_OUTSIDE * np.maximum(moves_k, 1)
@@ -115,19 +115,19 @@ def log_constants_apart(
 ) -> tuple[float, float]:
     """Return log Z(0) - log Z(beta) of a density, and its standard error over lane groups.
 
-    Z(beta) is the sum over bins of g exp(-beta z), z being a bin's mean output.
+    Z(beta) is the sum over bins of g exp(-beta z), where z is a bin's mean output.
 
     Parameters
     ----------
     log_g_b, log_g_jb : float64 [B], [G, B], the density and its replicates
     z_b : float64 [B], mean outputs
-    use_b : bool [B], bins with counts that are believed
+    use_b : bool [B], trusted bins with counts
     lanes_g : int64 [G]
 
     Returns
     -------
     float, float
-        In nats; the error is inf where a replicate is not known.
+        In nats; the error is inf if a replicate is unknown.
     """
     bins = np.flatnonzero(use_b)
     weight_b = -beta * z_b[bins]
@@ -141,7 +141,7 @@ def log_constants_apart(
 
 
 def describe(ends: Ends | None, pinned: bool) -> list[str]:
-    """Return a line that compares a run's constants with the exact ones; none if not known."""
+    """Return a line that compares a run's constants with the exact ones; none if unknown."""
     if ends is None:
         return []
     interval = t_quantile(ends.n_groups) * ends.error

@@ -1,8 +1,8 @@
-"""Whether lanes sample the same inputs where they sample the same outputs.
+"""Check whether lanes sample the same inputs at the same outputs.
 
-R-hat of z cannot see two phases that have the same outputs. So lanes are compared by what is left
-of numbers made of x once their dependence on z is taken out: random projections of one-hot x, and
-the values of single sites. A lane that stays in one phase differs in these from one in another.
+R-hat of z cannot detect two phases that have the same outputs. So lanes are compared by numbers
+computed from x, after subtracting their dependence on z: random projections of one-hot x, and the
+values of single sites. In these, a lane that stays in one phase differs from a lane in another.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
 from omniinput_hpc.text import shown
 
 MAX_RHAT_OF_X = 1.1
-"""R-hat that such a number may have: of ten independent inputs a lane. See `rhat_limit`."""
+"""Limit of R-hat of such a number: that of ten independent inputs per lane. See `rhat_limit`."""
 MAX_VALUES = 8_000_000
-"""Sites of recorded samples that are looked at."""
+"""Sites of recorded samples to read."""
 N_PROJECTIONS = 8
 MAX_SITES = 64
-"""Sites that are looked at one by one, evenly spaced."""
+"""Single sites to compare, evenly spaced."""
 N_RANGES = 16
-"""Ranges of z, each with as many samples, in which the numbers' means are taken out."""
+"""Ranges of z with equal numbers of samples, in each of which the mean is subtracted."""
 
 
 def alike_at_equal_z(run: RunData, label_k: Sequence[str]) -> Check:
-    """Return whether lanes sample the same inputs where they sample the same outputs."""
+    """Check whether lanes sample the same inputs at the same outputs."""
     name = "R-hat of inputs at equal z"
     rhat_k, n_numbers = rhat_at_equal_z(run)
     if np.isnan(rhat_k).all():
@@ -52,9 +52,9 @@ def alike_at_equal_z(run: RunData, label_k: Sequence[str]) -> Check:
 
 
 def rhat_at_equal_z(run: RunData) -> tuple[FloatArray, int]:
-    """Return the largest R-hat over lanes of any number made of x, given z, by rung [K].
+    """Return each rung's largest R-hat, given z, of numbers made of x [K], and how many there are.
 
-    NaN where a lane has fewer than 8 samples. And how many numbers there are.
+    NaN if a lane has fewer than 8 samples.
     """
     n_rungs, n_numbers = len(run.beta_k), 0
     rounds = evenly_spaced_rounds(run, max(MAX_VALUES // run.n_sites, 16 * n_rungs * run.walkers))
@@ -72,7 +72,7 @@ def rhat_at_equal_z(run: RunData) -> tuple[FloatArray, int]:
 
 
 def _split_rhat(x_twn: FloatArray) -> FloatArray:
-    """Return split R-hat of numbers [N], of W chains of T values each; 1 for constants."""
+    """Return the split R-hat of numbers [N] with W chains of T values each; 1 for constants."""
     half = len(x_twn) // 2
     chains = np.concatenate([x_twn[:half], x_twn[-half:]], axis=1)
     within = chains.var(axis=0, ddof=1).mean(axis=0)
@@ -83,7 +83,7 @@ def _split_rhat(x_twn: FloatArray) -> FloatArray:
 
 
 def _numbers(x_td: NDArray[Any]) -> FloatArray:
-    """Return numbers made of x, float64 [T, N]: each (site, value) counts +1 or -1, at random."""
+    """Return numbers computed from x, [T, N]: each (site, value) contributes a random +1 or -1."""
     n_sites = x_td.shape[1]
     sites = np.unique(np.linspace(0, n_sites - 1, min(n_sites, MAX_SITES)).astype(int))
     single = _signs(x_td[:, sites], 0)
@@ -92,7 +92,7 @@ def _numbers(x_td: NDArray[Any]) -> FloatArray:
 
 
 def _signs(x_td: NDArray[Any], projection: int) -> FloatArray:
-    """Return +1 or -1 for every site and value, by a multiplicative hash, float64 [T, D]."""
+    """Return +1 or -1 for every site and value by a multiplicative hash, float64 [T, D]."""
     site_d = np.arange(x_td.shape[1], dtype=np.uint64) + np.uint64(1)
     with np.errstate(over="ignore"):
         h = x_td.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -104,13 +104,13 @@ def _signs(x_td: NDArray[Any], projection: int) -> FloatArray:
 
 
 def _ranges(z_t: NDArray[np.float32]) -> IntArray:
-    """Return which of some ranges with as many samples each z is in, int64 [T]."""
+    """Return each sample's range of z, int64 [T]; all ranges have equal numbers of samples."""
     inner = np.quantile(z_t, np.linspace(0, 1, N_RANGES + 1)[1:-1])
     return np.asarray(np.searchsorted(np.unique(inner), z_t, side="right"))
 
 
 def _without_z(number_tn: FloatArray, range_t: IntArray) -> FloatArray:
-    """Return numbers less their means in the range of z that each sample is in, [T, N]."""
+    """Return the numbers minus their means in each sample's range of z, [T, N]."""
     count = np.bincount(range_t)
     sums = np.stack([np.bincount(range_t, weights=n_t) for n_t in number_tn.T], axis=1)
     return np.asarray(number_tn - (sums / np.maximum(count, 1)[:, None])[range_t])

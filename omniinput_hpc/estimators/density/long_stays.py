@@ -1,8 +1,8 @@
-"""Whether a walker stayed long in one text that hardly any other lane met.
+"""Check whether a walker stayed long in one text that hardly any other lane met.
 
-A text that few lanes meet must be rare on every rung, and a walker should leave it soon. One that
-stays for much of the run shows a kind of text that moves hardly find and hardly leave: others of
-the kind may be missing. Neither z nor its errors know of those.
+A text that few lanes meet must be rare on every rung, and a walker should leave it soon. If a
+walker stays there for much of the run, moves rarely find or leave this kind of text. Other texts of
+that kind may then be missing, which neither z nor its errors reveal.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.run_data import RunData
 
 N_LOOKS = 32
-"""Rounds, evenly spaced, whose last samples are compared."""
+"""Evenly spaced rounds ("looks") whose last samples are compared."""
 STAYS = 9
-"""Looks in a row at which a text is there: a quarter of the run lies between the first and last."""
+"""Shortest suspicious stay in looks: from the first to the last is a quarter of the run."""
 TIMES = 2
-"""So many times as long as any stay in a text that more lanes met: all may leave texts slowly."""
+"""Least ratio to the longest stay in a text that more lanes met: all may leave texts slowly."""
 SHORT = 4
-"""Looks in a row, below which nothing is a stay."""
+"""Fewer looks in a row are not a stay."""
 MAX_STAYS = 200
-"""The longest, for which the lanes that met their texts are counted."""
+"""Longest stays to examine: the lanes that met their texts are counted."""
 MIN_SAME = 0.5
-"""The share of sites with the same value from which on two texts count as one."""
+"""Share of sites with equal values from which two texts count as the same."""
 LANES_PER_FEW = 8
-"""One lane in so many is few; one lane always is."""
+"""One lane in this many counts as few; at least one lane does."""
 
 
 def long_stays(run: RunData) -> Check:
-    """Return whether a walker stayed in a text that few lanes met.
+    """Check whether a walker stayed in a text that few lanes met.
 
-    Asked of chains with rungs colder than a language model itself: only there do moves redraw much
-    of an input at once, so that half of it stays only where moves are refused.
+    This applies to chains with rungs colder than the language model itself. Only there do moves
+    redraw much of an input at once, so that half of it stays only if moves are rejected.
     """
     name = "longest stay in one text"
     cold = np.nan_to_num(run.beta_k, nan=-np.inf) > run.model_beta  # False where it is NaN
@@ -69,14 +69,14 @@ def long_stays(run: RunData) -> Check:
 
 
 def _others(n: int) -> str:
-    """Return how many more walkers did likewise, in brackets; nothing of none."""
+    """Return how many more walkers stayed likewise, in brackets; "" for none."""
     return f" ({n} more walker{'s' * (n > 1)} likewise)" if n else ""
 
 
 def _of_walkers(run: RunData) -> tuple[NDArray[Any], NDArray[np.float32]]:
-    """Return what walkers had at each look, [looks, V, W, D], and its outputs.
+    """Return the walkers' texts at each look, [looks, V, W, D], and their outputs [looks, V, W].
 
-    A lane has V = K walkers, which swap rungs; here each keeps its place.
+    A lane has V = K walkers, which swap rungs; here each keeps its index.
     """
     last = slice(run.samples_per_round - run.walkers, None)
     parts = []
@@ -90,7 +90,7 @@ def _of_walkers(run: RunData) -> tuple[NDArray[Any], NDArray[np.float32]]:
 
 
 def _stays(x_lvwd: NDArray[Any]) -> list[tuple[int, int, int, int]]:
-    """Return the longest stays: how many looks, from which on, and which walker of which lane."""
+    """Return the longest stays: number of looks, first look, walker and lane of each."""
     n_looks, found = len(x_lvwd), []
     for first in range(n_looks - SHORT + 1):
         same_lvw = (x_lvwd[first:] == x_lvwd[first]).mean(axis=-1) >= MIN_SAME
@@ -101,6 +101,6 @@ def _stays(x_lvwd: NDArray[Any]) -> list[tuple[int, int, int, int]]:
 
 
 def _lanes_that_met(x_lvwd: NDArray[Any], text_d: NDArray[Any]) -> BoolArray:
-    """Return which lanes have a text at some look, bool [W]."""
+    """Return which lanes have a text at any look, bool [W]."""
     same = (x_lvwd == text_d).mean(axis=-1) >= MIN_SAME
     return np.asarray(same.any(axis=(0, 1)))

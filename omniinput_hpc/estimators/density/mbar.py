@@ -1,11 +1,11 @@
-"""MBAR: the multi-histogram equations on the recorded samples themselves, without bins.
+"""MBAR: the multi-histogram equations for the recorded samples, without bins.
 
-With every sample i a cell of its own (Shirts & Chodera, J. Chem. Phys. 129, 124105 (2008), Eq. 11),
+With a cell for every sample i (Shirts & Chodera, J. Chem. Phys. 129, 124105 (2008), Eq. 11),
 
     exp(-f_k) = sum_i w_k(z_i) / sum_l N_l exp(f_l) w_l(z_i),
 
 and any average over inputs, or over a rung's distribution, is a weighted sum over samples (Eq. 9
-and 15): sample i stands for 1 / sum_l N_l exp(f_l) w_l(z_i) inputs. Samples of one output z are one
+and 15): sample i represents 1 / sum_l N_l exp(f_l) w_l(z_i) inputs. Samples with equal z share a
 cell.
 """
 
@@ -25,12 +25,12 @@ from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds, req
 from omniinput_hpc.histogram import lane_groups
 
 Function = Callable[[FloatArray], FloatArray]
-MAX_SAMPLES = 1_000_000  # samples; of more, evenly spaced rounds are taken
+MAX_SAMPLES = 1_000_000  # samples to read; evenly spaced rounds of longer runs
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Recorded outputs of a run, equal ones together.
+    """Recorded outputs of a run; equal ones are merged.
 
     Attributes
     ----------
@@ -52,12 +52,12 @@ class Samples:
 
 @dataclass(frozen=True)
 class Unbinned:
-    """The solved equations.
+    """The solution of the equations.
 
     Attributes
     ----------
-    f_k : float64 [K]; absolute where a rung is uniform, else f_0 = 0
-    log_weight_u : float64 [U], log of the number of inputs that a sample with output z_u stands for
+    f_k : float64 [K]; absolute if a rung is uniform, else f_0 = 0
+    log_weight_u : float64 [U], log of the number of inputs that a sample with output z_u represents
     absolute : bool
     """
 
@@ -67,7 +67,7 @@ class Unbinned:
 
 
 def read_samples(run: RunData, max_samples: int = MAX_SAMPLES) -> Samples:
-    """Read a run's recorded outputs, a round at a time.
+    """Read a run's recorded outputs, a few rounds at a time.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def read_samples(run: RunData, max_samples: int = MAX_SAMPLES) -> Samples:
 def _merge(
     z_u: FloatArray, count_gu: IntArray, z_n: FloatArray, group_n: IntArray
 ) -> tuple[FloatArray, IntArray]:
-    """Add samples to counts of different outputs."""
+    """Add samples to the counts of different outputs."""
     z_all, cell = np.unique(np.concatenate([z_u, z_n]), return_inverse=True)
     merged = np.zeros((len(count_gu), len(z_all)), dtype=np.int64)
     merged[:, cell[: len(z_u)]] = count_gu
@@ -114,7 +114,7 @@ def _merge(
 def mbar(
     samples: Samples, keep_g: BoolArray | None = None, f_k: FloatArray | None = None
 ) -> Unbinned:
-    """Solve the equations on the samples of some groups of lanes (default: all).
+    """Solve the equations for the samples of some groups of lanes (default: all).
 
     Raises
     ------
@@ -131,7 +131,7 @@ def mbar(
     absolute = bool(weights.uniform_k.any())
     if not absolute:
         known[0] = 0.0
-    # Relative to the weights in the middle, as in `wham`; with these all f_k are near 0.
+    # Relative to the weights at the mean output, so that all f_k are near 0 (see `wham`).
     shift_k = _middle(weights, z_n, h_n)
     start = f_k + shift_k if f_k is not None else np.zeros(len(n_k))
     found = minimize(
@@ -143,14 +143,14 @@ def mbar(
 
 
 def _middle(weights: RungWeights, z_n: FloatArray, h_n: FloatArray) -> FloatArray:
-    """Return the rungs' log-weights at the samples' mean output [K]; 0 where that is impossible."""
+    """Return the rungs' log-weights at the samples' mean output [K]; 0 if the weight is 0 there."""
     middle = float(np.average(z_n, weights=h_n))
     log_w_k = weights.at(np.array([middle]))[:, 0]
     return np.where(np.isfinite(log_w_k), log_w_k, 0.0)
 
 
 def free_energy_errors(samples: Samples, solution: Unbinned) -> FloatArray:
-    """Return the standard errors of f_k - f_0 from groups of lanes [K]; inf where not known."""
+    """Return the standard errors of f_k - f_0 from groups of lanes [K]; inf if unknown."""
     groups = np.arange(len(samples.lanes_g))
     f_jk = np.full((len(groups), len(solution.f_k)), np.nan)
     for j in groups if len(groups) > 1 else []:
@@ -160,7 +160,7 @@ def free_energy_errors(samples: Samples, solution: Unbinned) -> FloatArray:
 
 
 def describe(run: RunData, f_k: FloatArray) -> str:
-    """Return one line: how free energies f_k from bins lie beside those from samples."""
+    """Return a line that compares free energies f_k from bins with those from samples."""
     samples = read_samples(run)
     solution = mbar(samples)
     error_k = free_energy_errors(samples, solution)

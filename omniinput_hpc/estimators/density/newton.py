@@ -1,12 +1,12 @@
-"""Newton's method on the convex dual of the multi-histogram and the MBAR equations.
+"""Newton's method for the convex dual of the multi-histogram and MBAR equations.
 
-Both are one problem. With n_k draws of rung k, H_b of all draws in cell b (a bin, or one sample:
-H_b = 1), and log-weights log w_kb of the rungs there, the free energies minimize
+Both are the same problem. With n_k draws on rung k, H_b draws of all rungs in cell b (a bin, or one
+sample: H_b = 1), and log-weights log w_kb of the rungs in that cell, the free energies minimize
 
     A(f) = sum_b H_b log(sum_k n_k exp(f_k) w_kb) - sum_k n_k f_k
 
-over the f_k that are not known (see `wham`). Cells are taken some thousand at a time, so that
-the memory is that of a few numbers a cell, and K^2.
+over the unknown f_k (see `wham`). Cells are processed in chunks, so memory is a few numbers per
+cell plus K^2.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHUNK = 1 << 19  # numbers in an array of K x cells: 4 MiB
 
 @dataclass(frozen=True)
 class Minimum:
-    """Where A(f) is least.
+    """The minimum of A(f).
 
     Attributes
     ----------
@@ -42,10 +42,10 @@ class Minimum:
 
 @dataclass(frozen=True)
 class _Point:
-    """A(f) at one f: log_mix_b, and the gradient's and the curvature's parts."""
+    """log_mix_b, and the parts of the gradient and the Hessian of A(f), at one f."""
 
     log_mix_b: FloatArray
-    expected_k: FloatArray  # sum_b H_b p_kb, p_kb the share of rung k in cell b's mixture
+    expected_k: FloatArray  # sum_b H_b p_kb; p_kb is the share of rung k in cell b
     overlap_kl: FloatArray  # sum_b H_b p_kb p_lb
 
 
@@ -61,11 +61,11 @@ def minimize(
 
     Parameters
     ----------
-    log_w : float64 [K, B], or a function of (begin, end) to [K, end - begin]
+    log_w : float64 [K, B], or a function of (begin, end) that returns [K, end - begin]
     n_k : float64 [K], all above 0
     h_b : float64 [B], all above 0
     f_k : float64 [K], where to start
-    known_f_k : float64 [K], NaN where not known; at least one must be
+    known_f_k : float64 [K], NaN if unknown; at least one must be known
     tolerance : largest change of any f_k in the last step, or what rounding permits
 
     Raises
@@ -75,7 +75,7 @@ def minimize(
     """
     weights = log_w if callable(log_w) else lambda begin, end: log_w[:, begin:end]
     free = np.isnan(known_f_k)
-    # one known f_k is a choice of the constant: whole steps may move it, and are moved back
+    # a single known f_k only fixes the constant: a step may change it and is then shifted back
     only = int(np.argmin(free)) if (~free).sum() == 1 else None
     f_k = np.where(free, f_k + np.mean((known_f_k - f_k)[~free]), known_f_k)
     log_n_k, scale = np.log(n_k), 1.0 / np.sqrt(n_k[free])
@@ -113,7 +113,7 @@ def minimize(
 def _self_consistent_change(
     n_k: FloatArray, point: _Point, free: BoolArray, only: int | None
 ) -> FloatArray:
-    """Return a step for where A is flat to rounding: it never raises A."""
+    """Return a step that never raises A, for regions where A is flat to rounding."""
     change_k = np.log(n_k) - np.log(np.maximum(point.expected_k, np.finfo(float).tiny))
     return np.where(free, change_k, 0.0) if only is None else change_k - change_k[only]
 
@@ -127,8 +127,8 @@ def _line_search(
     h_b: FloatArray,
     point: _Point,
 ) -> tuple[float, _Point] | None:
-    """Return the longest of 1, 1/2, 1/4, ... steps that lowers A enough, and A's parts there."""
-    # changes that rounding hides are accepted; slope is dA / d size at the present point
+    """Return the longest of 1, 1/2, 1/4, ... steps that lowers A enough, and the point there."""
+    # changes within rounding are accepted; slope is dA / d size at the present point
     slack = 64.0 * EPS * (h_b @ np.abs(point.log_mix_b))
     for size in 0.5 ** np.arange(30):
         new = _evaluate(log_w, log_nf_k + size * step, h_b)
@@ -139,7 +139,7 @@ def _line_search(
 
 
 def _evaluate(log_w: LogWeights, log_nf_k: FloatArray, h_b: FloatArray) -> _Point:
-    """Go through the cells once, at log(n_k) + f_k."""
+    """Evaluate A's parts in one pass over the cells, at log(n_k) + f_k."""
     n_rungs, n_cells = len(log_nf_k), len(h_b)
     log_mix_b = np.empty(n_cells)
     expected_k, overlap_kl = np.zeros(n_rungs), np.zeros((n_rungs, n_rungs))
@@ -152,7 +152,7 @@ def _evaluate(log_w: LogWeights, log_nf_k: FloatArray, h_b: FloatArray) -> _Poin
         np.exp(p_kb, out=p_kb)
         sum_b = p_kb.sum(axis=0)
         log_mix_b[begin:end] = top_b + np.log(sum_b)
-        # sqrt(H_b) on both sides, so that the product is of one matrix with itself
+        # sqrt(H_b) on both sides makes this the product of one matrix with itself
         root_b = np.sqrt(h_b[begin:end])
         p_kb *= root_b / sum_b
         expected_k += p_kb @ root_b

@@ -1,4 +1,4 @@
-"""What runs have observed: checked, cut in parts, and weighted for the equations."""
+"""Read the observations of runs, check them, and split them into weighted parts."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from omniinput_hpc.estimators.populations import floor_of, is_annealed
 from omniinput_hpc.estimators.run_data import RunData, require_rounds
 from omniinput_hpc.histogram import lane_groups
 
-NEIGHBOURS = 5  # bins on either side whose dispersions are averaged
+NEIGHBOURS = 5  # bins on either side over which dispersions are averaged
 
 
 @dataclass(frozen=True)
 class _RunRead:
-    """One run, read once."""
+    """The data read from one run."""
 
     run: RunData
     rung_weights: RungWeights
@@ -47,7 +47,7 @@ class _RunRead:
 
     @property
     def label_k(self) -> list[str]:
-        """Names of the rows in the equations: a run of independent draws has one."""
+        """Names of the rows in the equations: all independent draws of a run share one row."""
         if not self.ancestral:
             return self.rung_weights.label_k
         return ["the annealed draws" if is_annealed(self.run) else "the ancestral draws"]
@@ -59,11 +59,11 @@ class RunPart:
 
     Attributes
     ----------
-    rungs : which of all runs' rungs are its own
+    rungs : its rungs among those of all runs
     rung_weights : RungWeights
     ancestral : whether its samples are draws with weights: independent ones from normalized
         distributions, or those of populations (an annealed run)
-    group_w : int64 [W], which of the density's groups each of its lanes belongs to
+    group_w : int64 [W], the density's group of each of its lanes
     effective_b : float64 [B], effective number of its independent counts, in the runs' own bins
     """
 
@@ -76,7 +76,7 @@ class RunPart:
 
 @dataclass(frozen=True)
 class Observed:
-    """What one run, or several of one model, counted; rungs of several runs follow one another.
+    """Counts of one or several runs of one model; the rungs of several runs are concatenated.
 
     Attributes
     ----------
@@ -86,11 +86,11 @@ class Observed:
     count_b : int64 [B], over all rungs
     effective_b : float64 [B], effective number of independent counts
     outside_k2 : int64 [K, 2], moves below and above the bins
-    n_k : int64 [K], counts inside the bins; of independent draws (ancestral runs) all draws
+    n_k : int64 [K], counts inside the bins; for ancestral runs all draws
     lanes_g : int64 [G], lanes per group
-    share_inside : share of the beta = 0 rung's moves inside the bins (NaN without such a rung)
+    share_inside : share of the beta = 0 rungs' moves inside the bins (NaN without such a rung)
     log_inputs : log of the number of inputs of the whole space
-    parts : one RunPart a run, in the order in which the runs were given
+    parts : one RunPart per run, in the order in which the runs were given
     """
 
     edges: FloatArray
@@ -112,19 +112,19 @@ class Observed:
 
     @property
     def ancestral(self) -> bool:
-        """Whether there is one run alone, and its samples are draws with weights."""
+        """Whether there is only one run, and its samples are draws with weights."""
         return len(self.parts) == 1 and self.parts[0].ancestral
 
 
 @dataclass(frozen=True)
 class Observations(Observed):
-    """All that a density is estimated from.
+    """All data that a density is estimated from.
 
-    Rows are those of the equations: a rung each, but one for all rungs of independent draws.
+    The equations have one row per rung, but only one for all rungs of a run of independent draws.
 
     Attributes
     ----------
-    rhat_k, tau_k, drift_k : float64 [K], of rungs
+    rhat_k, tau_k, drift_k : float64 [K], of rungs, see `chain_diagnostics`
     inside_k : int64 [K], counts inside the bins
     mean_z_k : float64 [K], mean output of these; 0 without any
     rung_label_k, label_k : names of the rungs, and of the rows
@@ -132,8 +132,9 @@ class Observations(Observed):
     weight_k : float64 [rows], 1 / statistical inefficiency
     lanes, blocks : Terms per run, in groups of lanes and in blocks of rounds (empty if too few)
     n_blocks : int
-    fewest_b : int64 [B], the smallest count in any group of lanes and any block
-    cold : whether rungs colder than a language model itself have equilibrated; of the worst run
+    fewest_b : int64 [B], smallest count in a group of lanes or block of each run, summed; 0 without
+        blocks
+    cold : whether rungs colder than a language model itself have equilibrated, in the worst run
     """
 
     rhat_k: FloatArray
@@ -152,12 +153,12 @@ class Observations(Observed):
     cold: ColdRungs
 
     def rungs_with_outputs(self) -> list[str]:
-        """Return the names of rungs, each with its mean output."""
+        """Return the names of the rungs, each with its mean output."""
         each = zip(self.rung_label_k, self.mean_z_k, strict=True)
         return [f"{label}, mean z {z:.3g}" for label, z in each]
 
     def rung_f_k(self, f_row: FloatArray) -> FloatArray:
-        """Return f of every rung from f of every row: 0 for normalized distributions."""
+        """Return f of every rung from f of every row; 0 for normalized distributions."""
         return np.where(self.rows_k >= 0, f_row[self.rows_k], 0.0)
 
 
@@ -167,7 +168,7 @@ def observe(runs: Sequence[RunData]) -> Observations:
     Raises
     ------
     EstimateError
-        No committed round, no counts, damage; runs that do not belong together.
+        No committed round, no counts, damaged data, or runs that cannot be combined.
     """
     _require_alike(runs)
     reads = [_read(run) for run in runs]
@@ -221,7 +222,7 @@ def observe(runs: Sequence[RunData]) -> Observations:
 
 
 def _parts(reads: Sequence[_RunRead], lanes: Sequence[Terms], n_groups: int) -> tuple[RunPart, ...]:
-    """Return what belongs to each run; `lanes` are the runs' terms in groups of lanes."""
+    """Return the part of each run; `lanes` are the runs' terms in groups of lanes."""
     parts, first = [], 0
     for read, terms in zip(reads, lanes, strict=True):
         rungs = slice(first, first + len(read.rung_weights.beta_k))
@@ -250,7 +251,7 @@ def _share_inside(reads: Sequence[_RunRead]) -> float:
 
 
 def _require_alike(runs: Sequence[RunData]) -> None:
-    """Refuse runs without a committed round, or whose counts cannot be added up."""
+    """Refuse runs that have no committed round, or whose counts cannot be combined."""
     for run in runs:
         require_rounds(run)
     first = runs[0]
@@ -290,9 +291,9 @@ def _read(run: RunData) -> _RunRead:
 
 
 def _diagnostics(run: RunData) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return `chain_diagnostics` [K]; those of independence where rounds are that.
+    """Return `chain_diagnostics` [K]; for annealed runs, the values of independent samples.
 
-    Lanes of one population depend on each other, and each round has new populations.
+    Lanes of one population depend on each other, but each round has new populations.
     """
     if not is_annealed(run):
         return chain_diagnostics(run)
@@ -320,23 +321,23 @@ def _weights(read: _RunRead) -> FloatArray:
 
 
 def _group(read: _RunRead, n_groups: int) -> IntArray:
-    """Return which group of all runs' a group of this run's belongs to [G of the run]."""
+    """Return the common group that each of a run's own groups belongs to [G of the run]."""
     own = read.lane_counts_kgb.shape[1]
     return np.asarray(np.arange(own) * n_groups // own)
 
 
 def _lanes(read: _RunRead, n_groups: int) -> IntArray:
-    """Return which group of all runs' each lane of this run belongs to [W]."""
+    """Return the common group that each lane of a run belongs to [W]."""
     return np.asarray(_group(read, n_groups)[lane_groups(read.run.walkers)])
 
 
 def _sizes(read: _RunRead, n_groups: int) -> IntArray:
-    """Return the lanes in each group [G]."""
+    """Return the number of lanes in each common group [G]."""
     return np.asarray(np.bincount(_lanes(read, n_groups), minlength=n_groups))
 
 
 def _groups(read: _RunRead, n_groups: int) -> IntArray:
-    """Return counts per group of lanes, int64 [G, K, B]."""
+    """Return the counts per common group of lanes, int64 [G, K, B]."""
     own = read.lane_counts_kgb.swapaxes(0, 1)
     if len(own) == n_groups:
         return np.asarray(own)
@@ -347,7 +348,7 @@ def _groups(read: _RunRead, n_groups: int) -> IntArray:
 def _cut(
     read: _RunRead, z_b: FloatArray, n_groups: int, n_blocks: int, log_inputs: float
 ) -> tuple[Terms, Terms | None, IntArray]:
-    """Return a run in groups of lanes, in blocks of rounds, and the blocks' smallest counts."""
+    """Return a run's terms by groups of lanes and by blocks, and the blocks' smallest counts."""
     run, size_g = read.run, _sizes(read, n_groups)
     one_n = np.ones(n_blocks, dtype=np.int64)
     if read.ancestral:
@@ -380,9 +381,9 @@ def _effective(read: _RunRead, lanes: Terms, n_groups: int) -> FloatArray:
 def dispersion(counts_gb: IntArray, size_g: IntArray) -> FloatArray:
     """Return the variance of counts between groups of lanes over that of independent counts [B].
 
-    It is Pearson's chi-square of the groups' shares over its degrees of freedom, averaged by
-    counts over five bins on either side, and at least 1: bins that were hardly visited take it
-    from their neighbours, since by themselves a few correlated counts look like so many visits.
+    This is Pearson's chi-square of the groups' shares over its degrees of freedom, averaged over
+    five bins on either side with the counts as weights, and at least 1. Rarely visited bins need
+    their neighbours: a few correlated counts look like as many independent visits.
     """
     count_b = counts_gb.sum(axis=0)
     expected_gb = np.outer(size_g / size_g.sum(), count_b)

@@ -1,7 +1,7 @@
-"""A run in other bins than its own, made of its recorded samples.
+"""Count a run's recorded samples in other bins than its own.
 
 The histogram counts every move in the bins that the input file chose. Recorded samples are fewer
-(one in `samples.every` moves), but their outputs are known: they can be counted in any bins.
+(one per `samples.every` moves), but they can be counted in any bins.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_BINS = 100_000
 
 
 class InOtherBins:
-    """A run whose counts are those of its recorded samples in given bins; all else is the run's.
+    """A run that counts its recorded samples in given bins; all else is unchanged.
 
     Attributes
     ----------
@@ -28,17 +28,17 @@ class InOtherBins:
 
     def __init__(self, run: RunData, edges: FloatArray) -> None:
         self._run, self.edges = run, edges
-        self.rounds_per_block = 1  # samples are recorded by round
+        self.rounds_per_block = 1  # samples are recorded for each round
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._run, name)
 
     def counts_kb(self) -> IntArray:
-        """Return the samples of all rounds in the bins, int64 [K, B]."""
+        """Return the samples of all rounds per bin, int64 [K, B]."""
         return np.asarray(self.lane_counts_kgb().sum(axis=1))
 
     def counts_nkb(self, n_blocks: int) -> IntArray:
-        """Return the samples of equally long blocks of the latest rounds, int64 [n, K, B]."""
+        """Return the samples in equally long blocks of the latest rounds, int64 [n, K, B]."""
         length = self._run.rounds // n_blocks
         first = self._run.rounds - length * n_blocks
         blocks = np.zeros((n_blocks, len(self._run.beta_k), len(self.edges) - 1), dtype=np.int64)
@@ -84,10 +84,10 @@ class InOtherBins:
 
 
 def in_other_bins(run: RunData, edges: FloatArray) -> RunData:
-    """Return a run in other bins, float64 [B + 1].
+    """Return a run with its samples counted in other bins, whose edges are float64 [B + 1].
 
-    Raises an EstimateError where the run has no committed round, or windows of z (Wang-Landau),
-    whose weights are known in its own bins alone.
+    Raises an EstimateError if the run has no committed round, or has Wang-Landau rungs, whose
+    weights are defined only in the run's own bins.
     """
     require_rounds(run)
     if np.isnan(run.beta_k).any():
@@ -99,7 +99,7 @@ def in_other_bins(run: RunData, edges: FloatArray) -> RunData:
 
 
 def describe(run: RunData) -> str:
-    """Return half a sentence on how many counts the recorded samples of a run are."""
+    """Return a clause that compares the number of recorded samples with that of counts."""
     samples, moves = run.samples_per_round, run.counts_kb().sum() + run.outside_k2().sum()
     recorded = samples * len(run.beta_k) * run.rounds
     return (
@@ -109,7 +109,7 @@ def describe(run: RunData) -> str:
 
 
 def edges_of(text: str) -> FloatArray:
-    """Return the edges, float64 [B + 1], of LOWER:UPPER:WIDTH; a ValueError says what is wrong."""
+    """Return the edges, float64 [B + 1], of LOWER:UPPER:WIDTH; ValueError with the problem."""
     try:
         lower, upper, width = (float(part) for part in text.split(":"))
     except ValueError:
@@ -125,5 +125,5 @@ def edges_of(text: str) -> FloatArray:
 
 
 def name_of(edges: FloatArray) -> str:
-    """Return what names files about these bins, as "bins_0_12_0.1"."""
+    """Return the part of file names that identifies these bins, such as "bins_0_12_0.1"."""
     return "bins_" + "_".join(f"{end:g}" for end in (edges[0], edges[-1], edges[1] - edges[0]))

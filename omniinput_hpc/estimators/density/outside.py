@@ -1,7 +1,7 @@
-"""Inputs outside the bins: their share of all, on which side, and the bounds that would hold them.
+"""Inputs outside the bins: their share, on which side, and bounds that would include them.
 
-A rung at beta = 0 moves through all inputs alike, so that the share of its moves outside the bins
-is that of all inputs. What lies there is on no curve and in no recall.
+A rung at beta = 0 samples all inputs uniformly, so the share of its moves outside the bins
+estimates that of all inputs. Inputs outside the bins appear in no curve and no recall.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
 
 MAX_SHARE_OUTSIDE = 1e-3
-"""Share of all inputs that may lie outside the bins of a run that has converged."""
+"""Largest share of all inputs outside the bins of a converged run."""
 SMALL_SIDE = 1e-4
-"""A side with less is not spoken of where the other side is."""
+"""A side with a smaller share is not reported."""
 ROUNDING = 1e-4
-"""Of a bin's width: outputs so near to the bins' ends lie outside by the rounding of z alone."""
+"""In bin widths: outputs this close to an end of the bins are outside only by rounding of z."""
 MAX_SAMPLES = 1_000_000
-"""Recorded samples that are looked at for where outputs outside the bins are."""
+"""Recorded samples to search for outputs outside the bins."""
 
 
 @dataclass(frozen=True)
 class Outside:
-    """What lies outside the bins, by the rungs that sample all inputs alike.
+    """Inputs outside the bins, according to the rungs that sample all inputs uniformly.
 
     Attributes
     ----------
-    below, above : share of all inputs; NaN where no rung has beta = 0
-    lowest, highest : the outermost outputs that these rungs recorded there; NaN where none was
+    below, above : share of all inputs; NaN if no rung has beta = 0
+    lowest, highest : the outermost outputs that these rungs recorded outside; NaN if there is none
     """
 
     below: float = np.nan
@@ -42,15 +42,15 @@ class Outside:
     highest: float = np.nan
 
     def shares(self) -> list[str]:
-        """Return the share on each side in words; nothing where few lie outside."""
-        if not self.below + self.above > MAX_SHARE_OUTSIDE:  # nor where it is not known
+        """Return a clause for each side with the share outside; none if few inputs are outside."""
+        if not self.below + self.above > MAX_SHARE_OUTSIDE:  # also if it is NaN
             return []
         sides = (("below", self.below), ("above", self.above))
         many = [(side, share) for side, share in sides if share > SMALL_SIDE]
         return [f"{_percent(share)} of all inputs lie {side} the bins" for side, share in many]
 
     def checks(self, edges: FloatArray) -> list[Check]:
-        """Return whether the bins hold nearly all inputs, with the bound to set on each side.
+        """Check that the bins hold nearly all inputs, with the bound to set on each side.
 
         edges : float64 [B + 1], of the run's bins
         """
@@ -59,7 +59,7 @@ class Outside:
         return [Check(*found, *self._said(s, edges)) for s in self.shares()] or [Check(*found)]
 
     def _said(self, said: str, edges: FloatArray) -> tuple[str, str]:
-        """Return a sentence of one side, and what to set."""
+        """Return the sentence and the remedy for one side."""
         width = float(edges[1] - edges[0])
         below = "below" in said
         end, seen = (edges[0], self.lowest) if below else (edges[-1], self.highest)
@@ -84,19 +84,19 @@ NOT_KNOWN = Outside()
 
 
 def _whole(widths: float) -> float:
-    """Return a number of bins that holds so many widths, with some room."""
+    """Return a whole number of bins that covers this many widths, with some room."""
     return float(np.floor(widths) + 1.0)
 
 
 def _percent(share: float) -> str:
-    """Return a share in percent; never rounded up to all inputs."""
+    """Return a share in percent, never rounded up to 100 %."""
     digits = 2 if share < 0.99 else 6
     percent = 100.0 * share if share == 1.0 else min(100.0 * share, 99.9999)
     return f"{percent:.{digits}g} %"
 
 
 def outside_bins(runs: Sequence[RunData]) -> Outside:
-    """Return what lies outside the bins of runs of one model, which have the same bins."""
+    """Return the inputs outside the bins for runs of one model with the same bins."""
     moves, outside_2 = 0, np.zeros(2, dtype=np.int64)
     end_n: list[FloatArray] = []
     for run in runs:
@@ -122,7 +122,7 @@ def outside_bins(runs: Sequence[RunData]) -> Outside:
 
 
 def _ends(run: RunData, round_: int, rung: int) -> FloatArray:
-    """Return the lowest and the highest output that a rung recorded in a round, float64 [2]."""
+    """Return the lowest and highest output that a rung recorded in a round, float64 [2]."""
     z = run.samples_z(slice(round_, round_ + 1), slice(rung, rung + 1))
     ends = (z.min(), z.max()) if z.size else (np.inf, -np.inf)
     return np.array(ends, dtype=np.float64)

@@ -1,14 +1,14 @@
-"""How uneven the weights of independent draws are: pooled over neighbouring bins, less their trend.
+"""Unevenness of the weights of independent draws, pooled over neighbouring bins.
 
-A bin of n draws with weights v is worth a = (sum v)^2 / sum v^2 equal ones (Kish, Survey Sampling
-(1965), section 11.7). Where few draws carry most of the weight, the bin's own draws mislead: one
-that misses its heavy draws has too low a sum, and claims at the same time to be worth many. The
-neighbours have seen them. With mu the trend of v over the bins of a window around bin b, a line or
-parabola through the means of log v,
+A bin of n draws with weights v is worth a = (sum v)^2 / sum v^2 equal draws (Kish, Survey Sampling
+(1965), section 11.7). If few draws carry most of the weight, the bin's own draws mislead: a bin
+that misses its heavy draws has too low a sum, yet claims a large worth. Its neighbours have such
+draws. With mu the trend of v over the bins of a window around bin b, a line or parabola through the
+means of log v,
 
     1 + CV_b^2 = n sum (v / mu)^2 / (sum v / mu)^2
 
-over the window's n draws; a common factor of mu cancels. Bin b's sum of n_b draws then has the
+over the window's n draws; a common factor of mu cancels. The sum of the n_b draws of bin b has the
 relative variance (1 + CV_b^2) / n_b.
 """
 
@@ -20,9 +20,9 @@ from omniinput_hpc.estimators import FloatArray, IntArray
 
 MAX_HALF_WIDTH = 20
 MIN_WINDOW_WORTH = 500.0
-"""A window widens until its draws are worth as many by themselves, or by 20 bins on either side."""
+"""A window widens until its draws are worth this many equal ones, or by 20 bins on either side."""
 MIN_PARABOLA_DRAWS = 200
-"""With fewer, the trend is a line: a parabola through a few draws would follow each of them."""
+"""With fewer draws the trend is a line: a parabola would follow single draws."""
 
 
 def unevenness(
@@ -54,7 +54,7 @@ def unevenness(
 
 
 def _powers(offset: int) -> FloatArray:
-    """Return 1, x and x^2 of a bin's place in its window, x from -1 to 1."""
+    """Return 1, x and x^2 at a bin's position x in its window, from -1 to 1."""
     return np.asarray(np.power(offset / MAX_HALF_WIDTH, np.arange(3.0)))
 
 
@@ -72,14 +72,14 @@ def _half_widths(log_first_b: FloatArray, log_second_b: FloatArray) -> IntArray:
 
 
 def _neighbours(half_b: IntArray, offset: int) -> tuple[IntArray, IntArray]:
-    """Return the bins whose windows reach as far as `offset`, and the bins that lie there."""
+    """Return the bins whose windows reach as far as `offset`, and the bins at that offset."""
     at = np.flatnonzero(half_b >= abs(offset))
     at = at[(at + offset >= 0) & (at + offset < len(half_b))]
     return at, at + offset
 
 
 def _trends(n_b: FloatArray, log_sum_b: FloatArray, half_b: IntArray) -> FloatArray:
-    """Return each window's trend of log v by least squares, as factors of `_powers` [B, 3]."""
+    """Return each window's least-squares trend of log v as coefficients of `_powers` [B, 3]."""
     moment_b33, log_b3 = np.zeros((len(n_b), 3, 3)), np.zeros((len(n_b), 3))
     for offset in range(-MAX_HALF_WIDTH, MAX_HALF_WIDTH + 1):
         at, to = _neighbours(half_b, offset)

@@ -1,10 +1,9 @@
-"""Whether the rungs' counts agree with each other: one rung against the rest, bin by bin.
+"""Check each rung's counts in each bin against those of all other rungs.
 
-The rungs of a ladder count the same inputs with different weights. Given how often a bin was
-counted at all, how these counts share out over the rungs follows from the weights and normalizers
-alone, whatever the density is. A rung that holds far more of them, or far fewer, than its share
-contradicts the others: a part of the space that shares its outputs with the rest, for example, that
-the hottest rung meets and the colder ones do not.
+The rungs of a ladder count the same inputs with different weights. How the counts of a bin are
+shared among the rungs therefore depends only on the weights and normalizers, not on the density. A
+rung with far more or far fewer counts than its share contradicts the others: for example, the
+hottest rung may visit a part of the space that colder ones miss, at outputs that all visit.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error
 
 FALSE_ALARMS = 0.005
-"""How often rungs that agree are taken to differ by chance, over all rungs and ranges."""
+"""Probability that rungs that agree fail by chance, over all rungs and ranges."""
 FORGIVEN = 4.0
-"""Standard errors of the normalizers by which an expected number is moved towards that counted."""
+"""Standard errors of a normalizer by which an expected count is moved towards the observed one."""
 MIN_COUNT = 10.0
-"""Effective counts to which neighbouring bins are merged."""
+"""Neighbouring bins are merged up to this effective count."""
 SHARES = 10.0 ** -np.arange(1.0, 9.0)
-"""Bins of which a rung has less than so small a share of the counts are looked at together."""
+"""For each limit, the bins in which a rung's expected share is smaller are also tested together."""
 
 
 def rungs_agree(
     counts_kgb: IntArray, weights: RungWeights, z_b: FloatArray, found: LogDensity
 ) -> Check:
-    """Return whether each rung's counts agree with those of all others.
+    """Check that each rung's counts agree with those of all others.
 
     Parameters
     ----------
@@ -80,7 +79,7 @@ def rungs_agree(
 
 
 def lane_sizes(found: LogDensity, counts_kgb: IntArray) -> IntArray:
-    """Return the lanes in each of a run's groups [G]; of several runs, groups may be joined."""
+    """Return relative sizes of a run's groups of lanes [G]; 1 if the density joined groups."""
     if len(found.lanes_g) == counts_kgb.shape[1]:
         return found.lanes_g
     return np.ones(counts_kgb.shape[1], dtype=np.int64)
@@ -90,16 +89,16 @@ def _chance(
     groups: tuple[IntArray, IntArray], shares: tuple[float, float], worth: tuple[float, float],
     forgiven: float,
 ) -> tuple[float, float, float]:  # fmt: skip
-    """Return how likely a rung's counts are given the rest's: p, counted, expected.
+    """Return the probability of a rung's counts given the rest's, and the counts seen and expected.
 
-    Of so many effective counts in all, the rung's number is binomial.
+    Given the total of effective counts, the rung's number is binomial.
 
     Parameters
     ----------
-    groups : int64 [G, n] each, the rung's and the rest's counts in some bins
-    shares : how many of all are expected on the rung, and on the rest
-    worth : how many counts are worth an independent one
-    forgiven : by which the odds are moved towards what was counted
+    groups : int64 [G, n] each, the counts of the rung and of the rest in some bins
+    shares : expected counts on the rung, and on the rest
+    worth : counts per independent count, of the rung and of the rest
+    forgiven : factor by which the odds are moved towards the observed ones
     """
     seen, rest = (float(counts.sum()) / w for counts, w in zip(groups, worth, strict=True))
     odds = shares[0] / worth[0] / max(shares[1] / worth[1], 1e-300)
@@ -117,10 +116,10 @@ def _chance(
 def _worth(
     groups: tuple[IntArray, IntArray], lanes_g: IntArray, near_n: FloatArray, exact: bool
 ) -> tuple[float, float]:
-    """Return how many counts are worth an independent one: of a rung, and of the rest.
+    """Return the number of counts per independent count, of a rung and of the rest.
 
-    That is as far as lanes tell, in these bins and near them (`near_n`, of the rest). A rung that
-    does not draw independently is taken to be no better than the rest.
+    It comes from the spread of the lanes in these bins, and near them (`near_n`, of the rest). A
+    rung that does not draw independently is assumed to be no better than the rest.
     """
     rest = max(_dispersion(groups[1].sum(axis=1), lanes_g), float(near_n.mean()))
     own = _dispersion(groups[0].sum(axis=1), lanes_g)
@@ -128,7 +127,7 @@ def _worth(
 
 
 def _dispersion(counts_g: IntArray, lanes_g: IntArray) -> float:
-    """Return the variance of counts over groups of lanes over that of independent ones, >= 1."""
+    """Return the variance between groups of lanes over that of independent counts, >= 1."""
     expected_g = counts_g.sum() * lanes_g / lanes_g.sum()
     if not counts_g.any() or len(lanes_g) < 2:
         return 1.0
@@ -136,7 +135,7 @@ def _dispersion(counts_g: IntArray, lanes_g: IntArray) -> float:
 
 
 def _log_shares(log_w_kb: FloatArray, found: LogDensity) -> tuple[FloatArray, FloatArray]:
-    """Return log w / Z [K, B], and the jackknife error of log Z [K], a common factor left aside."""
+    """Return log w / Z [K, B], and the jackknife error of log Z [K] up to a common factor of Z."""
     log_z_k = logsumexp(log_w_kb + found.log_g_b, axis=1)
     known_j = ~np.isnan(found.log_g_jb).any(axis=1)
     error_k = np.zeros(len(log_z_k))
@@ -148,7 +147,7 @@ def _log_shares(log_w_kb: FloatArray, found: LogDensity) -> tuple[FloatArray, Fl
 
 
 def _groups(counts_b: IntArray, worth_b: FloatArray, share_b: FloatArray) -> list[IntArray]:
-    """Return the bins that are looked at together: neighbours, and those of a small share."""
+    """Return the sets of bins to test: merged neighbours, and bins of small expected share."""
     groups, first, held = [], 0, 0.0
     for b, size in enumerate(counts_b / worth_b):
         held += size

@@ -1,4 +1,4 @@
-"""The weights that rungs sample by, as functions of the output z."""
+"""The sampling weights of rungs as functions of the output z."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.histogram import bin_of
 
 ROUNDING = 1e-12
-"""Which share of the largest beta is no more than rounding of 0, as older run files have it."""
+"""Betas below this share of the largest count as 0: older run files hold rounded zeros."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class RungWeights:
 
     @property
     def uniform_k(self) -> BoolArray:
-        """Which rungs give all inputs the same weight, bool [K]; rounding of beta left aside."""
+        """Rungs that give all inputs the same weight, up to rounding of beta, bool [K]."""
         rounding = ROUNDING * np.abs(self.beta_k[np.isfinite(self.beta_k)]).max(initial=0.0)
         return np.asarray((np.abs(self.beta_k) <= rounding) & (self.kappa_k == 0.0))
 
     def is_canonical(self, beta: float) -> BoolArray:
-        """Return which rungs weigh inputs by exp(-beta z), bool [K]; none for NaN."""
+        """Return which rungs have the weight exp(-beta z), bool [K]; none for NaN."""
         return np.asarray((self.beta_k == beta) & (self.kappa_k == 0.0))
 
     @property
@@ -58,12 +58,12 @@ class RungWeights:
         return names
 
     def at(self, z_i: FloatArray) -> FloatArray:
-        """Return log w_k(z_i), float64 [K, n]; -inf where a flat rung's bins end."""
+        """Return log w_k(z_i), float64 [K, n]; -inf outside a flat rung's window."""
         z_i = np.asarray(z_i, dtype=np.float64)
         return self._at(z_i, bin_of(z_i, self.edges))
 
     def at_bins(self, z_b: FloatArray) -> FloatArray:
-        """Return log w_k of each bin at its mean output z_b, float64 [K, B]; at 0 where NaN."""
+        """Return log w_k of each bin at its mean output z_b, float64 [K, B]; z = 0 replaces NaN."""
         known_b = np.where(np.isfinite(z_b), z_b, 0.0)
         return self._at(known_b, np.arange(len(z_b)))
 

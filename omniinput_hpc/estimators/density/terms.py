@@ -1,40 +1,40 @@
-"""The terms that a run's observations add to the multi-histogram equations.
+"""Terms that a run's observations add to the multi-histogram equations.
 
 They are kept in parts (groups of lanes, or blocks of rounds), so that the equations can be solved
-again without one of them. Two kinds enter one system of equations (`wham`), a row per rung:
+again without one part. One system of equations (`wham`, one row per rung) takes two kinds:
 
 **Chains** (`ChainTerms`): histograms n_kb of rung k, whose distribution is known up to its
-normalizer. That of a uniform rung is known, too: f = -log n_values^D, moves outside the bins
-included. So is that of a language model's own distribution (`known_ratio`), which is made use of
-where both ends, each solved without the other, agree.
+normalizer. For a uniform rung the normalizer is known too: f = -log n_values^D, including moves
+outside the bins. So is that of a language model's own distribution (`known_ratio`), which is used
+if the density without it agrees with it.
 
 **Independent draws** (`DrawTerms`): N inputs x_i, N_j of them from the normalized distribution
-q_j(x), which need not be a function of z. With q(x) = sum_j (N_j / N) q_j(x), every bin
-has an unbiased estimate by itself (the balance heuristic: Veach & Guibas, SIGGRAPH 95, 419 (1995);
-Shirts & Chodera, J. Chem. Phys. 129, 124105 (2008), Eq. 9 with all f_j known),
+q_j(x), which need not be a function of z. With q(x) = sum_j (N_j / N) q_j(x), each bin has its own
+unbiased estimate (the balance heuristic: Veach & Guibas, SIGGRAPH 95, 419 (1995); Shirts & Chodera,
+J. Chem. Phys. 129, 124105 (2008), Eq. 9 with all f_j known),
 
-    d_b = (1 / N) sum_{i in b} v_i,      v_i = 1 / q(x_i),
+    d_b = (1 / N) sum_{i in b} v_i,      v_i = 1 / q(x_i).
 
-whose relative variance is that of a_b = n_b / (1 + CV_b^2) equal draws, n_b draws with weights v_i
-of relative spread CV_b: that of the bin's neighbours (`pooled_spread`), since a bin that misses its
-heavy draws would count for more. Beside chains it enters as a row with a_b counts and the
-expectation c_b = a_b / d_b for each input of the bin:
+Its relative variance is that of a_b = n_b / (1 + CV_b^2) equal draws, for n_b draws whose weights
+v_i have the relative spread CV_b. The spread is pooled over neighbouring bins (`pooled_spread`),
+because a bin that misses its heavy draws would count for too much. Next to chains, draws are a row
+with a_b counts and the expectation c_b = a_b / d_b for each input of the bin:
 
     g_b = (sum_k n_kb + a_b) / (sum_k n_k exp(f_k) w_kb + c_b),      exp(-f_k) = sum_b g_b w_kb.
 
-The chains' f_k are solved, c_b stays as it is: it is an absolute number. Without chains g_b = d_b;
-without draws these are the chains' equations; where both are, each counts by its precision. Draws
-whose distribution is a function of z (v_i alike within a bin) enter with every one of their counts.
+The f_k of the chains are solved for; c_b is absolute and stays fixed. Without chains g_b = d_b;
+without draws these are the chains' equations; with both, each is weighted by its precision. Draws
+whose distribution is a function of z (v_i equal within a bin) enter with all of their counts.
 
-**Populations** (`DrawTerms` with `Units`) are draws that depend on each other within a population:
-v_i are added up to one sum a population and bin, and a_b is the inverse of the relative variance of
-the mean of these independent sums, those that are 0 included.
+**Populations** (`DrawTerms` with `Units`): draws of one population depend on each other. Their v_i
+are summed per population and bin, and a_b is the inverse of the relative variance of the mean of
+these independent sums, zeros included.
 
-The jackknife misleads just so: parts that all lack the heavy draws agree. Where d_b without one
-part differs less from part to part than 1 / sqrt(a_b), the differences are stretched to that, so
-that whatever is computed from the replicates (errors, draws of curves, densities of chains and
-draws) has the larger of both errors. A test of whether two runs agree would be too lenient by that:
-where ranges of bins hold enough draws, it takes the replicates as they are (`not_widened`).
+The jackknife misleads in the same way: parts that all lack the heavy draws agree. If its error of
+log d_b is below 1 / sqrt(a_b), the differences between parts are stretched until it is not.
+Everything computed from the replicates (errors, samples of curves, densities of chains and draws)
+then has the larger of both errors. This would make a test of whether two runs agree too lenient, so
+for ranges of bins with enough draws that test uses unstretched replicates (`not_widened`).
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ from omniinput_hpc.estimators.errors.jackknife import jackknife_error
 
 @dataclass(frozen=True)
 class Equations:
-    """Rows of the equations, one for each rung.
+    """Rows of the equations, one per rung.
 
     Attributes
     ----------
     counts_kb : float64 [K, B]
     log_w_kb : float64 [K, B]
-    known_f_k : float64 [K], NaN where not known
+    known_f_k : float64 [K], NaN if unknown
     """
 
     counts_kb: FloatArray
@@ -72,10 +72,10 @@ class Terms(Protocol):
 
     @property
     def size_p(self) -> IntArray:
-        """How large the parts are, relative to each other [P]."""
+        """Relative sizes of the parts [P]."""
 
     def equations(self, keep_p: BoolArray) -> Equations:
-        """Return the rows that follow from some of the parts."""
+        """Return the rows for some of the parts."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,12 @@ class ChainTerms:
     Attributes
     ----------
     counts_pkb : int64 [P, K, B]
-    total_k : float64 [K], moves of all parts, also those outside the bins
+    total_k : float64 [K], moves of all parts, including those outside the bins
     size_p : int64 [P]
     log_w_kb : float64 [K, B]
-    space_f_k : float64 [K], known normalizers over the whole space, NaN where not known
-    model_f_k : float64 [K], that of a language model's own distribution, NaN elsewhere; None: there
-        is none
-    pinned : whether the latter are taken as known, too
+    space_f_k : float64 [K], known normalizers over the whole space, NaN if unknown
+    model_f_k : float64 [K], normalizer of a language model's own distribution, else NaN; or None
+    pinned : whether to use model_f_k
     """
 
     counts_pkb: IntArray
@@ -132,7 +131,7 @@ class Units:
         """Return how many equal independent draws the populations' sums are worth [B].
 
         The mean of U independent sums s has the relative variance sum s^2 / (sum s)^2 - 1 / U,
-        the first of which is 1 / equal_b, [B]; draws are worth no more than their number.
+        where the first term is 1 / equal_b, [B]. Draws are worth no more than their number.
         """
         with np.errstate(divide="ignore"):
             variance_b = 1.0 / np.asarray(equal_b, dtype=np.float64) - 1.0 / self.number
@@ -142,7 +141,7 @@ class Units:
 
 @dataclass(frozen=True)
 class DrawTerms:
-    """Sums over independent draws: of v and of v^2 per bin, relative to exp(log_top_b).
+    """Sums of v and of v^2 over independent draws per bin, relative to exp(log_top_b).
 
     Attributes
     ----------
@@ -150,10 +149,10 @@ class DrawTerms:
     first_pb, second_pb : float64 [P, B]
     log_sum_b : float64 [B], sum of log v, of all parts
     log_top_b : float64 [B]
-    draws : float, N of all parts, also those outside the bins
+    draws : float, N of all parts, including those outside the bins
     size_p : int64 [P]
-    widened : whether differences from part to part are stretched, as the module says
-    units : of populations: number, first and second are of their sums, not of draws
+    widened : whether differences between parts are stretched, see the module
+    units : for populations: number, first and second are then of their sums, not of draws
     """
 
     number_pb: IntArray
@@ -167,7 +166,7 @@ class DrawTerms:
     units: Units | None = None
 
     def effective_b(self) -> FloatArray:
-        """Return how many equal draws all parts' are worth [B]: the lesser of own and pooled."""
+        """Return how many equal draws all parts are worth [B]: the lesser of own and pooled."""
         first_b, second_b = self.first_pb.sum(axis=0), self.second_pb.sum(axis=0)
         own_b = first_b**2 / np.where(second_b > 0, second_b, 1.0)
         if self.units is not None:
@@ -178,7 +177,7 @@ class DrawTerms:
     def uneven_b(self) -> FloatArray:
         """1 + CV^2 of the weights of all parts, pooled over neighbouring bins [B].
 
-        Of populations, how many sums are as good as one of so many equal draws.
+        For populations: the number of sums that are worth one equal draw.
         """
         with np.errstate(divide="ignore"):
             log_first_b = np.log(self.first_pb.sum(axis=0)) + self.log_top_b
@@ -192,7 +191,7 @@ class DrawTerms:
 
     @cached_property
     def _moved_pb(self) -> FloatArray:
-        """What is added to log d_b without part p, so that the jackknife has the larger error."""
+        """Shift of log d_b without part p that gives the jackknife the larger of both errors."""
         n_parts = len(self.size_p)
         if n_parts < 2 or not self.widened:
             return np.zeros_like(self.first_pb)
@@ -204,7 +203,7 @@ class DrawTerms:
         known_b = np.isfinite(own_pb).all(axis=0)
         pooled_b, own_pb = np.where(known_b, pooled_b, 0.0), np.where(known_b, own_pb, 0.0)
         error_b = jackknife_error(np.zeros(len(known_b)), own_pb, self.size_p)
-        # parts that agree to the last digits have no direction to be stretched in
+        # parts that agree to the last digits are stretched in a random direction
         alike_b = error_b < 1e-3 * pooled_b
         any_pb = np.random.default_rng(0).normal(size=own_pb.shape)
         toward_pb = np.where(alike_b, any_pb - any_pb.mean(axis=0), own_pb)
@@ -213,10 +212,10 @@ class DrawTerms:
         return np.where(error_b < pooled_b, toward_pb * stretch_b - own_pb, 0.0)
 
     def equations(self, keep_p: BoolArray) -> Equations:
-        """Return the one row of some parts.
+        """Return the row of some parts.
 
-        Bins without a draw between bins with draws have c_b > 0, too, interpolated: that a bin
-        has no draw counts, and leaving it out would favour bins that happen to have one.
+        Empty bins between bins with draws get an interpolated c_b > 0: that such a bin has no draw
+        is information, and omitting it would favour bins that happen to have one.
         """
         first_b = self.first_pb[keep_p].sum(axis=0)
         draws = self.draws * self.size_p[keep_p].sum() / self.size_p.sum()
@@ -234,7 +233,7 @@ class DrawTerms:
 
 
 class DrawSums:
-    """Adds up v and v^2 per part and bin, in log space: v spans hundreds of nats between bins."""
+    """Sums of v and v^2 per part and bin, in log space: v spans hundreds of nats between bins."""
 
     def __init__(self, n_parts: int, n_bins: int) -> None:
         self._shape = (n_parts, n_bins)
@@ -243,7 +242,7 @@ class DrawSums:
         self._top, self._logs = np.full(n_bins, -np.inf), np.zeros(n_bins)
 
     def add(self, part_i: IntArray, bin_i: IntArray, log_v_i: FloatArray) -> None:
-        """Add draws that lie inside the bins."""
+        """Add draws, all inside the bins."""
         top = self._top.copy()
         np.maximum.at(top, bin_i, log_v_i)
         with np.errstate(invalid="ignore"):
@@ -258,23 +257,23 @@ class DrawSums:
         self._logs += np.bincount(bin_i, log_v_i, self._shape[1])
 
     def terms(self, draws: float, size_p: IntArray, units: Units | None = None) -> DrawTerms:
-        """Return the sums; `units` where what was added are sums of populations."""
+        """Return the sums; `units` if sums of populations were added."""
         sums = (self._number, self._first, self._second, self._logs, self._top)
         return DrawTerms(*sums, draws, size_p, units=units)
 
 
 def not_widened(terms: Sequence[Terms]) -> Sequence[Terms]:
-    """Return the same terms, those of draws as they differ from part to part by themselves."""
+    """Return the terms with the differences between parts of draws unstretched."""
     return [replace(t, widened=False) if isinstance(t, DrawTerms) else t for t in terms]
 
 
 def pinned(terms: Sequence[Terms]) -> Sequence[Terms]:
-    """Return the same terms, those of chains with a language model's own normalizer as known."""
+    """Return the terms with a language model's own normalizer as known in those of chains."""
     return [replace(t, pinned=True) if isinstance(t, ChainTerms) else t for t in terms]
 
 
 def join_terms(terms: Sequence[Terms], keep_p: BoolArray) -> Equations:
-    """Return all rows of several runs (or of one)."""
+    """Return the rows of all runs."""
     systems = [part.equations(keep_p) for part in terms]
     return Equations(
         np.concatenate([s.counts_kb for s in systems]),

@@ -13,10 +13,10 @@ They are the stationary point of a convex function of f (Shirts & Chodera, J. Ch
 
 which is minimized by Newton's method in log space (`newton`).
 
-A rung whose normalizer is known (beta = 0: f = -log n_values^D; inputs drawn from a normalized
-distribution: f = 0) keeps it: A(f) stays convex in the other f_k, and only their equations are
-solved. One known f_k only fixes the common constant, because A(f) does not change when all f_k move
-together; two or more also inform the ratios between the other rungs.
+A known f_k (beta = 0: f = -log n_values^D; inputs drawn from a normalized distribution: f = 0) is
+kept: A(f) stays convex in the other f_k, and only their equations are solved. One known f_k only
+fixes the common constant, because A(f) does not change if all f_k move together; two or more also
+determine the ratios between the other rungs more precisely.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from omniinput_hpc.estimators.density.newton import minimize
 
 @dataclass(frozen=True)
 class Solution:
-    """The solved equations; without a known f_k, the first rung with counts has f = 0.
+    """The solution of the equations; without a known f_k, the first rung with counts has f = 0.
 
     Attributes
     ----------
     f_k : float64 [K], free energies -log sum_b g_b w_kb, also of rungs without counts
-    log_g_b : float64 [B], log number of inputs; -inf where no rung has counts
+    log_g_b : float64 [B], log number of inputs; -inf in bins without counts
     iterations : int, Newton steps taken
     """
 
@@ -53,9 +53,9 @@ class Solution:
 def mean_outputs(
     counts_kb: NDArray[np.integer], z_sum_kb: FloatArray, edges: FloatArray
 ) -> FloatArray:
-    """Return each bin's mean z over all rungs [B]; NaN where no rung has counts.
+    """Return each bin's mean z over all rungs [B]; NaN in bins without counts.
 
-    The mean is kept inside the bin: rounding in a long sum must not move it out.
+    The mean is clipped to the bin, because rounding in a long sum could move it out.
     """
     count_b = np.asarray(counts_kb).sum(axis=0)
     z_b = np.full(len(count_b), np.nan)
@@ -69,18 +69,18 @@ def require_connected(
     label_k: Sequence[str],
     known_k: BoolArray | None = None,
 ) -> None:
-    """Check that the rungs are joined by shared bins: otherwise their ratio is not known.
+    """Check that shared bins join all rungs: otherwise the ratio of their densities is unknown.
 
     Parameters
     ----------
-    counts_kb : [K, B], rungs without counts are passed over
+    counts_kb : [K, B]; rungs without counts are ignored
     label_k : names of the rungs for the message
-    known_k : bool [K], rungs of known normalizer, which need no bin to be joined
+    known_k : bool [K], rungs with a known normalizer, which need no shared bin
 
     Raises
     ------
     EstimateError
-        Naming the rungs, neighbours in z, between which the gap lies.
+        Names the rungs, neighbours in z, on both sides of each gap.
     """
     seen_kb = np.asarray(counts_kb) > 0
     active = np.flatnonzero(seen_kb.any(axis=1))
@@ -117,13 +117,12 @@ def solve(
 
     Parameters
     ----------
-    counts_kb : [K, B], counts; rungs and bins without any are allowed
-    log_w_kb : float64 [K, B], log-weights: -beta_k z_b for a canonical rung; -inf where impossible
-    weight_k : float64 [K], of a rung's counts: 1 / its statistical inefficiency (default 1)
-    f_k : float64 [K], where to start, e.g. the solution without one group removed (optional)
-    known_f_k : float64 [K], free energies that are known and stay as they are; NaN where not known
-        (default: none). A rung with moves outside the bins has that of its counts inside:
-        f + log(all its moves / those inside).
+    counts_kb : [K, B], counts; rungs and bins may be empty
+    log_w_kb : float64 [K, B], log-weights: -beta_k z_b for a canonical rung; -inf if impossible
+    weight_k : float64 [K], weights of the rungs' counts: 1 / statistical inefficiency (default 1)
+    f_k : float64 [K], where to start, e.g. the solution with all groups (optional)
+    known_f_k : float64 [K], free energies to keep; NaN if unknown (default: all unknown). If a rung
+        has moves outside the bins, pass f + log(all its moves / those inside).
     label_k : names of the rungs for messages (default "rung 0", ...)
     tolerance : largest change of any f_k in the last Newton step, or what rounding permits
 
@@ -143,8 +142,8 @@ def solve(
     weights = np.ones(n_rungs) if weight_k is None else np.asarray(weight_k, dtype=np.float64)
     n_kb = counts_kb[np.ix_(rungs, bins)] * weights[rungs, None]
     part_kb = np.asarray(log_w_kb, dtype=np.float64)[np.ix_(rungs, bins)]
-    # Relative to the cell with most counts: f of rungs whose z lies around 1e6 are of that size,
-    # and no step could then be as small as `tolerance`.
+    # Relative to the cell with most counts: if z is around 1e6, so are the f_k, and rounding
+    # would keep every step above `tolerance`.
     shift_k = part_kb[np.arange(len(part_kb)), n_kb.argmax(axis=1)]
     part_kb = part_kb - shift_k[:, None]
     n_k, h_b, known_k = n_kb.sum(axis=1), n_kb.sum(axis=0), known[rungs] + shift_k
@@ -163,7 +162,7 @@ def solve(
 
 
 def _require_possible(counts_kb: FloatArray, log_w_kb: FloatArray, label_k: Sequence[str]) -> None:
-    """Refuse histograms without counts, or with counts where a rung's weight is zero."""
+    """Refuse histograms without counts, or with counts in bins where a rung's weight is zero."""
     if not counts_kb.any():
         raise EstimateError("no counts inside the bins: there is nothing to reweight")
     impossible_k = (counts_kb.astype(bool) & np.isneginf(log_w_kb)).any(axis=1)
@@ -173,13 +172,13 @@ def _require_possible(counts_kb: FloatArray, log_w_kb: FloatArray, label_k: Sequ
 
 
 def _order_in_z(counts_kb: FloatArray) -> IntArray:
-    """Return the rungs by their mean bin [K]; ladders are in this order, or in its reverse."""
+    """Return the rungs in the order of their mean bin [K]: a ladder's order, or the reverse."""
     n_k = counts_kb.sum(axis=1)
     return np.argsort(counts_kb @ np.arange(counts_kb.shape[1]) / n_k, kind="stable")
 
 
 def _first_guess(n_kb: FloatArray, log_w_kb: FloatArray) -> FloatArray:
-    """Join rungs that are neighbours in z by the trapezoidal rule of thermodynamic integration."""
+    """Join neighbours in z by the trapezoidal rule of thermodynamic integration."""
     order = _order_in_z(n_kb)
     p_kb = n_kb[order] / n_kb[order].sum(axis=1, keepdims=True)
     with np.errstate(invalid="ignore"):

@@ -1,4 +1,4 @@
-"""The density of a run in wider bins, each of several of its own."""
+"""The density of a run in wider bins, each the union of several of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from omniinput_hpc.estimators.density.density import Density, errors_and_bounds
 
 
 def spans_of(fine: FloatArray, edges: FloatArray) -> list[slice]:
-    """Return which of the run's bins make up each wider bin; an EstimateError if none do."""
+    """Return the run's bins in each wider bin; EstimateError if the edges do not match."""
     nearest = np.clip(np.rint(np.interp(edges, fine, np.arange(len(fine)))), 0, len(fine) - 1)
     index = nearest.astype(np.int64)
     off = np.abs(fine[index] - edges) > 1e-6 * np.diff(fine).min()
@@ -30,12 +30,12 @@ def spans_of(fine: FloatArray, edges: FloatArray) -> list[slice]:
 
 
 def join_bins(log_g: FloatArray, limits: IntArray) -> FloatArray:
-    """Return log g of neighbouring bins together, float64 [..., n].
+    """Return log g of unions of neighbouring bins, float64 [..., n].
 
     Parameters
     ----------
-    log_g : float64 [..., B]; replicates that are not known stay NaN
-    limits : int64 [n + 1], ascending: where each range of bins begins, and the last one ends
+    log_g : float64 [..., B]; unknown replicates stay NaN
+    limits : int64 [n + 1], ascending: the first bin of each range, and the end of the last range
     """
     with np.errstate(invalid="ignore"):
         part = log_g[..., limits[0] : limits[-1]]
@@ -43,7 +43,7 @@ def join_bins(log_g: FloatArray, limits: IntArray) -> FloatArray:
 
 
 def coarsen(density: Density, edges: FloatArray) -> Density:
-    """Return the density in wider bins; `spans_of` raises if they are not of the run's bins."""
+    """Return the density in wider bins; `spans_of` raises if their edges are not the run's."""
     fine = density.edges
     spans = spans_of(fine, edges)
 
@@ -79,10 +79,10 @@ def coarsen(density: Density, edges: FloatArray) -> Density:
 
 
 def joined_effective(density: Density, span: slice) -> float:
-    """Return how many independent counts the sum of some bins' g is worth.
+    """Return the effective number of independent counts for the sum of g over some bins.
 
-    (sum g)^2 / sum g^2 / n with n counts in a bin, each of which stands for g / n inputs: Kish's
-    number for draws of uneven weights. A bin of few counts and most of the inputs decides.
+    With n counts in a bin, each representing g / n inputs, this is (sum g)^2 / sum (g^2 / n):
+    Kish's number for uneven weights. Bins with few counts and most of the inputs dominate it.
     """
     n_b, log_g_b = density.effective_b[span], density.log_g_b[span]
     known = (n_b > 0) & np.isfinite(log_g_b)

@@ -10,23 +10,23 @@ from omniinput_hpc.estimators import BoolArray, FloatArray
 from omniinput_hpc.estimators.run_data import RunData
 
 MAX_RHAT = 1.05
-"""R-hat that lanes may have; the largest of many estimates may be above it (`rhat_limit`)."""
+"""Limit of the true R-hat of lanes; the largest of many estimates may exceed it (`rhat_limit`)."""
 FALSE_ALARMS = 0.01
-"""How often the largest R-hat is over its limit though no true one is over `MAX_RHAT`."""
+"""Probability that the largest R-hat exceeds its limit although no true one exceeds `MAX_RHAT`."""
 MAX_RHAT_VALUES = 20_000
-"""Values of a rung that R-hat ranks, about: longer series are thinned in time."""
-MAX_KEPT = 4096  # values of a lane that are kept; longer series are averaged over neighbours
-MAX_BYTES = 1 << 27  # held at once, about
+"""Approximate number of values per rung that R-hat ranks; longer series are thinned in time."""
+MAX_KEPT = 4096  # values kept per lane; longer series are averaged over neighbours
+MAX_BYTES = 1 << 27  # held in memory at once, approximately
 EPS_RELATIVE = float(np.finfo(np.float32).eps)  # z is stored as float32
 
 
 def rank_normalized_rhat(z_tw: FloatArray) -> float:
     """Return the rank-normalized split R-hat of chains.
 
-    The larger of the split R-hats of normal scores of the values (do chains agree in location?) and
-    of their distances from the median (in scale?): Vehtari, Gelman, Simpson, Carpenter & Buerkner,
-    Bayesian Analysis 16, 667 (2021), section 4. Each chain is cut in two halves; the middle value
-    of an odd number is left out.
+    It is the larger of two split R-hats: of the normal scores of the values (agreement in
+    location), and of those of their distances from the median (in scale). See Vehtari, Gelman,
+    Simpson, Carpenter & Buerkner, Bayesian Analysis 16, 667 (2021), section 4. Each chain is cut in
+    two halves, without the middle value if their number is odd.
 
     Parameters
     ----------
@@ -63,10 +63,10 @@ def _rhat(x_tc: FloatArray) -> float:
 
 
 def rhat_limit(n_tests: int, n_lanes: int, most: float = MAX_RHAT) -> float:
-    """Return what the largest of so many R-hats may be, if none should be over `most`.
+    """Return the limit of the largest of `n_tests` R-hats, if no true one should exceed `most`.
 
-    R-hat^2 - 1 is the variance between half lanes over that within them, of which an estimate from
-    C of them has the distribution of chi^2 / (C - 1) with as many degrees of freedom.
+    R-hat^2 - 1 is the variance between half lanes over that within them. Estimated from C half
+    lanes, it is its true value times chi^2 / (C - 1) with C - 1 degrees of freedom.
     """
     degrees = max(2 * n_lanes - 1, 1)
     spread = float(chi2.isf(FALSE_ALARMS / max(n_tests, 1), degrees)) / degrees
@@ -74,16 +74,16 @@ def rhat_limit(n_tests: int, n_lanes: int, most: float = MAX_RHAT) -> float:
 
 
 def lanes_disagree(rhat_k: FloatArray, n_lanes: int) -> BoolArray:
-    """Return on which rungs the lanes sample different distributions [K]; False where NaN."""
+    """Return which rungs have lanes with different distributions [K]; False for NaN."""
     return np.asarray(rhat_k > rhat_limit(len(rhat_k), n_lanes))
 
 
 def autocorrelation_time(z_tw: FloatArray) -> float:
     """Return the integrated autocorrelation time 1/2 + sum_t rho(t), in steps of the series.
 
-    Independent values give 1/2. The sum ends at the first t >= 5 tau(t) (Sokal, Monte Carlo
-    Methods in Statistical Mechanics (1996), section 3). Deviations are taken from the mean over
-    all chains, so that chains which stay apart count as correlated for their whole length.
+    Independent values give 1/2. The sum ends at the first t >= 5 tau(t) (Sokal, Monte Carlo Methods
+    in Statistical Mechanics (1996), section 3). Deviations are taken from the mean over all chains,
+    so that chains that stay apart count as correlated over their whole length.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def autocorrelation_time(z_tw: FloatArray) -> float:
 
     Returns
     -------
-    float; too low where chains are shorter than the true time; 1/2 for constants, NaN if T < 8
+    float; too low if chains are shorter than the true time; 1/2 for constants, NaN if T < 8
     """
     n = len(z_tw)
     if n < 8:
@@ -108,24 +108,22 @@ def autocorrelation_time(z_tw: FloatArray) -> float:
 
 
 def chain_diagnostics(run: RunData) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return R-hat and the autocorrelation time of z over lanes, and its drift, per rung.
+    """Return R-hat, autocorrelation time and drift of z over lanes, per rung.
 
-    A lane's recorded outputs of all rounds are one series of T values. It is read some rounds and
-    rungs at a time, so that memory is bounded. R-hat is that of every s-th value, where the rung
-    has more than 20,000. Where T exceeds 4096 the autocovariances are taken from means over m
-    neighbours each: the sum of all autocovariances, which is T times the variance of the series'
-    mean, is the same for both, and
+    A lane's recorded outputs of all rounds form one series of T values. Some rounds and rungs are
+    read at a time, so that memory is bounded. R-hat uses every s-th value if the rung has more than
+    20,000. If T exceeds 4096, the autocovariances are computed from means over m neighbours each.
+    The sum of all autocovariances is T times the variance of the series' mean, which is the same
+    for both series. Only the variance C(0) needs the full series:
 
         tau = (sum over all lags of C(t)) / (2 C(0)) = m tau_means C_means(0) / C(0)
 
-    needs the full series for its variance C(0) alone.
-
     Returns
     -------
-    rhat_k : float64 [K], see `rank_normalized_rhat`; NaN where T < 4
-    tau_k : float64 [K], in rounds, at least that of independent samples; NaN where T < 8
-    drift_k : float64 [K], mean over lanes of z in the second half less that in the first, over its
-        standard error (Student's t); NaN where T < 8 or for one lane
+    rhat_k : float64 [K], see `rank_normalized_rhat`; NaN if T < 4
+    tau_k : float64 [K], in rounds, at least that of independent samples; NaN if T < 8
+    drift_k : float64 [K], mean over lanes of z in the second half minus that in the first, over its
+        standard error (Student's t); NaN if T < 8 or for one lane
     """
     n_rungs, walkers = len(run.beta_k), run.walkers
     rhat_k, tau_k, drift_k = np.full((3, n_rungs), np.nan)
@@ -150,9 +148,9 @@ def chain_diagnostics(run: RunData) -> tuple[FloatArray, FloatArray, FloatArray]
 
 
 class _Series:
-    """Running sums of K rungs' W lanes, and every s-th value, fed in order of time.
+    """Running sums of K rungs' W lanes, and every s-th value, added in order of time.
 
-    Deviations are from each rung's first value, so that squares do not cancel.
+    Deviations are taken from each rung's first value, so that squares do not cancel.
     """
 
     def __init__(self, length: int, n_rungs: int, walkers: int) -> None:
@@ -201,7 +199,7 @@ class _Series:
         return tau
 
     def drift(self) -> FloatArray:
-        """Return Student's t of the second half's means over lanes less the first's [K]."""
+        """Return Student's t of the lanes' means in the second half minus the first [K]."""
         n, n_lanes = self._means.shape[1:]
         if self._length < 8 or n_lanes < 2:
             return np.full(len(self._largest), np.nan)
@@ -216,9 +214,9 @@ class _Series:
 def inefficiency(tau_k: FloatArray, moves_per_round: float) -> FloatArray:
     """Return each rung's statistical inefficiency g = 1 + 2 tau' = 2 tau, in moves of a lane [K].
 
-    tau' leaves out the half of lag 0. Where moves are not recorded one by one, g is an upper
-    bound, by as much for all rungs. It only weighs rungs against each other: errors come from
-    lanes. Without a known time on all rungs, none is weighed (1).
+    tau' omits the 1/2 of lag 0. If only some moves are recorded, g is an upper bound, equally so on
+    all rungs. It only weights rungs relative to each other; errors come from lanes. All are 1
+    unless tau is known on every rung.
     """
     if not np.isfinite(tau_k).all():
         return np.ones(len(tau_k))

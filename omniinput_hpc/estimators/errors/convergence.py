@@ -1,13 +1,13 @@
-"""Whether a run has converged, so that its errors can be believed: a list of checks.
+"""Check whether a run has converged, so that its errors can be trusted.
 
-Each check asks one thing of what the run itself saw; a run has converged if all of them pass.
+Each check tests one property of the recorded data; a run has converged if all checks pass.
 
-Errors come from groups of lanes, and a second time from blocks of rounds, which are independent
+Errors are computed from groups of lanes, and again from blocks of rounds, which are independent
 only if they are much longer than the autocorrelation time.
 
-A language model's rungs colder than the model itself start in three parts: lanes from the model's
-own sequences, from repetitions of one or two tokens, and from texts that a search found. Swap rates
-cannot show a barrier that no walker crosses; parts that still differ at the end do.
+A language model's rungs colder than the model itself start in three parts: lanes start from the
+model's own sequences, from repetitions of one or two tokens, or from texts found by a search. Swap
+rates cannot reveal a barrier that no walker crosses, but parts that still differ at the end do.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from omniinput_hpc.text import shown
 
 MAX_ERROR_RATIO = 1.5
 INDEPENDENT_BINS = 3
-"""How many independent bins the errors of all bins are worth."""
+"""Number of independent bins that the errors of all bins together are worth."""
 FALSE_ALARMS = 0.005
-"""How often the errors of a right run are taken to disagree."""
+"""Probability that the two errors of a correct run are taken to disagree."""
 DRIFT_ALARMS = 1e-4
-"""How often a run without any drift is taken to drift: of many lanes little is seen, too."""
+"""Probability that a run without drift fails; small, because many lanes reveal tiny drifts."""
 LEAST_ERROR = 1e-9
-"""What an error of log g counts as at least when two are compared: less is rounding."""
+"""Smaller errors of log g are raised to this when two are compared: they are rounding."""
 MAX_BLOCKS = 16
 MIN_BLOCKS = 4
-MIN_BLOCK_TIMES = 10.0  # length of a block in autocorrelation times
-WELL_FILLED = 10  # counts in every group and in every block
+MIN_BLOCK_TIMES = 10.0  # shortest block, in autocorrelation times
+WELL_FILLED = 10  # smallest count in every group and every block
 MAX_DISTANCE = 5.0
-"""Standard errors between two parts' means from which on the parts count as different."""
+"""Distance between the means of two parts, in standard errors, above which they differ."""
 STARTS = ("the model's own text", "repetitions", "texts found by a search")
-"""What the parts of the lanes started from; where there are two, the first two."""
+"""Where the parts of the lanes started from; if there are two, the first two."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One question to what a run saw, and the answer.
+    """One check of a run, and its result.
 
     Attributes
     ----------
-    name : what was asked, in a few words
-    value, threshold : what was found, and its limit; NaN where there is no number to it
+    name : what is checked, in a few words
+    value, threshold : the number found, and its limit; NaN if there is none
     sentence : what contradicts the result; empty if nothing does
     remedy : what to do about it; may be empty
     """
@@ -69,22 +69,22 @@ class Check:
 
     @property
     def reason(self) -> str:
-        """The sentence and what to do."""
+        """The sentence and the remedy."""
         return f"{self.sentence}; {self.remedy}" if self.remedy else self.sentence
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the errors can be believed, and if not, why.
+    """Whether the errors can be trusted, and if not, why.
 
     Attributes
     ----------
-    checks : all that was asked; a check that failed in several ways is there several times
-    ratio : median of lane error / block error over well-filled bins; NaN if not known
+    checks : all checks; a check that failed in several ways is listed several times
+    ratio : median of lane error / block error over well-filled bins; NaN if unknown
     n_bins : number of those bins
-    n_blocks : blocks of rounds that were used (0 if too few rounds)
-    rhat_k : float64 [K], R-hat of z over lanes; NaN if not known
-    tau_k : float64 [K], autocorrelation time of z, in rounds; NaN if not known
+    n_blocks : number of blocks of rounds (0 if too few rounds)
+    rhat_k : float64 [K], R-hat of z over lanes; NaN if unknown
+    tau_k : float64 [K], autocorrelation time of z, in rounds; NaN if unknown
     """
 
     checks: tuple[Check, ...]
@@ -101,7 +101,7 @@ class Verdict:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the run has not converged, a sentence each with what to do; empty if it has."""
+        """Why the run has not converged, one sentence with its remedy each; empty if it has."""
         return tuple(check.reason for check in self.checks if not check.passed)
 
     def also(self, *checks: Check) -> Verdict:
@@ -117,8 +117,8 @@ class Mixing:
     ----------
     rhat_k, tau_k : float64 [K], see `chain_diagnostics`
     drift_k : float64 [K], see `chain_diagnostics`
-    n_lanes, n_groups : W, and the groups of lanes that errors are from
-    independent : whether all samples are independent draws, by the way that they were made
+    n_lanes, n_groups : W, and the number of groups of lanes that errors come from
+    independent : whether all samples are independent draws by construction
     """
 
     rhat_k: FloatArray
@@ -129,21 +129,21 @@ class Mixing:
     independent: bool = False
 
     def wanted_rounds(self) -> str:
-        """Return how many rounds would make enough blocks, in brackets; "" if not known."""
+        """Return how many rounds would make enough blocks, in brackets; "" if unknown."""
         if not np.isfinite(self.tau_k).any():
             return ""
         longest = float(np.nanmax(self.tau_k))
         wanted = f"about {MIN_BLOCKS * int(np.ceil(MIN_BLOCK_TIMES * longest))} rounds would do"
-        if self.independent or longest < 1.0:  # what independent samples give is less
+        if self.independent or longest < 1.0:  # independent samples give less
             return f" ({wanted})"
         return f" (z stays correlated for {longest:.2g} rounds: {wanted})"
 
 
 def number_of_blocks(rounds: int, tau_k: FloatArray, rounds_per_block: int = 1) -> int:
-    """Return into how many blocks of rounds to cut: at most 16, each ten of the longest times.
+    """Return the number of blocks of rounds: at most 16, each at least ten times the longest tau.
 
-    0 where that leaves fewer than 4. Without a known time, one round may be a block. Blocks are
-    of whole histograms, of which each is of `rounds_per_block` rounds.
+    It is 0 if fewer than 4 would be left. If no tau is known, one round may be a block. Blocks
+    consist of whole histograms, each of `rounds_per_block` rounds.
     """
     known = tau_k[np.isfinite(tau_k)]
     length = max(1, int(np.ceil(MIN_BLOCK_TIMES * known.max()))) if known.size else 1
@@ -159,15 +159,15 @@ def check_convergence(
     label_k: Sequence[str],
     other_checks: Sequence[Check] = (),
 ) -> Verdict:
-    """Compare both error estimates and the lanes.
+    """Compare both error estimates, and the lanes.
 
     Parameters
     ----------
-    lane_error_b, block_error_b : float64 [n], of the bins that are filled well enough
+    lane_error_b, block_error_b : float64 [n], of the well-filled bins
     n_blocks : int, 0 if there were too few rounds for blocks
     mixing : of the rungs
     label_k : names of the rungs
-    other_checks : what else was asked; it comes first
+    other_checks : further checks, listed first
     """
     use = np.isfinite(lane_error_b) & np.isfinite(block_error_b)
     n_bins, ratio = int(use.sum()), np.nan
@@ -196,9 +196,9 @@ def _enough_rounds(n_blocks: int, mixing: Mixing) -> Check:
 
 
 def _errors_agree(ratio: float, n_bins: int, n_blocks: int, n_groups: int) -> Check:
-    """Return whether the errors from G groups of lanes and from n blocks of rounds are alike.
+    """Check that the errors from G groups of lanes and from n blocks of rounds agree.
 
-    The ratio of their squares has an F distribution; bins together are worth some independent ones.
+    The ratio of their squares has an F distribution, with the degrees of `INDEPENDENT_BINS` bins.
     """
     sentence, remedy, limit = "", "", MAX_ERROR_RATIO
     if n_blocks and n_bins == 0:
@@ -219,7 +219,7 @@ def _errors_agree(ratio: float, n_bins: int, n_blocks: int, n_groups: int) -> Ch
 
 
 def _no_drift(mixing: Mixing, label_k: Sequence[str]) -> Check:
-    """Return whether z is the same in both halves of the run, on every rung (Student's t)."""
+    """Check that z is the same in both halves of the run on every rung (Student's t)."""
     t_k = np.abs(mixing.drift_k)
     n, name = int(np.isfinite(t_k).sum()), "drift of z"
     if not n:
@@ -238,7 +238,7 @@ def _no_drift(mixing: Mixing, label_k: Sequence[str]) -> Check:
 
 
 def _lanes_agree(mixing: Mixing, label_k: Sequence[str]) -> Check:
-    """Return whether lanes sample the same outputs on every rung."""
+    """Check that lanes sample the same outputs on every rung."""
     rhat_k, n_lanes = mixing.rhat_k, mixing.n_lanes
     said, limit = [], rhat_limit(len(rhat_k), n_lanes)
     each = zip(label_k, rhat_k, lanes_disagree(rhat_k, n_lanes), strict=True)
@@ -255,11 +255,11 @@ def _lanes_agree(mixing: Mixing, label_k: Sequence[str]) -> Check:
 
 
 def part_distances(counts_kgb: IntArray, z_b: FloatArray, n_parts: int) -> FloatArray:
-    """Return how many standard errors the mean outputs of parts of the lanes are apart.
+    """Return the distances between the mean outputs of parts of the lanes, in standard errors.
 
     The error comes from the spread of the groups of lanes within each part (Welch, Biometrika 34,
-    28 (1947)); it is taken to be at least a thousandth of the spread of all rungs' outputs, so that
-    parts without any spread do not differ by rounding.
+    28 (1947)). It is at least a thousandth of the range of all outputs, so that parts without any
+    spread do not differ by rounding.
 
     Parameters
     ----------
@@ -269,8 +269,7 @@ def part_distances(counts_kgb: IntArray, z_b: FloatArray, n_parts: int) -> Float
 
     Returns
     -------
-    float64 [K, pairs of parts], in the order of `itertools.combinations`; NaN where a part has
-    fewer than 2 groups.
+    float64 [K, pairs], ordered as by `itertools.combinations`; NaN if a part has under 2 groups.
     """
     n_rungs, n_groups, _ = counts_kgb.shape
     pairs = list(combinations(range(n_parts), 2))
@@ -315,16 +314,16 @@ def check_cold_rungs(
     round_trips: int,
     n_parts: int,
 ) -> ColdRungs:
-    """Return below which output a ladder's cold rungs have not equilibrated.
+    """Return the output below which a ladder's cold rungs have not equilibrated, and why.
 
-    That is the mean output of the warmest rung above `model_beta` whose parts are apart, or, where
-    no walker has made a round trip, of the warmest rung above it.
+    This floor is the mean output of the warmest rung above `model_beta` whose parts differ. If no
+    walker has made a round trip, it is that of the warmest rung above `model_beta`.
 
     Parameters
     ----------
     counts_kgb, z_b, n_parts : see `part_distances`
     beta_k : float64 [K], ascending
-    model_beta : the model's own beta: lanes above it started apart. NaN: there is none
+    model_beta : the model's own beta: parts of the lanes above it started apart; NaN if none
     round_trips : of all walkers
     """
     cold_k = np.flatnonzero(beta_k > model_beta)

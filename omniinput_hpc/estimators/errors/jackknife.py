@@ -1,9 +1,8 @@
 """Standard errors of anything computed from a run: the jackknife over groups of lanes.
 
-Lanes are independent copies of the whole ladder, so that leaving out one group of lanes at a time
-gives the error of whatever is computed from all of them, correlations included. The same
-replicates give draws of many quantities with their joint errors, and, of two independent runs, the
-error of what is computed from both.
+Lanes are independent copies of the whole ladder. Leaving out one group of lanes at a time therefore
+gives the error of any result, correlations included. The same replicates give random samples of
+many quantities with their joint errors, and errors of results from two independent runs.
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ def _pseudovalues(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the pseudovalues' deviations from the jackknife's estimate [J, ...], and h_j - 1.
 
-    h_j = m / m_j, m_j of m lanes (Busing, Meijer & van der Leeden, Stat. Comput. 9, 3 (1999)).
+    h_j = m / m_j if m_j of m lanes are in group j (Busing, Meijer & van der Leeden, Stat. Comput.
+    9, 3 (1999)).
     """
     n_groups = len(theta_j)
     h_j = (size_j.sum() / size_j).reshape((-1,) + (1,) * np.ndim(theta))
@@ -60,8 +60,8 @@ def jackknife_error(
 ) -> FloatArray:
     """Return the delete-one-group jackknife's standard error.
 
-    For groups of unequal size, the weighted form of Busing, Meijer & van der Leeden (1999); for
-    equal ones, sqrt((J - 1) / J sum_j (theta_j - mean)^2).
+    For groups of unequal size this is the weighted form of Busing, Meijer & van der Leeden (1999);
+    for equal ones it is sqrt((J - 1) / J sum_j (theta_j - mean)^2).
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def jackknife_error(
 
 
 def t_quantile(n_groups: int, level: float = LEVEL) -> float:
-    """Return half an interval's width in errors, by Student's t; inf for fewer than two groups."""
+    """Return the half-width of an interval in errors (Student's t); inf for one group."""
     return float(stdtrit(n_groups - 1, 0.5 + 0.5 * level)) if n_groups > 1 else np.inf
 
 
@@ -100,22 +100,22 @@ def draw_together(
     rng: np.random.Generator,
     n: int = N_DRAWS,
 ) -> FloatArray:
-    """Return draws [n, B'] with the covariance of the jackknife over groups of lanes.
+    """Return samples [n, B'] with the covariance of the jackknife over groups of lanes.
 
     They follow Student's t with J - 1 degrees of freedom. A curve is a nonlinear function of log g
-    and of scores in [0, 1]: draws passed through the whole computation give bands that stay inside
-    its limits, which linearized errors would not.
+    and of scores in [0, 1]. Samples passed through the whole computation give bands that stay
+    inside its limits, which linearized errors would not.
 
     Parameters
     ----------
-    theta_b : float64 [B'], log g (-inf stays), or anything else of the whole run
-    theta_jb : float64 [J, B'], without group j. Where it is -inf, group j alone saw the bin: the
-        standard error is then about 1, what leaving the group out does to g itself.
+    theta_b : float64 [B'], log g (-inf stays), or any other estimate from the whole run
+    theta_jb : float64 [J, B'], without group j. If it is -inf, only group j saw the bin: the
+        standard error of log g is then about 1, because g itself drops to 0 without that group.
     size_j : [J], group sizes
 
     Returns
     -------
-    float64 [n, B'], NaN where a replicate is not known at all, or there are fewer than two groups
+    float64 [n, B'], NaN if any replicate is unknown or there are fewer than two groups
     """
     n_groups = len(theta_jb)
     if n_groups < 2 or np.isnan(theta_jb).any():
@@ -131,7 +131,7 @@ def draw_together(
 
 @dataclass(frozen=True)
 class Interval:
-    """Numbers with 95% intervals; infinite where the error is not known.
+    """Numbers with 95% intervals, which are infinite if the error is unknown.
 
     Attributes
     ----------
@@ -170,18 +170,18 @@ class Replicates:
     b_j: FloatArray
 
     def __sub__(self, other: Replicates) -> Replicates:
-        """Return the difference, replicate by replicate, so that what they share cancels."""
+        """Return the difference per replicate, so that shared errors cancel."""
         return Replicates(self.value - other.value, self.a_j - other.a_j, self.b_j - other.b_j)
 
 
 def from_first_run(value: FloatArray | float, a_j: FloatArray, n_b: int) -> Replicates:
-    """Return a quantity of the first run alone; the second has `n_b` groups of lanes."""
+    """Return a quantity of only the first run; the second has `n_b` groups of lanes."""
     full = np.asarray(value, dtype=np.float64)
     return Replicates(full, np.asarray(a_j), np.broadcast_to(full, (n_b, *full.shape)))
 
 
 def from_second_run(value: FloatArray | float, b_j: FloatArray, n_a: int) -> Replicates:
-    """Return a quantity of the second run alone; the first has `n_a` groups of lanes."""
+    """Return a quantity of only the second run; the first has `n_a` groups of lanes."""
     full = np.asarray(value, dtype=np.float64)
     return Replicates(full, np.broadcast_to(full, (n_a, *full.shape)), np.asarray(b_j))
 
@@ -191,9 +191,9 @@ def welch_degrees(
 ) -> FloatArray:
     """Return the degrees of freedom of Student's t for a difference of two means, float64 [...].
 
-    Of Welch (Biometrika 34, 28 (1947)) and Satterthwaite (Biometrics Bull. 2, 110 (1946)), from
-    the variances, float64 [...], of both means and their degrees of freedom; infinite where there
-    is no variance, 1 where it is not known.
+    The formula is that of Welch (Biometrika 34, 28 (1947)) and Satterthwaite (Biometrics Bull. 2,
+    110 (1946)), from the variances, float64 [...], of both means and their degrees of freedom. The
+    result is inf for zero variance, and 1 for unknown variance.
     """
     variance = variance_a + variance_b
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -207,8 +207,8 @@ def estimate(
 ) -> Interval:
     """Return a quantity of two runs with its error.
 
-    Both runs' variances add; Student's t has the degrees of freedom of `welch_degrees`. size_a,
-    size_b: int64 [G_a] and [G_b], lanes per group.
+    The variances of both runs add; Student's t has the degrees of freedom of `welch_degrees`.
+    size_a and size_b, int64 [G_a] and [G_b], are the lanes per group.
     """
     value = np.asarray(quantity.value, dtype=np.float64)
     variance_a = jackknife_error(value, quantity.a_j, size_a) ** 2

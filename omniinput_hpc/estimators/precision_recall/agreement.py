@@ -1,9 +1,9 @@
-"""How far annotators (people or judges) agree, with each other and with known scores.
+"""How well annotators (people or judges) agree with each other and with known scores.
 
-A table of scores has a row per annotator and a column per item, NaN where not scored. Every
-annotator is also compared with the mean of the *other* people, so that a person is the yardstick
-for a judge: a judge that agrees with people as far as one person with the others is as good as one
-more person. Where no person has scored, judges are compared with the other judges.
+A table of scores has a row per annotator and a column per item, NaN if not scored. Every annotator
+is also compared with the mean of the *other* people. A judge that agrees with people as well as one
+person agrees with the others is as good as one more person. If no person has scored, each judge is
+compared with the other judges.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Alpha:
 
     Attributes
     ----------
-    alpha, low, high : float, 1 is full agreement, 0 what chance gives; NaN where not defined
+    alpha, low, high : float, 1 is full agreement, 0 is chance agreement; NaN if not defined
         (no item was scored twice, or all scores are equal)
-    n_items : items with two scores or more
+    n_items : number of items with two or more scores
     """
 
     alpha: float
@@ -48,7 +48,7 @@ class Pair:
     n : int, common items
     bias, bias_error : float, mean of a - b and its standard error (NaN below 2 items)
     distance : float, mean of |a - b|
-    rank_correlation : float, Spearman's (NaN where either is constant)
+    rank_correlation : float, Spearman's (NaN if either is constant)
     alpha : Alpha of the two
     """
 
@@ -61,9 +61,9 @@ class Pair:
 
 
 def _alphas(score_ai: FloatArray, count_mi: NDArray[np.number]) -> FloatArray:
-    """Return alpha [M] of the items taken count_mi times each."""
-    # squared differences between all pairs of m values sum to m times their squared deviations
-    # from the mean, so both sums over pairs are sums over items
+    """Return alpha [M] of the items, item i counted count_mi times."""
+    # Squared differences over all pairs of m values sum to m times their squared deviations from
+    # the mean, so both sums over pairs reduce to sums over items.
     known = ~np.isnan(score_ai)
     values = np.where(known, score_ai, 0.0)
     m_i, sum_i, square_i = known.sum(axis=0), values.sum(axis=0), (values**2).sum(axis=0)
@@ -78,14 +78,13 @@ def _alphas(score_ai: FloatArray, count_mi: NDArray[np.number]) -> FloatArray:
 def krippendorff_alpha(score_ai: FloatArray, seed: int = 0) -> Alpha:
     """Return Krippendorff's alpha for interval data.
 
-    The ratio of the observed to the expected squared difference (Krippendorff, Content Analysis
-    (2004), chapter 11); items with one score do not count. The interval is the bootstrap's over
-    items.
+    Alpha is 1 minus the ratio of the observed to the expected squared difference (Krippendorff,
+    Content Analysis (2004), chapter 11); items with one score do not count. The interval is a
+    bootstrap over items.
 
     Parameters
     ----------
-    score_ai : float64 [A, n], NaN where annotator a did not score item i
-    seed : of the bootstrap
+    score_ai : float64 [A, n], NaN if annotator a did not score item i
     """
     score_ai = np.asarray(score_ai, dtype=np.float64)
     paired = (~np.isnan(score_ai)).sum(axis=0) >= 2
@@ -104,14 +103,14 @@ def krippendorff_alpha(score_ai: FloatArray, seed: int = 0) -> Alpha:
 
 
 def rank_correlation(a: FloatArray, b: FloatArray) -> float:
-    """Return Spearman's rank correlation of two samples [n]; NaN where either is constant."""
+    """Return Spearman's rank correlation of two samples [n]; NaN if either is constant."""
     if len(a) < 2 or np.ptp(a) == 0.0 or np.ptp(b) == 0.0:
         return np.nan
     return float(spearmanr(a, b).statistic)
 
 
 def compare_pair(a_i: FloatArray, b_i: FloatArray, seed: int = 0) -> Pair:
-    """Compare two annotators' scores [n] of the same items (NaN where not scored)."""
+    """Compare two annotators' scores [n] of the same items (NaN if not scored)."""
     both = ~np.isnan(a_i) & ~np.isnan(b_i)
     a, b, n = a_i[both], b_i[both], int(both.sum())
     difference = a - b
@@ -128,14 +127,12 @@ def compare_pair(a_i: FloatArray, b_i: FloatArray, seed: int = 0) -> Pair:
 
 @dataclass(frozen=True)
 class PeopleComparison:
-    """One annotator compared with the mean of the other people (judges, where there are none).
+    """One annotator compared with the mean of the other people (of judges if there are no people).
 
     Attributes
     ----------
-    name : str
-    judge : what kind of judge, None for a person
+    judge : kind of judge; None for a person
     all_bins : Pair, over all inputs that both scored
-    pair_b : Pair of each bin
     r_b, people_b : float64 [B], weighted mean scores over the inputs that both scored
     bias_b, bias_error_b : float64 [B], r_b - people_b and its standard error over inputs
     """
@@ -151,25 +148,24 @@ class PeopleComparison:
 
 
 def compared_with(judges: Sequence[str | None]) -> tuple[NDArray[np.bool_], str]:
-    """Return whom annotators are compared with, bool [A], and a word for them.
+    """Return which annotators the others are compared with, bool [A], and their name.
 
-    They are "people", or "judges" where no person has scored. `judges` says what kind of judge each
-    annotator is, None for a person.
+    The name is "people", or "judges" if no person has scored. `judges` gives each annotator's kind
+    of judge, None for a person.
     """
     person_a = np.array([judge is None for judge in judges])
     return (person_a, "people") if person_a.any() else (~person_a, "judges")
 
 
 def compare_with_people(scored: Scored, judges: Sequence[str | None]) -> list[PeopleComparison]:
-    """Compare every annotator with the other people; a lone person has none and is left out.
+    """Compare every annotator with the other people; a single person is left out.
 
-    `judges` says what kind of judge each annotator is, None for a person. Without people, every
-    judge is compared with the other judges.
+    `judges` is as in `compared_with`. Without people, every judge is compared with the others.
 
     Raises
     ------
     EstimateError
-        One annotator alone, or no input that a pair shares.
+        There is only one annotator, or no two annotators share an input.
     """
     person_a, who = compared_with(judges)
     if len(judges) < 2:
@@ -220,10 +216,10 @@ def _compare_one(
 def people_columns(
     scored: Scored, judges: Sequence[str | None], found: Sequence[PeopleComparison]
 ) -> dict[str, NDArray]:
-    """Return a table, a row per bin that people scored.
+    """Return a table with a row per bin that people scored.
 
-    r_people is the mean over people, alpha_people theirs among each other (r_judges, alpha_judges
-    without people); then for each annotator inputs, r, bias, bias_error, rank and alpha, as in
+    r_people is the mean over people, alpha_people their alpha (r_judges and alpha_judges without
+    people). Each annotator then has the columns inputs, r, bias, bias_error, rank and alpha, as in
     `PeopleComparison`.
     """
     person_a, who = compared_with(judges)
@@ -253,7 +249,7 @@ def people_columns(
 def people_lines(
     scored: Scored, judges: Sequence[str | None], found: Sequence[PeopleComparison]
 ) -> list[str]:
-    """Return the plain lines on all bins together."""
+    """Return the lines on all bins together."""
     person_a, who = compared_with(judges)
     people = scored.score_ai[person_a]
     among = krippendorff_alpha(people)
@@ -282,7 +278,7 @@ def people_lines(
 
 
 def fid_line(r_b: FloatArray, fid_b: FloatArray, who: str = "people") -> str:
-    """Return how FID goes with people's (or judges') r over bins: low FID should mean high r."""
+    """Return a line on whether FID agrees with people's (or judges') r: low FID, high r."""
     both = ~np.isnan(r_b) & ~np.isnan(fid_b)
     n = int(both.sum())
     rho = rank_correlation(r_b[both], fid_b[both])

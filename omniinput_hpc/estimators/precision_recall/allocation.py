@@ -1,9 +1,9 @@
-"""Where further scores reduce the AUPR's error most: Neyman's allocation over bins.
+"""Choose the bins where further scores reduce the AUPR's error most: Neyman's allocation.
 
-To first order the scores' part of the AUPR's variance is sum_b c_b / n_b, with n_b scored inputs
-in bin b and c_b = (dAUPR / dr_b)^2 s_b^2, s_b the spread of one score. The best share of scores is
-proportional to sqrt(c_b) (Neyman, J. R. Stat. Soc. 97, 558 (1934)); from what is scored already,
-the best next score is where c_b / n_b - c_b / (n_b + 1) is largest, and so on.
+To first order the scores contribute sum_b c_b / n_b to the variance of the AUPR, with n_b scored
+inputs in bin b and c_b = (dAUPR / dr_b)^2 s_b^2, where s_b is the spread of one score. The best
+share of scores is proportional to sqrt(c_b) (Neyman, J. R. Stat. Soc. 97, 558 (1934)). Given the
+existing scores, the best next score goes where c_b / n_b - c_b / (n_b + 1) is largest, and so on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from omniinput_hpc.estimators.precision_recall.curves import Range, Side
 from omniinput_hpc.estimators.precision_recall.from_scores import ScoredCurve
 
 MAX_BUDGET = 1_000_000
-"""Scores, which are placed one by one: a few seconds."""
+"""Most scores to allocate. They are placed one by one, which takes a few seconds for this many."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Allocation:
     ----------
     bin_b : int64 [B'], the bins
     slope_b : float64 [B'], dAUPR / dr
-    variance_b : float64 [B'], part of the AUPR's variance that this bin's scoring makes
-    next_b : int64 [B'], of the budget's scores, how many here
-    error_now, error_then : float, standard error of the AUPR by scoring, now and after these scores
-    error_even : float, the same were the budget spread evenly over the bins
+    variance_b : float64 [B'], contribution of this bin's scores to the variance of the AUPR
+    next_b : int64 [B'], number of the budget's scores to place here
+    error_now, error_then : float, AUPR's standard error from scoring, before and after these scores
+    error_even : float, the same if the budget were spread evenly over the bins
     """
 
     bin_b: IntArray
@@ -61,7 +61,7 @@ def aupr_slopes(log_g_b: FloatArray, r_b: FloatArray, side: Side, ends: Range) -
 
 
 def range_of(results: list[ScoredCurve]) -> Range | None:
-    """Return the range of log recall that two curves share, None for a single curve.
+    """Return the range of log recall that two curves share; None for a single curve.
 
     Raises
     ------
@@ -82,12 +82,11 @@ def range_of(results: list[ScoredCurve]) -> Range | None:
 def allocate(
     results: list[ScoredCurve], budget: int, ends: Range | None = None
 ) -> list[Allocation]:
-    """Return where `budget` further scores shrink the error of an AUPR, or of a difference, most.
+    """Return where `budget` further scores reduce the error of an AUPR (or a difference) most.
 
     Parameters
     ----------
-    results : one curve, or two on one scale of recall: then for the difference of their AUPRs
-    budget : number of scores
+    results : one curve; or two on one scale of recall, for the difference of their AUPRs
     ends : range of log recall of the AUPR (default: the curve's own)
     """
     parts = []
@@ -99,10 +98,10 @@ def allocate(
             result.density.log_g_b[bins], curve.r_b[bins], curve.side, ends or own
         )
         slope_b = np.nan_to_num(slope_b)
-        # a bin without scores is the most uncertain: one score of the widest spread
+        # a bin without scores counts as having one score of the largest possible spread
         n_b = np.maximum(scores.effective_b[bins], 1.0)
         spread_b = np.where(scores.inputs_b[bins] > 0, scores.spread_b[bins], 0.5)
-        worth_b = n_b / np.maximum(scores.inputs_b[bins], 1.0)  # of one more score
+        worth_b = n_b / np.maximum(scores.inputs_b[bins], 1.0)  # effective scores per further score
         parts.append((bins, slope_b, (slope_b * spread_b) ** 2, n_b, worth_b))
     c_b, n_b, worth_b = (np.concatenate([part[i] for part in parts]) for i in (2, 3, 4))
     next_b = _greedy(c_b, n_b, worth_b, budget)
@@ -120,7 +119,7 @@ def allocate(
 
 
 def _greedy(c_b: FloatArray, n_b: FloatArray, worth_b: FloatArray, budget: int) -> IntArray:
-    """Return how many scores each bin gets: one by one, where the variance falls most."""
+    """Return the number of scores per bin, each placed where the variance falls most."""
     next_b = np.zeros(len(c_b), dtype=np.int64)
 
     def gain(b: int) -> float:

@@ -1,9 +1,9 @@
-"""How far the choice of annotators moves the bins' mean scores, from the inputs that they share.
+"""How much the choice of annotators shifts the bins' mean scores, from the inputs that they share.
 
 In a bin, annotator a scores input i as m_i + effect_a. The effects are fitted by least squares over
-the inputs that two or more scored, so that not everybody has to score everything. Their variance
-over annotators, times the squared shares that each has in the bin's mean, is the variance of having
-asked these annotators and no others (a random effect; Searle, Casella & McCulloch, Variance
+the inputs that two or more annotators scored, so not everybody has to score everything. The
+variance due to the choice of annotators is the variance of the effects, times the sum of the
+annotators' squared shares in the bin's mean (a random effect; Searle, Casella & McCulloch, Variance
 Components, Wiley 1992).
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 from omniinput_hpc.estimators import FloatArray, IntArray
 
 MIN_EIGENVALUE = 1e-9
-"""Of the normal equations, over the largest: below, what is fitted is not known."""
+"""Smallest usable eigenvalue of the normal equations, relative to the largest."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class AnnotatorEffects:
 
     Attributes
     ----------
-    effect_ab : float64 [A, B], differences from the mean annotator; 0 where none is known
-    move_ab : float64 [A, B], one standard deviation of a bin's mean that comes of having asked
-        annotator a: `normal_a @ move_ab` is a draw of what the choice moves all means by. A bin
-        where no two annotators share an input takes the effects of the nearest bin where some do.
-    known : whether two annotators share an input of any bin
+    effect_ab : float64 [A, B], differences from the mean annotator; 0 if not known
+    move_ab : float64 [A, B], one standard deviation of a bin's mean due to the choice of annotator
+        a: `normal_a @ move_ab` draws the shifts of all means. A bin in which no two annotators
+        share an input takes the effects of the nearest bin in which some do.
+    known : whether two annotators share an input in any bin
     """
 
     effect_ab: FloatArray
@@ -38,7 +38,7 @@ class AnnotatorEffects:
 
     @property
     def error_b(self) -> FloatArray:
-        """Standard error of a bin's mean by the choice of annotators [B], 0 where not known."""
+        """Standard error of a bin's mean from the choice of annotators [B]; 0 if not known."""
         return np.asarray(np.sqrt((self.move_ab**2).sum(axis=0)))
 
 
@@ -49,10 +49,9 @@ def annotator_effects(
 
     Parameters
     ----------
-    score_ai : float64 [A, n], NaN where annotator a did not score input i; each was scored by one
-    weight_i : float64 [n], of an input in its bin's mean, of sum 1 in each bin
+    score_ai : float64 [A, n], NaN if annotator a did not score input i; each input has a score
+    weight_i : float64 [n], weight of an input in its bin's mean; they sum to 1 in each bin
     bin_i : int64 [n]
-    n_bins : B
     """
     known_ai = ~np.isnan(score_ai)
     n_i = known_ai.sum(axis=0)
@@ -61,7 +60,7 @@ def annotator_effects(
     order = np.argsort(bin_i, kind="stable")
     order = order[n_i[order] > 1]
     bins, starts = np.unique(bin_i[order], return_index=True)
-    for b, i in zip(bins, np.split(order, starts[1:]), strict=False):  # none: split gives one
+    for b, i in zip(bins, np.split(order, starts[1:]), strict=False):  # no bins: split gives one
         effect_ab[:, b], freedom_b[b] = _fit(score_ai[:, i], weight_i[i])
     fitted = np.flatnonzero(freedom_b)
     if not fitted.size:
@@ -72,7 +71,7 @@ def annotator_effects(
 
 
 def _fit(score_ai: FloatArray, weight_i: FloatArray) -> tuple[FloatArray, int]:
-    """Return the effects [A] in one bin, and how many differences between annotators are known."""
+    """Return the effects [A] in one bin, and the number of independent differences among them."""
     known_ai = ~np.isnan(score_ai)
     n_i = known_ai.sum(axis=0)
     score_ai = np.where(known_ai, score_ai, 0.0)

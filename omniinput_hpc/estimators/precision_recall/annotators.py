@@ -1,4 +1,4 @@
-"""Annotators compared per bin, and how a curve converges as more inputs are scored."""
+"""Compare annotators per bin, and show how a curve converges as more inputs are scored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INPUTS_PER_BIN = (10, 20, 30, 40, 50)
 
 
 def steps_from(fewest_inputs: int) -> tuple[int, ...]:
-    """Return the steps of `convergence` where bins of so many inputs count."""
+    """Return the steps of `convergence` if a bin needs `fewest_inputs` inputs to count."""
     first = min(fewest_inputs, INPUTS_PER_BIN[0])
     return first, *(n for n in INPUTS_PER_BIN if n > first)
 
@@ -23,8 +23,8 @@ def steps_from(fewest_inputs: int) -> tuple[int, ...]:
 def annotator_columns(scored: Scored) -> dict[str, NDArray]:
     """Return a table: r per bin and annotator, mean and standard deviation over annotators.
 
-    As in Liu et al., Evaluation of human-model prediction difference, Table 1. The deviation is
-    that of the annotators' means, NaN where fewer than two scored the bin.
+    This is Table 1 of Liu et al., Evaluation of human-model prediction difference. The deviation is
+    that of the annotators' means; it is NaN if fewer than two scored the bin.
     """
     everyone = bin_scores(scored)
     bins = np.flatnonzero(everyone.inputs_b)
@@ -56,15 +56,14 @@ def convergence(
     fewest_lanes: int = FEWEST_LANES,
     seed: int = 0,
 ) -> dict[int, Curve]:
-    """Return the curves of the first 10, 20, ... inputs of each bin, in a shuffled order.
+    """Return the curves of the first 10, 20, ... inputs of each bin, in one shuffled order.
 
-    The same order for all, so that each adds to the one before (Liu et al., OmniInput, TMLR
-    2025, Fig. 5).
+    Each step adds inputs to the step before (Liu et al., OmniInput, TMLR 2025, Fig. 5).
 
     Raises
     ------
     EstimateError
-        No bin has as many as the first step.
+        No bin has as many inputs as the first step.
     """
     scored = scored.part(~np.isnan(scored.score_i))
     full = scored_curve(density, scored, side, min(steps), fewest_lanes)
@@ -73,12 +72,12 @@ def convergence(
     for b in range(len(scored.edges) - 1):
         mine = shuffled[scored.bin_i[shuffled] == b]
         place_i[mine] = np.arange(len(mine))
-    # few inputs come from few lanes: the bins of the curve from all are the bins of each
+    # use the bins of the curve from all inputs: fewer inputs come from fewer lanes
     keep_i = full.used_b[scored.bin_i]
     scored, place_i = scored.part(keep_i), place_i[keep_i]
     found: dict[int, Curve] = {}
     for n in steps:
         if found and place_i.max() < max(found):
-            break  # the step before held everything
+            break  # the previous step already had all inputs
         found[n] = scored_curve(density, scored.part(place_i < n), side, 1, 1, seed).curve
     return found

@@ -7,8 +7,8 @@ With g_b inputs in bin b and their mean score r_b, the inputs with output z <= l
     log_recall(lambda) = log sum_{z_b <= lambda} r_b g_b,
 
 the log number of right inputs found (recall without its unknown denominator). Models whose high
-outputs mean "yes" take z >= lambda instead (``side="high"``). Bins lie along the last axis, so that
-all replicates are traced at once. Everything is summed in log space: g spans thousands of nats.
+outputs mean "yes" use z >= lambda instead (``side="high"``). Bins are the last axis, so that all
+replicates are traced at once. Sums are taken in log space because g spans thousands of nats.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Range = tuple[float, float]
 
 
 ROUNDING = 1e-6
-"""Of ln recall: an end that is asked for may lie so far beyond the curve's own."""
+"""How far, in ln recall, a requested end may lie beyond the curve's own end."""
 FEWEST_INPUTS, FEWEST_LANES = 30, 8
-"""Distinct scored inputs, and lanes that they come from, that a bin's mean score requires."""
+"""Distinct scored inputs, and lanes that they come from, required for a bin's mean score."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Trace:
     log_recall_t : float64 [..., T], Eq. 4 without its denominator: log number of right inputs
     log_wrong_t : float64 [..., T], log number of wrong inputs, sum of (1 - r) g: the
         unnormalized false positive rate of their appendix A
-    simple_precision_t : float64 [..., T], their approximation r(z*), z* the largest bin
+    simple_precision_t : float64 [..., T], their approximation r(z*), where z* is the largest bin
     simple_log_recall_t : float64 [..., T], their approximation max log(r g)
     """
 
@@ -55,12 +55,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Bands:
-    """Ends of 95% intervals of everything in a `Trace`; NaN-free.
-
-    Attributes
-    ----------
-    low, high : Trace of float64 [T]; [0, 1] and infinite where the error is not known
-    """
+    """Ends of the 95% intervals of a `Trace`: never NaN, but [0, 1] or infinite if not known."""
 
     low: Trace
     high: Trace
@@ -73,13 +68,13 @@ class BinMeans:
     Attributes
     ----------
     r_b, r_error_b : float64 [B], mean score (NaN in bins that are not counted), standard error
-    r_low_b, r_high_b : float64 [B], its 95% interval; never of no width: a few dozen equal scores
-        are no certainty
-    interpolated_b : bool [B], r_b comes from the neighbours: the bin has no scored samples
+    r_low_b, r_high_b : float64 [B], its 95% interval; its width is never 0, since a few dozen equal
+        scores do not give certainty
+    interpolated_b : bool [B], r_b is interpolated because the bin has no scored samples
     thin_b : bool [B], counted bins whose r_b comes from too few inputs or lanes
     inputs_b, lanes_b : int64 [B], distinct scored inputs and their lanes
     scores_b : int64 [B], scored inputs: a rule's recorded samples, or people's distinct inputs
-    worth_b : float64 [B], how many independent right-or-wrong scores the mean is worth, 0 if none
+    worth_b : float64 [B], effective number of independent right-or-wrong scores; 0 if none
     """
 
     r_b: FloatArray
@@ -101,9 +96,9 @@ class JointDraws:
     Attributes
     ----------
     values : Trace of [M, T]
-    best : the same with the best r that scores of one kind allow, for upper ends of AUPRs (see
-        `intervals`); None where only the density is drawn
-    bound : how far from 1, or 0, an AUPR may be of which nothing wrong, or nothing right, was seen
+    best : the same with the best r that one-sided scores allow, for upper ends of AUPRs (see
+        `intervals`); None if only the density is drawn
+    bound : how far from 1 (or 0) an AUPR may be if nothing wrong (or nothing right) was seen
     """
 
     values: Trace
@@ -117,10 +112,8 @@ class CurveErrors:
 
     Attributes
     ----------
-    bands : Bands, of the whole curve
-    draws : JointDraws
     aupr_error, aupr_low, aupr_high : float, standard error and 95% interval of the AUPR
-    aupr_one_sided : 1 where its upper end alone is a bound, -1 where its lower end is, else 0
+    aupr_one_sided : 1 if only its upper end is a bound, -1 if only its lower end is, else 0
     """
 
     bands: Bands
@@ -133,17 +126,16 @@ class CurveErrors:
 
 @dataclass(frozen=True)
 class Curve(BinMeans, CurveErrors):
-    """A precision-recall curve: a row t per threshold, from the confident end on.
+    """A precision-recall curve with a row t per threshold, beginning at the confident end.
 
     Attributes
     ----------
     threshold_t : float64 [T], the far edge of the last bin that is counted
     bin_t : int64 [T], that bin
-    trace : Trace, the values of the curve
     aupr : float, over `aupr_range`
     side : the confident end of z, where the counting begins
-    aupr_range : of log recall; NaN without a right input
-    range_given : whether that range was asked for; else it is between the curve's own ends
+    aupr_range : range of log recall; NaN without a right input
+    range_given : whether that range was requested; else it lies between the curve's own ends
     """
 
     threshold_t: FloatArray
@@ -171,12 +163,12 @@ class Curve(BinMeans, CurveErrors):
 
 
 def trace(log_g_b: FloatArray, r_b: FloatArray, side: Side) -> Trace:
-    """Return the curve over bins taken from ``side`` on.
+    """Return the curve over bins, counted from ``side``.
 
     Parameters
     ----------
     log_g_b, r_b : float64 [..., B'], bins in ascending z
-    side : "low" counts from the lowest bin up, "high" from the highest down
+    side : "low" counts upwards from the lowest bin, "high" downwards from the highest
 
     Returns
     -------
@@ -205,13 +197,13 @@ def trace(log_g_b: FloatArray, r_b: FloatArray, side: Side) -> Trace:
 
 
 def accumulate(log_g_b: FloatArray, r_b: FloatArray, side: Side) -> tuple[FloatArray, FloatArray]:
-    """Return precision and log_recall of `trace` alone."""
+    """Return only precision and log_recall of `trace`."""
     curve = trace(log_g_b, r_b, side)
     return curve.precision_t, curve.log_recall_t
 
 
 def curve_range(precision_t: FloatArray, log_recall_t: FloatArray) -> Range:
-    """Return the curve's own ends in log recall (NaN for a curve without a right input)."""
+    """Return the curve's own ends in log recall (NaN if the curve has no right input)."""
     known = np.isfinite(log_recall_t) & np.isfinite(precision_t)
     if not known.any():
         return np.nan, np.nan
@@ -219,12 +211,12 @@ def curve_range(precision_t: FloatArray, log_recall_t: FloatArray) -> Range:
 
 
 def asked_range(precision_t: FloatArray, log_recall_t: FloatArray, asked: Range | None) -> Range:
-    """Return the range of log recall that was asked for (None: the curve's own ends).
+    """Return the requested range of log recall (None: the curve's own ends).
 
     Raises
     ------
     EstimateError
-        The curve does not reach all of it: an area over a part would be compared with others'.
+        The curve does not cover all of it: an area over a part is not comparable with others.
     """
     own = curve_range(precision_t, log_recall_t)
     if asked is None:
@@ -241,7 +233,7 @@ def asked_range(precision_t: FloatArray, log_recall_t: FloatArray, asked: Range 
 
 
 def common_range(a: Range, b: Range) -> Range:
-    """Return the range of log recall that two curves share; NaN if none, or if one has none."""
+    """Return the range of log recall that two curves share; NaN if none, or if one has no range."""
     if not np.isfinite([*a, *b]).all():
         return np.nan, np.nan
     low, high = max(a[0], b[0]), min(a[1], b[1])
@@ -251,7 +243,7 @@ def common_range(a: Range, b: Range) -> Range:
 def _cut(
     precision_t: FloatArray, log_recall_t: FloatArray, lower: float | None, upper: float | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return log recall and precision between two ends, cut to the curve's; empty without width."""
+    """Return log recall and precision between two ends, clipped to the curve's; may be empty."""
     known = np.isfinite(log_recall_t) & np.isfinite(precision_t)
     p, x = precision_t[known], log_recall_t[known]
     if not known.any():
@@ -261,8 +253,8 @@ def _cut(
     if not high > low:
         return np.empty(0), np.empty(0)
     inner = (x > low) & (x < high)
-    first = np.interp(low, x, p)  # of equal log recalls, the last
-    last = np.interp(-high, -x[::-1], p[::-1])  # of equal log recalls, the first
+    first = np.interp(low, x, p)  # the last of equal log recalls
+    last = np.interp(-high, -x[::-1], p[::-1])  # the first of equal log recalls
     return np.concatenate([[low], x[inner], [high]]), np.concatenate([[first], p[inner], [last]])
 
 
@@ -274,13 +266,12 @@ def area(
 ) -> float:
     """Return the AUPR: the area under precision over log recall, divided by the width.
 
-    This is the mean precision, in [0, 1] (linear between thresholds); NaN where the range has no
-    width.
+    This is the mean precision (linear between thresholds); NaN if the range has no width.
 
     Parameters
     ----------
     precision_t, log_recall_t : float64 [T], log_recall not descending
-    lower, upper : range of log recall (default: the curve's own ends), cut to the curve's own
+    lower, upper : range of log recall, clipped to the curve's own ends, which are the default
     """
     x, p = _cut(precision_t, log_recall_t, lower, upper)
     return float(np.trapezoid(p, x) / (x[-1] - x[0])) if x.size else np.nan
@@ -289,14 +280,15 @@ def area(
 def areas(
     precision_mt: FloatArray, log_recall_mt: FloatArray, ends: Range, continued: bool = False
 ) -> FloatArray:
-    """Return `area` of many curves [M, T] between the same ends [M]; NaN where one has no width.
+    """Return `area` of many curves [M, T] between the same ends, [M]; NaN if one has no width.
 
-    A curve that does not reach an end is cut there, or, where `continued`, has its outermost
-    precision up to it: so that all are over the same range. It is then 0 without a right input.
+    A curve that does not reach an end is cut there. If `continued`, it keeps its outermost
+    precision up to the end, so that all areas are over the same range; a curve without a right
+    input then has area 0.
     """
     known = np.isfinite(log_recall_mt) & np.isfinite(precision_mt)
     first = np.where(known, log_recall_mt, np.inf).min(axis=1, keepdims=True)
-    # what is not known lies before the first right input: a stretch of no width
+    # unknown values lie before the first right input; give that stretch zero width
     x, p = np.where(known, log_recall_mt, first), np.where(known, precision_mt, 0.0)
     low = np.maximum(first, ends[0])
     high = np.minimum(x[:, -1:], ends[1])
@@ -312,7 +304,7 @@ def areas(
 
 
 def _beyond(p: FloatArray, x: FloatArray, known: BoolArray, ends: Range) -> FloatArray:
-    """Return the area between the ends and the curves [M, T], at their outermost precision [M]."""
+    """Return the area between the range's ends and curves [M, T], at their outermost precision."""
     curve, first = np.arange(len(p)), known.argmax(axis=1)
     before = np.clip(x[curve, first], *ends) - ends[0]
     after = ends[1] - np.clip(x[:, -1], *ends)
@@ -323,10 +315,7 @@ def build_curve(
     edges: FloatArray, used_b: BoolArray, side: Side, values: Trace, means: BinMeans,
     errors: CurveErrors, asked: Range | None = None,
 ) -> Curve:  # fmt: skip
-    """Return a curve over the used bins: its values from `side` on, the means of all bins [B].
-
-    `asked` is the range of log recall of the AUPR, see `asked_range`.
-    """
+    """Return a curve over the used bins, counted from `side`, with the means of all bins [B]."""
     ends = asked_range(values.precision_t, values.log_recall_t, asked)
     bins = np.flatnonzero(used_b)
     order = bins if side == "low" else bins[::-1]
@@ -344,7 +333,7 @@ def build_curve(
 
 
 def counted_bins(believed_b: BoolArray, enough_b: BoolArray) -> BoolArray:
-    """Return the believed bins from the first with enough scores to the last; none without one."""
+    """Return the believed bins between the first and last that have enough scores; none if none."""
     fit = np.flatnonzero(believed_b & enough_b)
     counted_b = np.zeros(len(believed_b), dtype=bool)
     if fit.size:
@@ -355,8 +344,8 @@ def counted_bins(believed_b: BoolArray, enough_b: BoolArray) -> BoolArray:
 def fill_gaps(r: FloatArray, z_b: FloatArray, used_b: BoolArray, scored_b: BoolArray) -> FloatArray:
     """Return r [..., B] in the used bins, NaN elsewhere.
 
-    Used bins without scores get the linear interpolation in z between the nearest used bins with
-    scores, and beyond the last of these its value.
+    Used bins without scores are interpolated linearly in z between the nearest used bins with
+    scores; beyond the outermost of these, its value is used.
     """
     scored_b = used_b & scored_b
     filled = np.where(scored_b, r, np.nan)
@@ -377,13 +366,13 @@ def cumulative_ratio(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the ratio of two curves' areas as recall grows, from the lower end on.
 
-    Both curves are (precision_t, log_recall_t) on one scale of recall; `ends` lie within their
+    Both curves are (precision_t, log_recall_t) on one scale of recall. `ends` lie within their
     common range, which is the default.
 
     Returns
     -------
-    log_recall_x : float64 [n] over the range (empty where there is none)
-    ratio_x : float64 [n], area of a over area of b up to there (the first: of the precisions)
+    log_recall_x : float64 [n] over the range (empty if there is none)
+    ratio_x : float64 [n], area of a over area of b up to there; at the first, of the precisions
     """
     low, high = ends or common_range(curve_range(*a), curve_range(*b))
     if not high > low:
@@ -396,7 +385,7 @@ def cumulative_ratio(
         value = np.interp(every, x, p)
         steps = 0.5 * (value[1:] + value[:-1]) * np.diff(every)
         total = np.concatenate([[0.0], np.cumsum(steps)])[np.searchsorted(every, grid)]
-        total[0] = value[0]  # in place of 0 / 0: its limit is the ratio of the precisions
+        total[0] = value[0]  # instead of 0 / 0, whose limit is the ratio of the precisions
         areas.append(total)
     with np.errstate(divide="ignore", invalid="ignore"):
         return grid, areas[0] / areas[1]

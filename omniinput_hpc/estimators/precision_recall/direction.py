@@ -1,4 +1,4 @@
-"""Whether r(z) rises the wrong way: away from the side that a curve is counted from."""
+"""Check whether r(z) rises the wrong way: away from the side that a curve is counted from."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class WrongWay:
 
     Attributes
     ----------
-    near, far : mean of r(z) over the half of the curve's bins that are counted first, and last
-    other : the side that counting would begin at
-    aupr : the AUPR from there, between that curve's own ends
+    near, far : mean of r(z) over the half of the curve's bins counted first, and last
+    other : the opposite side
+    aupr : the AUPR counted from there, between that curve's own ends
     """
 
     near: float
@@ -32,10 +32,10 @@ class WrongWay:
 
 
 def wrong_way(curve: Curve, log_g_b: FloatArray) -> WrongWay | None:
-    """Return how r(z) rises the wrong way; None where it does not.
+    """Return how r(z) rises the wrong way; None if it does not.
 
-    It does where the half of the bins that are counted last has the larger mean score, by three
-    standard errors, and the AUPR from the other side is larger.
+    It does if the half of the bins counted last has the larger mean score, by three standard
+    errors, and the AUPR counted from the other side is larger.
 
     log_g_b : float64 [B], of the curve's bins
     """

@@ -1,6 +1,6 @@
-"""Precision and recall of a model over its whole input space by a rule that scores every sample.
+"""Precision and recall over a model's whole input space, by a rule that scores every sample.
 
-`from_scores` does the same with the scores that people gave to some of the samples.
+`from_scores` does the same with scores that people gave to some of the samples.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def load_rule(name: str, option: str = "--rule") -> Rule:
     Raises
     ------
     UserError
-        No such module or function; at a call of the rule: the function fails.
+        No such module or function; when the rule is called: the function fails.
     EstimateError
-        At a call of the rule: scores of the wrong shape, or that are not finite and in [0, 1].
+        When the rule is called: scores have the wrong shape, or are not finite and in [0, 1].
     """
     function = load_function(name, option)
 
@@ -52,7 +52,7 @@ def load_rule(name: str, option: str = "--rule") -> Rule:
 
 
 def call_rule(function: Callable[..., object], given: object, name: str, option: str) -> object:
-    """Return what a user's function gives; whatever it raises becomes a `UserError`."""
+    """Return the result of a user's function; whatever it raises becomes a `UserError`."""
     try:
         with own_surroundings():
             return function(given)
@@ -63,7 +63,7 @@ def call_rule(function: Callable[..., object], given: object, name: str, option:
 
 
 def check_scores(scores: object, n: int, name: str) -> FloatArray:
-    """Return the scores as float64 [n], or raise a plain EstimateError."""
+    """Return the scores as float64 [n], or raise an EstimateError."""
     try:
         r = np.asarray(scores, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -78,7 +78,7 @@ def check_scores(scores: object, n: int, name: str) -> FloatArray:
 
 @dataclass(frozen=True)
 class ScoreSums:
-    """Within-bin weighted sums over recorded samples, per group of lanes.
+    """Within-bin weighted sums over recorded samples, per lane group.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class ScoreSums:
     score_gb : float64 [G, B], sum of w_i r_i
     count_gb : int64 [G, B], samples
     square_b, score2_b : float64 [B], sums of w_i^2 and of w_i r_i^2, over all groups
-    inputs_b : int64 [B], distinct inputs (counted as far as was asked for, or a little further)
+    inputs_b : int64 [B], distinct inputs, counted only up to (or slightly beyond) a given number
     lanes_b : int64 [B], lanes that the samples come from
     """
 
@@ -112,35 +112,38 @@ def sum_scores_of_runs(
     rule: Rule,
     counted: int = curves.FEWEST_INPUTS,
 ) -> ScoreSums:
-    """Score every recorded sample of a density's runs, a round and a rung at a time.
+    """Score every recorded sample of a density's runs, one round and rung at a time.
 
-    Sample i of run r has the weight w_i = 1 / sum_k n_k p_k(x_i), k over the rungs of *its own*
-    run. Rung k draws n_k inputs from p_k, so that the expectation of sum_i w_i h(x_i) over a run's
-    samples in bin b is the sum of h(x) sum_k n_k p_k(x) / sum_k n_k p_k(x) = h(x) over all inputs
-    of the bin, whatever rungs the run has (times the share of moves that are recorded). So every
-    run by itself gives r_b, as R_rb / W_rb with R_rb = sum w_i r_i and W_rb = sum w_i; and so does
+    Sample i of run r has the weight w_i = 1 / sum_k n_k p_k(x_i), with k over the rungs of *its
+    own* run. Rung k draws n_k inputs from p_k. So the expectation of sum_i w_i h(x_i) over a run's
+    samples in bin b is the sum over all inputs x of the bin of
+
+        h(x) sum_k n_k p_k(x) / sum_k n_k p_k(x) = h(x),
+
+    whatever rungs the run has (times the share of moves that are recorded). So every run by itself
+    gives r_b, as R_rb / W_rb with R_rb = sum w_i r_i and W_rb = sum w_i. So does
 
         r_b = sum_r a_rb R_rb / sum_r a_rb W_rb
 
-    with any factors a_rb > 0. Here a_rb = m_rb / W_rb: each run's mean counts by m_rb, its recorded
-    samples in the bin, or its effective number of independent counts where that is less (draws of
-    uneven weights, chains that hardly move). The factors' own errors enter in second order,
-    d r_b / d ln a_rb being proportional to R_rb / W_rb - r_b, which is an error itself: replicates
-    keep them. With the weights of another run, or with one weight for all, sum_k n_k p_k would not
-    cancel, and a hot and a cold run would give the mean of neither's inputs.
+    with any factors a_rb > 0. Here a_rb = m_rb / W_rb: each run's mean is weighted by m_rb, the
+    smaller of its recorded samples in the bin and its effective number of independent counts
+    (which is lower for draws of uneven weights and for chains that hardly move). The factors'
+    errors enter in second order, because d r_b / d ln a_rb is proportional to R_rb / W_rb - r_b,
+    itself an error; so replicates keep the factors fixed. With another run's weights, or one weight
+    for all, sum_k n_k p_k would not cancel: the joint mean of a hot and a cold run would be biased.
 
-    Weights are relative to those at the bin's mean z, so that nothing over- or underflows. A bin's
-    distinct inputs are counted as far as `counted`; lanes of different runs are different ones.
+    Weights are relative to those at the bin's mean z to prevent over- and underflow. A bin's
+    distinct inputs are counted up to `counted`. Lanes of different runs count as different lanes.
 
     Parameters
     ----------
-    runs : those of the density, in its order
+    runs : those of the density, in the same order
     density : in the runs' own bins
 
     Raises
     ------
     EstimateError
-        No samples inside the bins.
+        There are no samples inside the bins.
     """
     distinct: list[set[bytes]] = [set() for _ in density.count_b]
     each = [
@@ -168,9 +171,9 @@ def _sums_of_run(
     run: RunData, density: Density, number: int, rule: Rule, distinct: list[set[bytes]],
     counted: int,
 ) -> ScoreSums:  # fmt: skip
-    """Return the sums over one run's samples; their inputs are added to the bins' sets."""
+    """Return the sums over one run's samples; their inputs are added to the sets in `distinct`."""
     n_bins, n_groups = len(density.count_b), len(density.lanes_g)
-    # each of n counts in a bin stands for g / n inputs, about
+    # each of n counts in a bin represents about g / n inputs
     reference_b = density.log_g_b - np.log(np.maximum(density.count_b, 1))
     group_w = density.parts[number].group_w
     size = n_groups * n_bins
@@ -197,13 +200,13 @@ def _sums_of_run(
         count.reshape(shape),
         square_b,
         score2_b,
-        np.zeros(n_bins, dtype=np.int64),  # of all runs together: see `distinct`
+        np.zeros(n_bins, dtype=np.int64),  # counted over all runs together, see `distinct`
         seen_bw.sum(axis=1),
     )
 
 
 def _scaled(sums: ScoreSums, effective_b: FloatArray) -> ScoreSums:
-    """Return a run's sums with weights that add up to what its samples are worth in each bin."""
+    """Return a run's sums, scaled so that each bin's weights sum to its effective samples."""
     worth_b = np.minimum(sums.count_gb.sum(axis=0), effective_b)
     factor_b = worth_b / np.maximum(sums.weight_gb.sum(axis=0), 1e-300)
     return replace(
@@ -218,7 +221,7 @@ def _scaled(sums: ScoreSums, effective_b: FloatArray) -> ScoreSums:
 def _note_inputs(
     distinct: list[set[bytes]], x_id: NDArray[np.integer], bin_i: IntArray, counted: int
 ) -> None:
-    """Add inputs to their bins' sets, until a set holds as many as are asked for."""
+    """Add inputs to the sets of their bins until a set holds `counted` of them."""
     for b in np.unique(bin_i):
         if len(distinct[b]) < counted:
             distinct[b].update(x.tobytes() for x in x_id[bin_i == b])
@@ -227,7 +230,7 @@ def _note_inputs(
 def mean_scores(
     weight_b: FloatArray, score_b: FloatArray, z_b: FloatArray, wanted_b: BoolArray
 ) -> FloatArray:
-    """Return r_b = sum w r / sum w in the wanted bins, filled by `fill_gaps` [B]."""
+    """Return r_b = sum w r / sum w in the wanted bins, [B]; `fill_gaps` fills the rest of them."""
     sampled_b = weight_b > 0
     with np.errstate(divide="ignore", invalid="ignore"):
         r_b = np.clip(score_b / weight_b, 0.0, 1.0)
@@ -242,25 +245,24 @@ def rule_curve(
     whole: bool = False,
     recall_range: Range | None = None,
 ) -> Curve:
-    """Return the curve with its 95% intervals, by the law of `intervals`.
+    """Return the curve with its 95% intervals, computed as described in `intervals`.
 
-    The density's error is drawn from its replicates without each group of lanes, and the scores'
-    from what they are worth (see `rule_worth`). The within-bin weights keep the full run's f_k:
-    their change with f_k is of second order in the bin width.
+    The density's error is drawn from its replicates without each lane group, and the error of the
+    scores from their effective number (see `rule_worth`). The within-bin weights keep the full
+    run's f_k: their change with f_k is of second order in the bin width.
 
     Parameters
     ----------
-    density, sums : of the same run, or of the same runs
-    side : "low" or "high"
-    fewest : distinct inputs and lanes that a bin needs; with fewer it is marked as thin
-    whole : whether all bins with counts are taken; by default the range ends with the last bin on
-        each side that has what it needs (all are taken where no bin has it)
-    recall_range : of log recall, of the AUPR (default: the curve's own ends)
+    density, sums : of the same run or runs
+    fewest : distinct inputs and lanes that a bin needs; a bin with fewer is marked as thin
+    whole : whether to use all bins with counts; by default the range ends, on each side, with the
+        last bin that meets `fewest` (all are used if no bin meets it)
+    recall_range : range of log recall for the AUPR (default: the curve's own ends)
 
     Raises
     ------
     EstimateError
-        The curve does not reach all of `recall_range`.
+        The curve does not cover all of `recall_range`.
     """
     enough_b = (sums.inputs_b >= fewest[0]) & (sums.lanes_b >= fewest[1])
     used_b = density.believed_b
@@ -272,7 +274,7 @@ def rule_curve(
     log_g_b, log_g_jb = density.log_g_b[bins], density.log_g_jb[:, bins]
     log_g_mb = draw_together(log_g_b, log_g_jb, density.lanes_g, rng)
     drawn, (low_b, high_b) = _draws_of_r(r_b, worth, z_b, used_b, rng)
-    if len(density.lanes_g) < 2:  # how alike samples are is not known
+    if len(density.lanes_g) < 2:  # the correlation of the samples is unknown
         low_b, high_b = np.where(used_b, 0.0, np.nan), np.where(used_b, 1.0, np.nan)
     values = curves.trace(log_g_b, r_b[bins], side)
     errors = curve_errors(values, log_g_b, log_g_mb, drawn, side, recall_range)
@@ -292,7 +294,7 @@ def rule_curve(
 
 
 def _worth(density: Density, sums: ScoreSums, bins: IntArray, side: Side) -> Worth:
-    """Return what the mean scores are worth [B], 0 but in a curve's bins."""
+    """Return the effective numbers of scores [B], 0 outside the curve's bins."""
     order = bins if side == "low" else bins[::-1]
     count_b = sums.count_gb.sum(axis=0)[order]
     worth_b = np.minimum(density.effective_b[order], count_b)
@@ -333,16 +335,16 @@ def _draws_of_r(
 
 
 def _r_errors(density: Density, sums: ScoreSums, r_b: FloatArray, used_b: BoolArray) -> FloatArray:
-    """Return the jackknife's standard errors of r [B]; inf where one group alone has samples."""
+    """Return the jackknife standard errors of r [B]; inf if only one group has samples."""
     r_jb, seen_gb = _without_each(sums, density.z_b, used_b), sums.count_gb > 0
     r_jb[seen_gb & (seen_gb.sum(axis=0) == 1)] = np.nan
     return jackknife_error(r_b, r_jb, density.lanes_g)
 
 
 def areas_without_each(density: Density, sums: ScoreSums, curve: Curve, ends: Range) -> FloatArray:
-    """Return the AUPR of a `rule_curve` over `ends` without each group of lanes, float64 [G].
+    """Return the AUPR of a `rule_curve` over `ends` without each lane group, float64 [G].
 
-    A replicate that does not reach an end has its outermost precision up to it.
+    A replicate that does not reach an end keeps its outermost precision up to it.
     """
     bins = np.sort(curve.bin_t)
     used_b = np.isin(np.arange(len(density.count_b)), bins)
@@ -355,7 +357,7 @@ def areas_without_each(density: Density, sums: ScoreSums, curve: Curve, ends: Ra
 
 
 def _without_each(sums: ScoreSums, z_b: FloatArray, used_b: BoolArray) -> FloatArray:
-    """Return the mean scores without each group of lanes, [G, B]; NaN where there is but one."""
+    """Return the mean scores without each lane group, [G, B]; NaN if there is only one group."""
     n_groups = len(sums.weight_gb)
     r_jb = np.full((n_groups, len(used_b)), np.nan)
     for j in range(n_groups if n_groups > 1 else 0):

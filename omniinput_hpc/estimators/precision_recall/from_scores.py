@@ -1,9 +1,9 @@
-"""Mean scores per bin and curves from the scores that annotators gave to some inputs of a run.
+"""Mean scores per bin, and curves, from the scores that annotators gave to some inputs of a run.
 
-The inputs were drawn bin by bin (bins wider than the run's own), and every bin's r comes with two
-errors: of having scored some inputs only (wider where inputs of one lane are alike), and of having
-asked some annotators only. `mid_p` makes the intervals of r, precision and recall, `pooled_draws`
-the AUPR's and the joint draws of the curve.
+The inputs were drawn bin by bin (in bins wider than the run's own). Every bin's r has two errors:
+from having scored only some inputs (larger if inputs of one lane are alike), and from having asked
+only some annotators. `mid_p` makes the intervals of r, precision and recall; `pooled_draws` makes
+the joint draws of the curve, which give the AUPR's interval.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from omniinput_hpc.estimators.precision_recall.pooled_draws import draw_pooled
 
 
 def mean_score(score_ai: FloatArray) -> FloatArray:
-    """Return each input's mean over the annotators who scored it [n], NaN if none did."""
+    """Return each input's mean over the annotators who scored it [n]; NaN if none did."""
     known = ~np.isnan(score_ai)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(known, score_ai, 0.0).sum(axis=0) / known.sum(axis=0))
@@ -42,11 +42,10 @@ class Scored:
     ----------
     edges : float64 [B + 1], of the bins that inputs were drawn from
     bin_i : int64 [n]
-    lane_i : int64 [n], lanes of several runs numbered on
-    weight_i : float64 [n], of an input in its bin's mean. Drawn by weight: how often it was drawn;
-        drawn with equal probability: its weight. So nothing is weighted twice.
-    score_ai : float64 [A, n] in [0, 1], NaN where annotator a did not score input i
-    annotators : their names
+    lane_i : int64 [n]; lanes of several runs are numbered consecutively
+    weight_i : float64 [n], weight of an input in its bin's mean: the number of times it was drawn
+        if drawn by weight, its weight if drawn with equal probability. So nothing is weighted twice
+    score_ai : float64 [A, n] in [0, 1], NaN if annotator a did not score input i
     """
 
     edges: FloatArray
@@ -58,7 +57,7 @@ class Scored:
 
     @property
     def score_i(self) -> FloatArray:
-        """Each input's mean over the annotators who scored it (NaN if none)."""
+        """Each input's mean over the annotators who scored it (NaN if none did)."""
         return mean_score(self.score_ai)
 
     def part(self, keep_i: BoolArray) -> Scored:
@@ -72,7 +71,7 @@ class Scored:
         )
 
     def of(self, annotator: int) -> Scored:
-        """Return one annotator's scores alone."""
+        """Return only one annotator's scores."""
         score_ai = self.score_ai[[annotator]]
         alone = replace(self, score_ai=score_ai, annotators=[self.annotators[annotator]])
         return alone.part(~np.isnan(score_ai[0]))
@@ -80,18 +79,18 @@ class Scored:
 
 @dataclass(frozen=True)
 class BinScores:
-    """Mean scores per bin and what their errors are made of.
+    """Mean scores per bin and the parts of their errors.
 
     Attributes
     ----------
-    r_b : float64 [B], NaN where nothing was scored
+    r_b : float64 [B], NaN if nothing was scored
     inputs_b, lanes_b : int64 [B], distinct scored inputs, and lanes that they come from
     spread_b : float64 [B], standard deviation of one input's score, never quite 0
-    effective_b : float64 [B], how many independent inputs the mean is worth
-    worth_b : float64 [B], how many right-or-wrong scores one score is worth (1 or more)
-    sampling_error_b : float64 [B], standard error of having scored some inputs only
-    annotators : AnnotatorEffects, what the choice of annotators moves the means by
-    design_effect : how much inputs of one lane being alike widens the errors (1: not at all)
+    effective_b : float64 [B], effective number of independent inputs
+    worth_b : float64 [B], number of right-or-wrong scores that one score is worth (1 or more)
+    sampling_error_b : float64 [B], standard error from having scored only some inputs
+    annotators : AnnotatorEffects, shifts of the means due to the choice of annotators
+    design_effect : factor by which correlation within lanes increases the variances (1: none)
     """
 
     r_b: FloatArray
@@ -106,17 +105,17 @@ class BinScores:
 
     @property
     def annotator_error_b(self) -> FloatArray:
-        """Standard error of having asked some annotators only [B], 0 if one."""
+        """Standard error from having asked only some annotators [B]; 0 if there is only one."""
         return self.annotators.error_b
 
     @property
     def count_b(self) -> FloatArray:
-        """How many independent right-or-wrong scores the bins' means are worth [B], 0 if none."""
+        """Effective number of independent right-or-wrong scores per bin [B]; 0 if none."""
         return np.where(self.inputs_b > 0, self.effective_b * self.worth_b, 0.0)
 
     @property
     def right_b(self) -> FloatArray:
-        """How many of these are right [B]."""
+        """Effective number of these that are right [B]."""
         return np.where(self.inputs_b > 0, self.count_b * self.r_b, 0.0)
 
 
@@ -133,16 +132,17 @@ def bin_scores(scored: Scored) -> BinScores:
     with np.errstate(divide="ignore", invalid="ignore"):
         total_b = per_bin(scored.weight_i)
         w_i = scored.weight_i / total_b[bin_i]
-        # the same sums above and below: exactly 1 where nothing is wrong
+        # numerator and denominator use the same sums, so r is exactly 1 if nothing is wrong
         r_b = np.where(n_b > 0, np.clip(per_bin(scored.weight_i * s_i) / total_b, 0, 1), np.nan)
         kish_b = np.where(n_b > 0, 1.0 / per_bin(w_i**2), 0.0)
     deviation_i = w_i * (s_i - r_b[bin_i])
     effect = _design_effect(bin_i, scored.lane_i, deviation_i, n_bins)
     effective_b = kish_b / effect
     inner_b = per_bin(w_i * (s_i - r_b[bin_i]) ** 2)
-    # scores between 0 and 1 spread less than right-or-wrong ones, and are worth more: as much as
-    # in all bins together, and in a bin of many scores as much as there. 1/4 is the spread of one
-    # tossed coin, since 40 equal scores are no certainty
+    # Scores between 0 and 1 vary less than right-or-wrong scores, so each is worth more than one of
+    # those. The factor is the ratio of the variances: over all bins for a bin with few scores, and
+    # the bin's own for one with many. 1/4, the variance of a coin toss, is added to both variances,
+    # because even 40 equal scores do not give certainty.
     tossed_b, inner_b = (np.where(n_b > 0, kish_b * v, 0.0) for v in (r_b * (1.0 - r_b), inner_b))
     worth = (tossed_b.sum() + 0.25) / (inner_b.sum() + 0.25)
     worth_b = np.maximum(1.0, (tossed_b + 0.25 * worth) / (inner_b + 0.25))
@@ -165,8 +165,8 @@ def bin_scores(scored: Scored) -> BinScores:
 def _design_effect(
     bin_i: IntArray, lane_i: IntArray, deviation_i: FloatArray, n_bins: int
 ) -> float:
-    """Return the variance of the bins' means with lanes as clusters, over that without."""
-    # pooled over the bins, since one bin's is too noisy
+    """Return the variance of the bins' means with lanes as clusters, relative to that without."""
+    # pooled over the bins, since that of a single bin is too noisy
     cells, cell_i = np.unique(np.stack([bin_i, lane_i]), axis=1, return_inverse=True)
     cell_i = cell_i.ravel()
     sum_c = np.bincount(cell_i, deviation_i, cells.shape[1])
@@ -180,9 +180,9 @@ def _design_effect(
 
 
 def draw_r(scores: BinScores, rng: np.random.Generator, n: int = N_DRAWS) -> FloatArray:
-    """Return draws of each bin's r by itself [n, B], NaN where nothing is scored.
+    """Return draws of the r of single bins [n, B]; NaN if nothing is scored.
 
-    They follow `mid_p`, moved by the annotators' shifts, each of all bins together.
+    They follow `mid_p`, plus the annotators' shifts, which are drawn jointly for all bins.
     """
     drawn = mid_p.draw_mid_p(scores.right_b, scores.count_b, rng, n).with_extra_mb
     moved = np.clip(drawn + _annotator_moves(scores, rng, n), 0.0, 1.0)
@@ -190,9 +190,9 @@ def draw_r(scores: BinScores, rng: np.random.Generator, n: int = N_DRAWS) -> Flo
 
 
 def _annotator_moves(scores: BinScores, rng: np.random.Generator, n: int) -> FloatArray:
-    """Return draws of what the annotators that were asked move r by [n, B].
+    """Return draws of the shift of r due to the choice of annotators [n, B].
 
-    Two or three annotators tell little of the spread of all; theirs is taken.
+    Two or three annotators say little about the spread among all; their own spread is used.
     """
     move_ab = scores.annotators.move_ab
     if len(move_ab) < 2:
@@ -207,10 +207,8 @@ class ScoredCurve:
     Attributes
     ----------
     density : Density in these bins
-    curve : Curve
-    scores : BinScores
     used_b : bool [B], bins that the curve counts: from the first well-scored one to the last
-    density_share : share of the AUPR's variance that the density's error makes
+    density_share : share of the AUPR's variance that is due to the density's error
     """
 
     density: Density
@@ -234,17 +232,15 @@ def scored_curve(
     Parameters
     ----------
     density, scored : of one run, the density in its own bins
-    side : "low" or "high"
-    fewest_inputs, fewest_lanes : what a bin needs. The range ends with the last such bin on each
-        side; a bin between with less is counted and marked as thin.
-    seed : of the draws
-    recall_range : of log recall, of the AUPR (default: the curve's own ends)
+    fewest_inputs, fewest_lanes : requirements of a bin. The range ends, on each side, with the last
+        bin that meets them; a bin in between that does not is counted and marked as thin.
+    recall_range : range of log recall for the AUPR (default: the curve's own ends)
 
     Raises
     ------
     EstimateError
-        No bin has enough scores, the bins do not fit the run's, or the curve does not reach all of
-        `recall_range`.
+        No bin has enough scores, the bins do not match the run's, or the curve does not cover all
+        of `recall_range`.
     """
     coarse = coarsen(density, scored.edges)
     scores = bin_scores(scored)
@@ -280,7 +276,7 @@ def _bin_means(
     scores: BinScores, r_b: FloatArray, per_value: mid_p.MidPDraws, used_b: BoolArray,
     enough_b: BoolArray,
 ) -> curves.BinMeans:  # fmt: skip
-    """Return the bins' means with the intervals that the used bins' draws give."""
+    """Return the bins' means, with intervals from the draws of the used bins."""
     bins, scored_b = np.flatnonzero(used_b), scores.inputs_b > 0
     low_b, high_b = np.full((2, len(used_b)), np.nan)
     low_b[bins], high_b[bins] = np.quantile(per_value.with_extra_mb, TAILS, axis=0)
@@ -299,7 +295,7 @@ def _bin_means(
 
 
 def _share_of_variance(part_m: FloatArray, whole_m: FloatArray) -> float:
-    """Return the variance of some draws over that of others; NaN where these do not vary."""
+    """Return the variance of some draws relative to that of others; NaN if the others are equal."""
     variance = float(np.var(whole_m))
     return float(np.var(part_m)) / variance if variance > 0 else np.nan
 
@@ -326,7 +322,7 @@ def _draws_of_r(
 
 
 def unequilibrated(coarse: Density, scores: BinScores) -> BoolArray:
-    """Return the bins with scores whose outputs the rungs have not equilibrated at, bool [B].
+    """Return the bins with scores in which the rungs have not equilibrated, bool [B].
 
     coarse : the density in the bins of the scores
     """
@@ -334,7 +330,7 @@ def unequilibrated(coarse: Density, scores: BinScores) -> BoolArray:
 
 
 def kept_scores(coarse: Density, scores: BinScores) -> str:
-    """Return a sentence on the scores below the floor: kept, and not counted; "" without any."""
+    """Return a sentence on scores below the floor, kept but not counted; "" if there are none."""
     below_b = unequilibrated(coarse, scores)
     if not below_b.any():
         return ""
@@ -349,7 +345,7 @@ def kept_scores(coarse: Density, scores: BinScores) -> str:
 def _too_few_scores(
     scores: BinScores, coarse: Density, enough_b: BoolArray, inputs: int, lanes: int
 ) -> str:
-    """Return the message that no bin has scores of so many inputs from so many lanes, and why."""
+    """Return the message that no bin has scores of enough inputs from enough lanes, and why."""
     edges, kept = coarse.edges, kept_scores(coarse, scores)
     if kept and (enough_b & ~coarse.believed_b).any():
         return f"no bin with enough scores is one in which the run has equilibrated: {kept}"

@@ -1,15 +1,15 @@
-"""The one law of 95% intervals of a curve: from effective right-or-wrong scores and draws of log g.
+"""Compute all 95% intervals of a curve from effective right-or-wrong scores and draws of log g.
 
-A rule's samples (`rule_worth`) and people's scores (`from_scores`) count as effective right and
-wrong scores of each bin. From these, and from draws of the density with its joint error, `mid_p`
-makes the intervals of r, precision and recall, and `pooled_draws` the joint draws of the curve,
-whose areas give the AUPR's interval over any range of recall. No interval is widened or cut to hold
-an estimate.
+A rule's samples (`rule_worth`) and people's scores (`from_scores`) are converted to effective
+numbers of right and wrong scores per bin. From these and from draws of the density with its joint
+error, `mid_p` makes the intervals of r, precision and recall, and `pooled_draws` makes joint draws
+of the curve, whose areas give the AUPR's interval over any range of recall. No interval is widened
+or cut to contain an estimate.
 
-No draw of a posterior is quite 1, or 0, but r may be. An AUPR's lower end comes from the draws, its
-upper one from draws "at best": r = 1 in bins where nothing wrong was seen, and r = 0 from where on
-nothing right was. Joint draws also pull a bin's r towards its neighbours', where few scores say
-little against it: where that makes the area smaller, the upper end comes from each bin's own draws.
+A posterior draw is never exactly 1 or 0, but r may be. So an AUPR's lower end comes from the draws,
+but its upper end comes from draws "at best": r = 1 in bins where nothing wrong was seen, and r = 0
+in all bins beyond the last right input. Joint draws also pull a bin's r towards its neighbours if
+few scores contradict this. If that reduces the area, the upper end comes from each bin's own draws.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from omniinput_hpc.estimators.precision_recall import curves, mid_p
 from omniinput_hpc.estimators.precision_recall.curves import JointDraws, Range, Side, Trace
 
 HARDLY = 0.05
-"""Of what an AUPR may be below 1: if the wrong inputs that were seen make less, only its lower end
-is a bound."""
+"""Only the lower end of an AUPR is a bound if 1 - AUPR is below this share of 1 - (lower end)."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,8 @@ class DrawsOfR:
 
     Attributes
     ----------
-    sums : of bins in sums, for single values of the curve
-    joint_mb : float64 [M, B], of all bins together
+    sums : of bins within sums, for separate values of the curve
+    joint_mb : float64 [M, B], of all bins jointly
     right_b, count_b : float64 [B], the effective scores that the joint draws come from
     """
 
@@ -45,10 +44,10 @@ class DrawsOfR:
     count_b: FloatArray
 
     def at_best(self, side: Side) -> list[FloatArray]:
-        """Return the joint draws, and bins' own, with the best r that scores of one kind allow.
+        """Return the joint draws, and each bin's own draws, with the best r that scores allow.
 
         That is 1 in bins where nothing wrong was seen, and 0 in those after the last right score.
-        A bin's own draws know nothing of its neighbours, whose r pull at it where r is steep.
+        A bin's own draws ignore its neighbours, which bias its joint draws if r is steep.
         """
         right_b, scored_b = self.right_b > 0, self.count_b > 0
         all_right_b = scored_b & (self.right_b == self.count_b)
@@ -75,11 +74,9 @@ def curve_errors(
 
     Parameters
     ----------
-    values : of the curve
     log_g_b, log_g_mb : float64 [B] and [M, B], of its bins, and draws of it
     r : draws of their mean scores
-    side : "low" or "high"
-    asked : range of log recall that was asked for (default: the curve's own ends)
+    asked : requested range of log recall (default: the curve's own ends)
     """
     ends = curves.asked_range(values.precision_t, values.log_recall_t, asked)
     best = [curves.trace(log_g_mb, best_mb, side) for best_mb in r.at_best(side)]
@@ -98,10 +95,10 @@ def curve_errors(
 
 
 def _bound(log_g_b: FloatArray, right_b: FloatArray, count_b: FloatArray) -> float:
-    """Return what a mean over ln recall is away from 0, or 1, with 5% at most if all are alike.
+    """Return how far a mean over ln recall may be from 0 (or 1) if no score is right (or wrong).
 
-    The rule of three for unequal weights: a score of bin b counts by its share v / n, v the share
-    of the ln recall that the bin adds. All bins in the order of counting.
+    This is the rule of three (95%) for unequal weights: a score of bin b counts by v / n, where v
+    is the share of the ln recall that the bin adds. Bins are in the order of counting.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         r_b = np.where(count_b > 0, right_b / count_b, 0.5)
@@ -111,9 +108,9 @@ def _bound(log_g_b: FloatArray, right_b: FloatArray, count_b: FloatArray) -> flo
 
 
 def added_recall(log_g_b: FloatArray, r_b: FloatArray, count_b: FloatArray) -> FloatArray:
-    """Return about the ln recall that each bin adds [B], the first as much as the second.
+    """Return approximately the ln recall that each bin adds [B]; the first gets the second's value.
 
-    The bins in the order of counting. Half a right and half a wrong score are added to each.
+    Bins are in the order of counting. Half a right and half a wrong score are added to each.
     """
     smooth_b = (count_b * r_b + 0.5) / (count_b + 1.0)
     log_right_b = np.logaddexp.accumulate(log_g_b + np.log(smooth_b))
@@ -126,16 +123,15 @@ def added_recall(log_g_b: FloatArray, r_b: FloatArray, count_b: FloatArray) -> F
 def aupr_interval(
     values: Trace, draws: JointDraws, ends: Range, continued: bool
 ) -> tuple[Interval, int]:
-    """Return the AUPR of a curve over a range of log recall with its 95% interval.
+    """Return the AUPR of a curve over a range of log recall, with its 95% interval.
 
-    Beside it: 1 where the upper end alone is a bound (nothing right was seen), -1 where the lower
-    one alone is (nothing wrong was seen, or so little that it hardly counts), else 0.
+    Also returned: 1 if only the upper end is a bound (nothing right was seen), -1 if only the lower
+    end is (nothing wrong was seen, or so little that it hardly counts), else 0.
 
     Parameters
     ----------
-    values, draws : of the curve
     ends : the range; NaN for a curve of no width
-    continued : whether draws that do not reach an end go on to it (see `curves.areas`)
+    continued : whether draws that do not reach an end are extended to it (see `curves.areas`)
     """
     aupr = np.asarray(curves.area(values.precision_t, values.log_recall_t, *ends))
     area_m, best_m = areas_of(draws, ends, continued)
@@ -156,7 +152,7 @@ def aupr_interval(
 def areas_of(
     draws: JointDraws, ends: Range, continued: bool
 ) -> tuple[FloatArray, FloatArray]:  # fmt: skip
-    """Return the AUPR of every draw over one range of log recall, and at best, [M] each."""
+    """Return the AUPR of every draw over one range of log recall, and that at best, [M] each."""
     area_m = _areas(draws.values, ends, continued)
     return area_m, area_m if draws.best is None else _areas(draws.best, ends, continued)
 
@@ -164,9 +160,9 @@ def areas_of(
 def _areas(draws: Trace, ends: Range, continued: bool) -> FloatArray:
     """Return the AUPR of every draw [M] over one range of log recall.
 
-    Where draws are `continued`, each is over all of it. Else a draw that shares nothing with the
-    range is over its own, and one with right inputs in fewer than two bins has none: its precision
-    in the end counts.
+    If `continued`, each draw covers the whole range. Otherwise a draw that shares nothing with the
+    range is taken over its own range, and a draw with right inputs in fewer than two bins counts by
+    its final precision.
     """
     if continued:
         return curves.areas(draws.precision_t, draws.log_recall_t, ends, continued=True)
@@ -186,9 +182,9 @@ def bands_of_draws(draws: Trace) -> curves.Bands:
 
 
 def _ends(value_mt: FloatArray, least: float, most: float) -> tuple[FloatArray, FloatArray]:
-    """Return the interval's ends [T]; the widest, least and most, where draws are unknown."""
+    """Return the interval's ends [T]; `least` and `most` if draws are unknown."""
     unknown = np.isnan(value_mt).any(axis=0)
-    # -inf (no right input in a draw) has its place in the order, but no distance from others
+    # method="nearest": -inf (a draw without right inputs) can be sorted, but not interpolated
     drawn = np.where(unknown, 0.0, value_mt)
     low, high = np.quantile(drawn, TAILS, axis=0, method="nearest")
     return np.where(unknown, least, low), np.where(unknown, most, high)

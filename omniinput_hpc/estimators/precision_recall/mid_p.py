@@ -1,15 +1,15 @@
-"""Draws of single bins' mean scores and of their weighted sums, whose intervals are mid-p's.
+"""Mid-p intervals: draws of single bins' mean scores and of their weighted sums.
 
 The interval of a bin of n scores, k of them right, has the ends of the mid-p binomial test
-(Lancaster, J. Am. Stat. Assoc. 56, 223 (1961)): its draws are those of Beta(k + 1, n - k) or of
-Beta(k, n - k + 1), each with probability 1/2, one extra score that is as likely right as wrong. Of
-a weighted sum over bins that extra score is counted once, in the bin where one score weighs most
-(Fay & Feuer, Stat. Med. 16, 791 (1997); with mid-p Fay & Kim, Biom. J. 59, 549 (2017)), and
-all other bins get draws with the mean and the variance of their scores, which add nothing of their
-own. So there is no bias towards 1/2 that could add up over bins.
+(Lancaster, J. Am. Stat. Assoc. 56, 223 (1961)). Its draws come from Beta(k + 1, n - k) or from
+Beta(k, n - k + 1), each with probability 1/2: one extra score that is equally likely right or
+wrong. In a weighted sum over bins, that extra score is counted once, in the bin where one score
+weighs most (Fay & Feuer, Stat. Med. 16, 791 (1997); with mid-p Fay & Kim, Biom. J. 59, 549 (2017)).
+All other bins get draws with the mean and the variance of their scores, without an extra score, so
+that no bias towards 1/2 accumulates over bins.
 
-With nothing right (k = 0) the lower end is 0 and the upper one 1 - 0.05^(1/n), about 3 / n: the
-rule of three, a one-sided bound that holds in 95%; with nothing wrong likewise.
+With nothing right (k = 0) the lower end is 0 and the upper end 1 - 0.05^(1/n), about 3 / n: the
+rule of three, a one-sided 95% bound; with nothing wrong likewise.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.errors.jackknife import LEVEL
 from omniinput_hpc.estimators.precision_recall.curves import Side, Trace
 
-_NOTHING = 1e-12  # in place of a Beta distribution's 0
-_FEW = 2.0 + 1e-6  # scores up to which a Beta distribution of their variance has no mass inside
+_NOTHING = 1e-12  # replaces 0 as a parameter of a Beta distribution
+_FEW = 2.0 + 1e-6  # up to this many scores, a Beta of their variance has no mass inside (0, 1)
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class MidPDraws:
 
     Attributes
     ----------
-    with_extra_mb : with the extra mid-p score: of a bin by itself
-    without_extra_mb : without it: of a bin in a sum
+    with_extra_mb : with the extra mid-p score, for a bin by itself
+    without_extra_mb : without it, for a bin within a sum
     count_b : float64 [B], effective scores
     """
 
@@ -45,14 +45,14 @@ class MidPDraws:
 def draw_mid_p(
     right_b: FloatArray, count_b: FloatArray, rng: np.random.Generator, n: int
 ) -> MidPDraws:
-    """Return draws for right_b right scores of count_b, effective numbers, float64 [B] each."""
+    """Return draws for right_b right scores out of count_b (float64 [B], effective numbers)."""
     size = (n, len(count_b))
     wrong_b = np.maximum(count_b - right_b, 0.0)
     more_mb = rng.random(size) < 0.5
     with_extra_mb = rng.beta(
         np.maximum(right_b + more_mb, _NOTHING), np.maximum(wrong_b + ~more_mb, _NOTHING)
     )
-    # the variance p (1 - p) / (n - 1) of the mean of n scores, without bias, in place of / (n + 1)
+    # match the unbiased variance of a mean of n scores, p (1 - p) / (n - 1), not / (n + 1)
     strength_b = np.maximum(count_b - 2.0, 0.0) / np.maximum(count_b, _NOTHING)
     without_extra_mb = rng.beta(
         np.maximum(strength_b * right_b, _NOTHING),
@@ -60,28 +60,23 @@ def draw_mid_p(
         size=size,
     )
     few_b = (count_b > 0) & (count_b <= _FEW)
-    if few_b.any():  # right or wrong, the largest variance that a mean can have
+    if few_b.any():  # 0 or 1: the largest variance that a mean can have
         tossed_mb = rng.random(size) < right_b / np.maximum(count_b, _NOTHING)
         without_extra_mb = np.where(few_b, tossed_mb, without_extra_mb)
     return MidPDraws(with_extra_mb, without_extra_mb, count_b)
 
 
 def rule_of_three(count: float) -> float:
-    """Return the share that is exceeded with 5% at most if none of `count` scores has it."""
+    """Return the 95% upper bound of a share if none of `count` scores has the property."""
     return float(1.0 - (1.0 - LEVEL) ** (1.0 / max(count, 1.0)))
 
 
 def trace_mid_p(log_g_b: FloatArray, log_g_mb: FloatArray, r: MidPDraws, side: Side) -> Trace:
     """Return draws of a curve's values [M, T], each with one extra score where it weighs most.
 
-    Each value by itself: two thresholds' draws are not one curve.
+    Each value has its own draws: those of two thresholds do not belong to one curve.
 
-    Parameters
-    ----------
-    log_g_b : float64 [B]
-    log_g_mb : float64 [M, B], draws of it
-    r : draws of the same bins
-    side : "low" or "high"
+    log_g_mb, float64 [M, B], holds draws of log_g_b [B]; r holds draws of the same bins.
     """
     order = slice(None) if side == "low" else slice(None, None, -1)
     log_g = log_g_mb[:, order]
@@ -89,7 +84,7 @@ def trace_mid_p(log_g_b: FloatArray, log_g_mb: FloatArray, r: MidPDraws, side: S
     log_weight_b = (log_g_b - np.log(np.maximum(r.count_b, _NOTHING)))[order]
     start_s = np.flatnonzero(
         np.diff(np.maximum.accumulate(log_weight_b), prepend=-np.inf) > 0
-    )  # where another bin's score weighs most
+    )  # thresholds from which another bin's score weighs most
     with np.errstate(divide="ignore", invalid="ignore"):
         right = log_g + np.log(without_extra), log_g + np.log(with_extra)
         wrong = log_g + np.log1p(-without_extra), log_g + np.log1p(-with_extra)
@@ -111,7 +106,7 @@ def trace_mid_p(log_g_b: FloatArray, log_g_mb: FloatArray, r: MidPDraws, side: S
 def _accumulate(
     add: np.ufunc, without_extra_mt: FloatArray, with_extra_mt: FloatArray, start_s: IntArray
 ) -> FloatArray:
-    """Return sums up to every column, where column start of each stretch has its extra score."""
+    """Return cumulative sums; within each stretch, its first column has the extra score."""
     found = np.empty_like(without_extra_mt)
     before = add.accumulate(without_extra_mt, axis=1)
     for start, stop in zip(start_s, np.append(start_s[1:], without_extra_mt.shape[1]), strict=True):

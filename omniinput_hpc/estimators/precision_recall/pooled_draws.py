@@ -1,17 +1,18 @@
-"""Joint draws of the bins' mean scores r, pooled over neighbouring bins as far as the data ask.
+"""Joint draws of the bins' mean scores r, pooled over neighbouring bins as the data suggest.
 
-theta = arcsin(sqrt(r)) is a random walk along z whose step is drawn from its own posterior. With
-small steps all bins share one r, and Jeffreys' half a right and half a wrong score stand for the
-whole curve; the widest steps are Jeffreys' prior in every bin by itself, whose bias towards 1/2 is
-the same in all bins and does not average out in an area under the curve. Between the two the data
-decide. No step at all is not among them: a slope of r that the scores just cannot show would be
-taken for none, and the interval miss. Steps may also be jumps, so that an edge of r(z) does not
-loosen all other bins.
+theta = arcsin(sqrt(r)) is a random walk along z whose step size is drawn from its own posterior.
+With small steps all bins share one r, and Jeffreys' prior (half a right and half a wrong score)
+enters once for the whole curve. With the widest steps every bin has its own Jeffreys prior, whose
+bias towards 1/2 is the same in all bins and does not average out in an area under the curve. The
+data decide between the two. A step size of zero is excluded: a slope of r that the scores just
+cannot show would be treated as none, and the interval would miss it. Steps may also be jumps, so
+that an edge of r(z) does not loosen the coupling between all other bins.
 
-The posterior is computed on a grid of theta, without approximation but for the grid: non-Gaussian
-state-space smoothing (Kitagawa, J. Am. Stat. Assoc. 82, 1032 (1987)), forward filtering and
-backward sampling (Fruhwirth-Schnatter, J. Time Ser. Anal. 15, 183 (1994)). Cells are as narrow as
-the standard error of what all bins near them share: the samples of a rule may be millions.
+The posterior is computed on a grid of theta; the grid is the only approximation. The method is
+non-Gaussian state-space smoothing (Kitagawa, J. Am. Stat. Assoc. 82, 1032 (1987)): forward
+filtering and backward sampling (Fruhwirth-Schnatter, J. Time Ser. Anal. 15, 183 (1994)). A rule may
+score millions of samples, so cells are as narrow as the standard error of an r that nearby bins
+share.
 """
 
 from __future__ import annotations
@@ -27,23 +28,22 @@ FEWEST_CELLS, MOST_CELLS = 128, 512
 STEP_RANGE = (0.02, 0.64)
 """Standard deviations of a step of theta from bin to bin; theta lies in (0, pi / 2).
 
-The widest, and the narrowest for few scores: see `_steps`. All are equally likely a priori."""
+The first is the narrowest if scores are few (see `_steps`), the second the widest. All steps are
+equally likely a priori."""
 JUMP = 0.01  # probability of a jump to anywhere, per step
 _RIGHT_ANGLE = 0.5 * np.pi
-_FIRM = 30.0  # right and wrong scores from which a bin's own draws may replace those of the grid
+_FIRM = 30.0  # right and wrong scores from which a bin's own draws may replace the grid's draws
 
 
 def draw_pooled(
     right_b: FloatArray, count_b: FloatArray, rng: np.random.Generator, n: int
 ) -> FloatArray:
-    """Return draws of r [n, B] of bins that follow one another.
+    """Return draws of r [n, B] for consecutive bins.
 
     Parameters
     ----------
-    right_b, count_b : float64 [B], right scores and all scores, effective numbers; 0 and 0 where a
-        bin has none: its r comes from its neighbours
-    rng : random numbers
-    n : number of draws
+    right_b, count_b : float64 [B], effective numbers of right scores and of all scores; 0 and 0 if
+        a bin has none, and its r comes from its neighbours
     """
     grid = _Grid(_edges(right_b, count_b))
     transition_sgh = _transitions(grid, _steps(count_b))
@@ -55,7 +55,7 @@ def draw_pooled(
     state_mb = np.concatenate(
         [_sample_back(filtered_sbg[s], transition_sgh[s], rng, n_s[s]) for s in np.flatnonzero(n_s)]
     )
-    # one place in the grid's cells for all bins of a draw: bins that are equal stay equal
+    # one position within the cells for all bins of a draw, so that equal bins stay equal
     place_m = rng.random((n, 1))
     theta_mb = grid.edges[state_mb] + place_m * grid.width_g[state_mb]
     return _with_own_draws(np.sin(theta_mb) ** 2, right_b, count_b, grid, rng)
@@ -82,14 +82,14 @@ def _angle(right_b: FloatArray, count_b: FloatArray) -> FloatArray:
 
 
 def _edges(right_b: FloatArray, count_b: FloatArray) -> FloatArray:
-    """Return cells' edges [G + 1]: 2 sqrt(n) of them per unit of theta, n the scores near there."""
+    """Return cell edges [G + 1]: 2 sqrt(n) cells per unit of theta, with n the scores nearby."""
     near_end = np.geomspace(1e-6, 0.1, 400)
     middle = np.linspace(0.1, _RIGHT_ANGLE - 0.1, 800)[1:-1]
     theta_x = np.concatenate([[0.0], near_end, middle, _RIGHT_ANGLE - near_end[::-1]])
     theta_x = np.append(theta_x, _RIGHT_ANGLE)
     scores_x = np.zeros(len(theta_x))
     for theta, n in zip(_angle(right_b, count_b), count_b, strict=True):
-        if n > 0:  # a bin's likelihood is sqrt(1 / 4 n) wide
+        if n > 0:  # a bin's likelihood has width sqrt(1 / 4 n)
             scores_x += n * np.exp(-0.5 * n * (theta_x - theta) ** 2)
     per_unit_x = np.maximum(2.0 * np.sqrt(scores_x), FEWEST_CELLS / _RIGHT_ANGLE)
     middle_x = 0.5 * (per_unit_x[1:] + per_unit_x[:-1])
@@ -101,7 +101,7 @@ def _edges(right_b: FloatArray, count_b: FloatArray) -> FloatArray:
 def _steps(count_b: FloatArray) -> FloatArray:
     """Return the steps' standard deviations [S], each half the next.
 
-    The narrowest is no wider than the standard error of one theta of all bins.
+    The narrowest is at most the standard error of a theta that all bins share.
     """
     narrowest, widest = STEP_RANGE
     least = min(narrowest, 0.5 / np.sqrt(max(float(count_b.sum()), 1.0)))
@@ -119,9 +119,9 @@ def _log_likelihood(right_b: FloatArray, count_b: FloatArray, grid: _Grid) -> Fl
 
 
 def _transitions(grid: _Grid, step_s: FloatArray) -> FloatArray:
-    """Return the steps' transition matrices [S, G, G], each row of sum 1.
+    """Return the steps' transition matrices [S, G, G]; each row sums to 1.
 
-    Gaussian steps from a cell's middle, reflected at both ends of theta.
+    Steps are Gaussian from a cell's middle, reflected at both ends of theta.
     """
     found = np.zeros((len(step_s), len(grid.middle_g), len(grid.middle_g)))
     for image in (grid.edges, -grid.edges, np.pi - grid.edges):
@@ -153,7 +153,7 @@ def _filter(
 def _sample_back(
     filtered_bg: FloatArray, transition_gh: FloatArray, rng: np.random.Generator, n: int
 ) -> IntArray:
-    """Return draws of the walk's states, int64 [n, B], from the last bin to the first."""
+    """Return draws of the walk's states, int64 [n, B], sampled from the last bin to the first."""
     n_bins, n_grid = filtered_bg.shape
     state_mb = np.empty((n, n_bins), dtype=np.int64)
     state_mb[:, -1] = rng.choice(n_grid, n, p=filtered_bg[-1])
@@ -173,7 +173,7 @@ def _with_own_draws(
     r_mb: FloatArray, right_b: FloatArray, count_b: FloatArray, grid: _Grid,
     rng: np.random.Generator,
 ) -> FloatArray:  # fmt: skip
-    """Return the draws with those of bins that know r to less than a cell replaced by their own.
+    """Replace the draws of bins that determine r to within a cell by the bins' own draws.
 
     Such bins learn nothing from their neighbours.
     """

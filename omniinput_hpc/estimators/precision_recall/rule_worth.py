@@ -1,12 +1,13 @@
-"""How many independent right-or-wrong scores a rule's mean scores are worth.
+"""Effective numbers of independent right-or-wrong scores behind a rule's mean scores.
 
-Recorded samples of one lane are alike: chains move slowly, and keep what makes an input right while
-z changes. So a bin's samples count as Kish's number of their weights over a *design effect*, what
-the scatter between groups of lanes is to that of independent samples. Few right (or wrong) ones say
-little of it. It is pooled over neighbouring bins, and begins with what the bins' counts say (see
-`observations.dispersion`). In a sum over bins lanes may be alike in all of them: sums have a
-further factor, for precision and numbers of inputs from the sums up to thresholds nearby, for the
-whole curve the larger one of two sums: every bin by the ln recall that it adds, and by its scores.
+Recorded samples of one lane are alike: chains move slowly, and what makes an input right persists
+while z changes. A bin's samples therefore count as Kish's effective number of their weights divided
+by a *design effect*: the variance between lane groups relative to that of independent samples. A
+few right (or wrong) samples say little about it, so it is pooled over neighbouring bins, starting
+from the value that the bins' counts suggest (see `observations.dispersion`). In a sum over bins,
+lanes may be alike in all of them, so sums have a further factor. For precision and numbers of
+inputs it comes from the sums up to nearby thresholds. For the whole curve it is the larger of two:
+with every bin weighted by the ln recall that it adds, or by its scores.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ from omniinput_hpc.estimators.precision_recall.intervals import added_recall
 NEIGHBOURS = 5
 """Bins, or thresholds, on either side that a design effect is pooled over."""
 PRIOR_SCORES = 4.0
-"""Right-or-wrong scores of the rarer kind that the first guess of a design effect counts as."""
+"""Weight of the first guess of a design effect, in right-or-wrong scores of the rarer kind."""
 COUNTS = 0.25
-"""Of the largest share of a bin in a sum: bins of smaller shares do not count in it."""
-_NORMAL = 1.959964  # half the width of a 95% interval, in errors that are known
+"""Bins whose share of a sum is below this fraction of the largest share do not count in it."""
+_NORMAL = 1.959964  # half the width of a 95% interval, in units of known standard errors
 
 
 @dataclass(frozen=True)
 class LaneSums:
-    """Weighted sums over a rule's samples, per group of lanes and bin, in bins of one curve.
+    """Weighted sums over a rule's samples, per lane group and bin, in bins of one curve.
 
     Attributes
     ----------
     weight_gb, score_gb : float64 [G, B], sums of w and w r
     square_b : float64 [B], sum of w^2
     score2_b : float64 [B], sum of w r^2
-    inefficiency_b : float64 [B], recorded samples over what the bin's counts are worth (1 or more)
+    inefficiency_b : float64 [B], recorded samples per effective count of the bin (1 or more)
     """
 
     weight_gb: FloatArray
@@ -55,9 +56,10 @@ class Worth:
 
     Attributes
     ----------
-    alone_b : of a bin by itself
-    summed_b : of a bin in the sums in which it counts: precision, numbers of right and wrong inputs
-    curve_b : of a bin in the area under the whole curve
+    alone_b : for a bin by itself
+    summed_b : for a bin in the sums in which it counts: precision, numbers of right and wrong
+        inputs
+    curve_b : for a bin in the area under the whole curve
     """
 
     alone_b: FloatArray
@@ -66,7 +68,7 @@ class Worth:
 
 
 def worth_of(sums: LaneSums, log_g_b: FloatArray) -> Worth:
-    """Return what the mean scores of a curve's bins are worth, the bins in the curve's order."""
+    """Return the effective numbers of scores of a curve's bins, in the curve's order."""
     total_b = sums.weight_gb.sum(axis=0)
     seen_b = total_b > 0
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -74,7 +76,7 @@ def worth_of(sums: LaneSums, log_g_b: FloatArray) -> Worth:
         kish_b = np.where(seen_b, total_b**2 / sums.square_b, 0.0)
         inner_b = np.where(seen_b, sums.score2_b / total_b - r_b**2, 0.0)
         deviation_gb = np.where(seen_b, (sums.score_gb - r_b * sums.weight_gb) / total_b, 0.0)
-    # scores between 0 and 1 spread less than right-or-wrong ones: 1/4 as in `from_scores`
+    # scores between 0 and 1 spread less than right-or-wrong scores; 1/4 as in `from_scores`
     tossed_b = kish_b * r_b * (1.0 - r_b)
     graded_b = np.maximum(1.0, (tossed_b + 0.25) / (kish_b * np.maximum(inner_b, 0.0) + 0.25))
     count_b = kish_b * graded_b
@@ -83,7 +85,7 @@ def worth_of(sums: LaneSums, log_g_b: FloatArray) -> Worth:
     shares_tb = np.tril(np.exp(log_g - np.logaddexp.accumulate(log_g)[:, None]))
     summed_t = _sums_over_bins(deviation_gb, shares_tb, NEIGHBOURS)
     summed_b = _largest_after(summed_t, shares_tb)
-    # an area counts a bin by the ln recall that it adds; what bins share, by their scores
+    # two weights of the bins: the ln recall that each adds, and its effective scores
     whole_2b = np.stack([added_recall(log_g, r_b, alone_b), alone_b])
     curve = float(_sums_over_bins(deviation_gb, whole_2b, 0).max())
     return Worth(alone_b, alone_b / summed_b, alone_b / curve)
@@ -106,11 +108,11 @@ def _design_effects(
 
 
 def _sums_over_bins(deviation_gb: FloatArray, part_tb: FloatArray, half: int) -> FloatArray:
-    """Return the variance between lanes of sums over bins, over that of bins apart [T], 1 or more.
+    """Return the variance between lanes of sums over bins, relative to separate bins [T], >= 1.
 
-    Both are pooled over `half` sums on either side. What exceeds 1 is known from so few groups of
-    lanes that the normal distribution's intervals would be too narrow: it is multiplied by the
-    squared width of Student's interval over the normal one's.
+    Both variances are pooled over `half` sums on either side. With so few lane groups, normal
+    intervals would be too narrow, so the excess over 1 is multiplied by the squared ratio of the
+    widths of Student's and the normal interval.
     """
     n_groups = len(deviation_gb)
     square_gt = (deviation_gb @ part_tb.T) ** 2
@@ -126,8 +128,8 @@ def _sums_over_bins(deviation_gb: FloatArray, part_tb: FloatArray, half: int) ->
 def _degrees(square_gt: FloatArray) -> FloatArray:
     """Return the degrees of freedom of a variance between groups, from their squares [G, T].
 
-    The variance of a mean of squares is theirs: 2 G / (kurtosis - 1) degrees, which is G for normal
-    deviations, and fewer where a few groups make all of it; G - 1 at most.
+    By the variance of a mean of squares, they are 2 G / (kurtosis - 1): G for normal deviations,
+    fewer if a few groups dominate. The result is at most G - 1.
     """
     n_groups = len(square_gt)
     fourth_t = (square_gt**2).mean(axis=0)
@@ -145,7 +147,7 @@ def _largest_after(effect_t: FloatArray, part_tb: FloatArray) -> FloatArray:
 
 
 def _windows(value_b: NDArray[np.float64] | IntArray, half: int) -> FloatArray:
-    """Return sums over `half` neighbours on either side [B]."""
+    """Return sums over each bin and `half` neighbours on either side [B]."""
     upto = np.concatenate([[0.0], np.cumsum(value_b)])
     place = np.arange(len(value_b))
     ends = np.minimum(place + half + 1, len(value_b)), np.maximum(place - half, 0)

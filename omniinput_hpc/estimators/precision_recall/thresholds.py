@@ -1,4 +1,4 @@
-"""Precision and recall at chosen thresholds, and test data that a curve does not reach."""
+"""Precision and recall at chosen thresholds, and test data that lie beyond a curve's ends."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class AtThreshold:
 
     Attributes
     ----------
-    asked : the output that was asked for
-    threshold : the nearest edge of a bin, where precision and recall are known without assuming how
-        inputs are spread inside a bin
+    asked : the requested output
+    threshold : the nearest bin edge; only at edges are precision and recall known without
+        assumptions on how inputs are distributed inside a bin
     precision, log_recall : Interval, 95%
     """
 
@@ -38,9 +38,9 @@ class Unreached:
 
     Attributes
     ----------
-    n : outputs of the set
-    first, last : the curve's ends: where its counting begins, at the confident side, and ends
-    before, after : share of the outputs before the first and after the last
+    n : number of outputs in the set
+    first, last : the outputs where the curve's counting begins (confident side) and ends
+    before, after : shares of the outputs before `first` and after `last`
     extreme : the most confident output
     """
 
@@ -53,7 +53,7 @@ class Unreached:
 
 
 def ends_of(curve: Curve, edges: FloatArray) -> tuple[float, float]:
-    """Return the outputs at which a curve's counting begins, at the confident side, and ends.
+    """Return the outputs where a curve's counting begins (confident side) and ends.
 
     edges : float64 [B + 1], of the curve's bins
     """
@@ -62,14 +62,12 @@ def ends_of(curve: Curve, edges: FloatArray) -> tuple[float, float]:
 
 
 def at_thresholds(curve: Curve, edges: FloatArray, asked: Sequence[float]) -> list[AtThreshold]:
-    """Return precision and recall at the bins' edges that are nearest to some outputs.
-
-    edges : float64 [B + 1], of the curve's bins
+    """Return precision and recall at the bin edges nearest to the outputs `asked`.
 
     Raises
     ------
     EstimateError
-        An output lies beyond the curve's ends, by more than half a bin.
+        An output lies more than half a bin beyond the curve's ends.
     """
     first, last = ends_of(curve, edges)
     found = []
@@ -93,7 +91,7 @@ def at_thresholds(curve: Curve, edges: FloatArray, asked: Sequence[float]) -> li
 
 
 def _interval(curve: Curve, t: int, name: str) -> Interval:
-    """Return a value of a curve at its t-th threshold with its 95% band; the error is not known."""
+    """Return a curve's value at threshold t with its 95% band; its standard error is not known."""
 
     def value(trace: Trace) -> FloatArray:
         return np.asarray(getattr(trace, name)[t])
@@ -103,7 +101,7 @@ def _interval(curve: Curve, t: int, name: str) -> Interval:
 
 
 def unreached(curve: Curve, edges: FloatArray, z_n: FloatArray) -> Unreached:
-    """Return which share of a test set's outputs, float64 [n], lies beyond the curve's ends."""
+    """Return the shares of a test set's outputs, float64 [n], beyond the curve's ends."""
     first, last = ends_of(curve, edges)
     sign = 1.0 if curve.side == "low" else -1.0
     before, after = sign * z_n < sign * first, sign * z_n > sign * last
@@ -113,13 +111,13 @@ def unreached(curve: Curve, edges: FloatArray, z_n: FloatArray) -> Unreached:
 
 @dataclass(frozen=True)
 class NoneRight:
-    """The far end of a curve, where inputs were scored and none of them was right.
+    """The far end of a curve, in which inputs were scored but none was right.
 
     Attributes
     ----------
     first : output at which it begins, the edge of its first bin on the confident side
     n_bins : bins with scores there
-    log_most : ln of the 95% upper bound of the number of right inputs in them
+    log_most : ln of the 95% upper bound on the number of right inputs in them
     """
 
     first: float
@@ -128,11 +126,11 @@ class NoneRight:
 
 
 def none_right(curve: Curve, density: Density) -> NoneRight | None:
-    """Return the far end of a curve where no right input was seen; None where there is none.
+    """Return the far end of a curve in which no right input was seen; None if there is none.
 
-    A bin's g inputs stand behind n scores, each for g / n of them. With R right inputs in all, the
-    chance of none among the scores is at most exp(-R / max(g / n)), so that ln 20 max(g / n) is an
-    upper bound in 95%: the rule of three for unequal weights.
+    In a bin of g inputs and n scores, each score represents g / n inputs. With R right inputs in
+    total, the chance that no score is right is at most exp(-R / max(g / n)). So ln(20) max(g / n)
+    is a 95% upper bound of R: the rule of three for unequal weights.
     """
     seen_t = np.nan_to_num(curve.r_b[curve.bin_t]) > 0
     last = int(np.flatnonzero(seen_t).max(initial=-1))
@@ -152,15 +150,15 @@ def none_right(curve: Curve, density: Density) -> NoneRight | None:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Bins at the confident end that a curve leaves out, of too few inputs or lanes.
+    """Bins at the confident end that a curve leaves out because of too few inputs or lanes.
 
     Attributes
     ----------
     n_bins : bins with recorded inputs there
     first : output at which the curve's counting begins
     log_inputs : ln of the number of inputs in them
-    share : of these among all inputs up to the curve's first threshold, they included
-    small_from : the first threshold up to which they are less than `SMALL` of all; NaN if none is
+    share : their share of all inputs up to and including the curve's first bin
+    small_from : the first threshold at which this share is below `SMALL`; NaN if there is none
     """
 
     n_bins: int
@@ -174,7 +172,7 @@ SMALL = 0.05
 
 
 def left_out(curve: Curve, density: Density) -> LeftOut | None:
-    """Return what a curve leaves out at its confident end; None where that is nothing.
+    """Return what a curve leaves out at its confident end; None if it leaves out nothing.
 
     density : in the curve's bins
     """

@@ -1,1 +1,1 @@
-"""What several kernels share: categorical draws, gradients, conditionals, random numbers."""
+"""Parts that kernels share: categorical draws, gradients, conditionals, random numbers."""

@@ -1,8 +1,8 @@
-"""Beginnings of texts in the order of how likely they are, and how sure a model is after each.
+"""Beam search for the likeliest beginnings of texts, and how certain the model is after each.
 
-Draws find a beginning as often as it is likely, and common ones again and again. Here each is met
-once. Level by level, the likeliest beginnings are lengthened by every value, as many as the budget
-has steps for (a beam search); first values are taken as equally likely.
+Random draws would find the common beginnings again and again; here each is visited once. Level by
+level, the likeliest beginnings are extended by every value, as many as the budget has steps for.
+First values count as equally likely.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
 SHARES = (0.05, 0.1, 0.35, 0.5)
-"""Of the steps, for beginnings of 1, 2, ... values; what is left over is for longer ones."""
+"""Shares of the steps for beginnings of 1, 2, ... values; unused steps go to longer ones."""
 TIES = 0.01
-"""Nats at random by which beginnings as likely as each other are put in order."""
+"""Random nats, at most, that are added to break ties between equally likely beginnings."""
 
 
 class Beginnings(Explorer):
-    """Meets beginnings of up to `CONTEXT_LENGTH` values."""
+    """Searches beginnings of up to `CONTEXT_LENGTH` values."""
 
     def met(self, first_values: IntArray, n_steps: int) -> tuple[IntArray, FloatArray]:
-        """Return beginnings of two values or more, [n, CONTEXT_LENGTH], and ln Z after each, [n].
+        """Return beginnings of two or more values, [n, CONTEXT_LENGTH], and ln Z after each, [n].
 
         Parameters
         ----------
-        first_values : int64 [n], what they begin with, those first that matter most
-        n_steps : a beginning of k values costs k steps
+        first_values : int64 [n], values to begin with; the last ones are dropped if n is too large
+        n_steps : the budget; a beginning of k values costs k steps
         """
         steps = n_steps * np.cumsum(SHARES)
         x = torch.from_numpy(first_values[: max(1, int(steps[0]))]).to(self.like.device)[:, None]
@@ -58,7 +58,7 @@ class Beginnings(Explorer):
         return np.concatenate(met), np.concatenate(sure)
 
     def _rows_after(self, x: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
-        """Yield which of the beginnings, [n, k], and the rows after these, [n', V]."""
+        """Yield slices of the beginnings x, [n, k], and the rows that follow these, [n', V]."""
         n_walkers = len(self.like)
         for begin in range(0, len(x), n_walkers):
             some = slice(begin, min(begin + n_walkers, len(x)))
@@ -66,7 +66,7 @@ class Beginnings(Explorer):
             yield some, row[: some.stop - begin]
 
     def _row(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the row after W beginnings, [W, k]; equal numbers where it is not predicted."""
+        """Return the row after W beginnings x [W, k]; zeros if the next site is not predicted."""
         if x.shape[1] < self.first:
             return torch.zeros((len(x), self.n_values), device=x.device)
         prefixes = self.begin(torch.zeros_like(self.like))
@@ -77,7 +77,7 @@ class Beginnings(Explorer):
     def _lengthened(
         self, x: torch.Tensor, log_p: torch.Tensor, row: torch.Tensor, room: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the likeliest of beginnings and one value more, and ln p, as many as fit."""
+        """Extend beginnings by every value; return the likeliest, at most `room`, and ln p."""
         ties = self.stream.uniform(self.n_values) + self.stream.uniform(len(x))[:, None]
         all_log_p = log_p[:, None] + row + TIES * ties.frac_()
         best_log_p, best = all_log_p.view(-1).topk(min(room, all_log_p.numel()))
@@ -89,14 +89,14 @@ class Beginnings(Explorer):
 
 @dataclass
 class _Best:
-    """The likeliest beginnings so far, int64 [n, k], and ln p, float64 [n]; n <= room."""
+    """The likeliest beginnings so far: x, int64 [n, k], and log_p, float64 [n], with n <= room."""
 
     room: int
     x: torch.Tensor
     log_p: torch.Tensor
 
     def add(self, x: torch.Tensor, log_p: torch.Tensor) -> None:
-        """Take others into account."""
+        """Add beginnings, and keep only the likeliest."""
         self.x, self.log_p = torch.cat([self.x, x]), torch.cat([self.log_p, log_p])
         if len(self.x) > self.room:
             self.log_p, best = self.log_p.topk(self.room)
@@ -104,6 +104,6 @@ class _Best:
 
 
 def _padded(x: torch.Tensor) -> IntArray:
-    """Return beginnings, [n, k], as contexts, [n, CONTEXT_LENGTH]."""
+    """Return beginnings [n, k] as contexts [n, CONTEXT_LENGTH]."""
     before = ((0, 0), (CONTEXT_LENGTH - x.shape[1], 0))
     return np.pad(x.cpu().numpy(), before, constant_values=NOTHING)

@@ -1,7 +1,7 @@
-"""Drawing from unnormalized log-weights, and their normalizers.
+"""Draws from unnormalized log-weights (scores), and their normalizers.
 
-Scores are used in the type in which they come (float32 from models); sums are float64, because at
-50,000 values a float32 sum would not agree with the distribution that is drawn from.
+Scores keep their dtype (float32 from models). Sums are float64, because with 50,000 values a
+float32 sum would not agree with the distribution that is drawn from.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable
 import torch
 
 BLOCK_SIZE = 64
-"""Weights that are summed in their own type; sums of blocks are float64."""
+"""Number of weights that are summed in their own dtype; block sums are added in float64."""
 LANES = 8
-"""Partial sums that torch keeps where it sums a row on x86; see `short_row_sum`."""
+"""Number of partial sums that torch keeps when it sums a row on x86; see `short_row_sum`."""
 
 
 def block_sums(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -29,13 +29,13 @@ def block_sums(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def short_row_sum(weights: torch.Tensor) -> torch.Tensor:
-    """Return sums of rows of at most BLOCK_SIZE weights, [..., n] give [...]; weights are used up.
+    """Return sums of rows of at most BLOCK_SIZE weights, [..., n] to [...]; overwrites `weights`.
 
-    The order of the additions is torch's for a row that zeros fill up to BLOCK_SIZE, so that the
-    bits are the same; not to write and add these zeros takes a fraction of the time.
+    The order of additions is that of torch for a row padded with zeros to BLOCK_SIZE, so the bits
+    are the same. Without the zeros it takes a fraction of the time.
     """
     n = weights.shape[-1]
-    if n <= LANES:  # each lane holds one weight, and lanes are added in turn
+    if n <= LANES:  # each lane holds one weight, and the lanes are added in order
         total = weights[..., 0].clone()
         for i in range(1, n):
             total += weights[..., i]
@@ -50,7 +50,7 @@ def short_row_sum(weights: torch.Tensor) -> torch.Tensor:
 
 
 def log_sum(scores: torch.Tensor) -> torch.Tensor:
-    """Return ln of the sum of exp(scores) over the last dimension, float64 [...]."""
+    """Return ln of the sum of exp(scores) over the last axis, float64 [...]."""
     sums, largest = block_sums(scores)
     return sums.sum(dim=-1, dtype=torch.float64).log() + largest
 
@@ -62,14 +62,14 @@ def draw_by_blocks(
     n: int,
     scores_at: Callable[[torch.Tensor], torch.Tensor],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what `draw` and `log_sum` return: draw a block of scores, then one score of it.
+    """Return the results of `draw` and `log_sum`: draw a block of scores, then a score in it.
 
     Parameters
     ----------
-    sums, largest : of each row, [R, n_blocks] and [R]; see `block_sums`
+    sums, largest : results of `block_sums`, [R, n_blocks] and [R]
     u : float64 [R], uniform in [0, 1)
-    n : how many scores a row has
-    scores_at : returns the scores of each row at some indices, [R, min(BLOCK_SIZE, n)] both
+    n : number of scores in a row
+    scores_at : returns the scores of each row at the given indices, both [R, min(BLOCK_SIZE, n)]
     """
     cumulative = sums.cumsum(dim=-1, dtype=torch.float64)  # [R, n_blocks]
     total = cumulative[:, -1:]
@@ -82,7 +82,7 @@ def draw_by_blocks(
     inside = (scores_at(index.clamp(max=n - 1)) - largest[:, None]).exp_()
     inside.masked_fill_(index >= n, 0.0)
     within = inside.cumsum(dim=-1, dtype=torch.float64)
-    last = size - 1 - (inside > 0).flip(-1).int().argmax(dim=-1)  # for u within rounding of 1
+    last = size - 1 - (inside > 0).flip(-1).int().argmax(dim=-1)  # in case u is 1 within rounding
     chosen = torch.searchsorted(within, target - before, right=True).squeeze(-1)
     value = block.squeeze(-1) * BLOCK_SIZE + torch.minimum(chosen, last)
     return value, total.squeeze(-1).log() + largest
@@ -91,8 +91,8 @@ def draw_by_blocks(
 def draw(scores: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     """Draw one index per row, int64 [...], with probability proportional to exp(scores), [..., n].
 
-    Scores of -inf are never drawn. The index does not decrease with u, float64 [...], uniform in
-    [0, 1): the cumulative distribution is inverted.
+    Inverts the cumulative distribution at u, float64 [...], uniform in [0, 1), so the index never
+    decreases with u. Scores of -inf are never drawn.
     """
     p = (scores - scores.amax(dim=-1, keepdim=True)).exp_()
     cumulative = p.cumsum(dim=-1, dtype=torch.float64)
@@ -102,5 +102,5 @@ def draw(scores: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
 
 
 def pick(rows: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Return rows[..., index], one number per row: [..., n] and int64 [...] give [...]."""
+    """Return rows[..., index], one number per row, [...], of rows [..., n] and int64 [...]."""
     return rows.gather(-1, index[..., None]).squeeze(-1)

@@ -1,8 +1,8 @@
-"""Metropolis moves in a loop that numba compiles, for models that bring a compiled `change`.
+"""Metropolis moves in a loop compiled by numba, for models with a compiled `change`.
 
-Where a model costs next to nothing, some forty small calls of torch are all that a move costs. Here
-each walker makes its moves in machine code, with the same random numbers and the same arithmetic as
-`kernels.metropolis` has them one by one.
+If a model is very cheap, a move costs little more than its forty or so small torch calls. This
+loop makes the moves in machine code, with the same random numbers and the same arithmetic as the
+single moves of `kernels.metropolis`.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from omniinput_hpc.models.protocol import CompiledChange
 
 MAX_WALKER_MOVES = 1 << 17
-"""Moves of single walkers that are made at once at most: some milliseconds."""
+"""Largest number of moves, times walkers, in one call of the loop: some milliseconds."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Where moves are recorded, and which of them.
+    """The arrays in which moves are recorded, and the moves at which samples are taken.
 
     Attributes
     ----------
     z_tw : float32 [T, W], filled with the outputs after each move
-    x_swd : int64 [samples, W, D], filled with the inputs after the moves that are sampled
+    x_swd : int64 [samples, W, D], filled with the inputs after each sampled move
     every : moves between two samples
-    first_move : number of the first move in its round, from 0
+    first_move : index of the first move in its round, from 0
     """
 
     z_tw: torch.Tensor
@@ -45,22 +45,21 @@ class Trace:
     first_move: int
 
     def part(self, begin: int, n: int, n_samples: int) -> Trace:
-        """Return what is left of it for n moves from `begin` on, after so many samples."""
+        """Return the trace of n moves from `begin` on, after `n_samples` recorded samples."""
         some = slice(begin, begin + n)
         return Trace(self.z_tw[some], self.x_swd[n_samples:], self.every, self.first_move + begin)
 
 
 @dataclass(frozen=True)
 class Made:
-    """What moves left behind.
+    """The result of a call of the loop.
 
     Attributes
     ----------
     x : int64 [W, D]
     exact : float64 [W], z as the sum of an output and of changes
-    n_accepted : of all walkers
-    n_samples : how many were recorded
-    x_bad : int64 [1, D], the first proposed input whose z is not finite; None if there was none
+    n_accepted : accepted moves of all walkers
+    x_bad : int64 [1, D], the first proposed input whose z is not finite, or None
     """
 
     x: torch.Tensor
@@ -71,13 +70,11 @@ class Made:
 
 
 class CompiledLoop:
-    """Moves of one site a walker, given what a compiled function says of the changes of z.
+    """Moves of one site per walker, with a compiled function for the change of z.
 
     Parameters
     ----------
-    change : see `models.protocol.Offers.compiled_change`
-    n_values : values per site
-    n_sites : D
+    change : see `models.protocol.Offers.compiled_change`; a `UserError` if it does not compile
     """
 
     def __init__(self, change: CompiledChange, n_values: int, n_sites: int) -> None:
@@ -85,7 +82,7 @@ class CompiledLoop:
         self._change, self._n_values = change, n_values
         x, none = torch.zeros((0, n_sites), dtype=torch.int64), torch.zeros(0, dtype=torch.float64)
         trace = Trace(torch.zeros((0, 0)), x[None], 1, 0)
-        try:  # numba's time, and what it says of the user's function, are of the start
+        try:  # compile now, so that errors surface at start-up
             self._run(x, none, Canonical(0.0), none, trace)
         except _typing_error() as error:
             raise UserError(
@@ -95,7 +92,7 @@ class CompiledLoop:
 
     @staticmethod
     def knows(ensemble: Ensemble) -> bool:
-        """Whether moves can be made by this ensemble: one that is a formula, and learns nothing."""
+        """Return whether the loop supports this ensemble; it must be a fixed formula."""
         return isinstance(ensemble, (Canonical, Gaussian))
 
     def run(
@@ -106,7 +103,7 @@ class CompiledLoop:
         stream: DeviceStream,
         trace: Trace,
     ) -> Made:
-        """Move walkers x, int64 [W, D], with z, float64 [W], as often as `trace` has rows."""
+        """Move walkers x, int64 [W, D], with z `exact`, float64 [W], once per row of `trace`."""
         u = stream.uniform(len(trace.z_tw), 3, len(x))
         return self._run(x.clone(), exact.clone(), ensemble, u, trace)
 
@@ -133,7 +130,7 @@ def _typing_error() -> type[Exception]:
 
 @cache
 def _moves() -> Any:
-    """Return the compiled loop; numba is imported where a model needs it."""
+    """Return the compiled loop; numba is imported only if a model needs it."""
     from numba import njit
 
     @njit

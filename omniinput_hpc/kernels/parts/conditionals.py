@@ -1,6 +1,6 @@
-"""An autoregressive model's conditionals along an input whose sites are redrawn in order.
+"""Conditionals of an autoregressive model, row by row, while sites are redrawn in order.
 
-Where the model offers a KV cache, only what follows the first changed site is evaluated; else
+If the model has a KV cache, only the sites after the first changed one are evaluated. Otherwise
 ``conditional_logits`` evaluates whole inputs, which is slower.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Conditionals(Protocol):
-    """A batch of prefixes of one length t, and the rows of l that follow them."""
+    """A batch of W prefixes of the same length t, and the rows of l that follow them."""
 
     def row(self) -> torch.Tensor:
         """Return row t of l, [W, n_values]."""
@@ -31,18 +31,18 @@ class Conditionals(Protocol):
         ...
 
     def rows_after(self, values: torch.Tensor) -> Iterator[torch.Tensor]:
-        """Append values, int64 [W, k]; yield rows t + 1 to t + k of l, some [k', W, n_values]."""
+        """Append values, int64 [W, k]; yield rows t + 1 to t + k of l in blocks [k', W, V]."""
         ...
 
 
 class FullPasses:
-    """By ``conditional_logits``: the whole input x, int64 [W, D], is evaluated for every row."""
+    """Conditionals from ``conditional_logits``: each row evaluates whole inputs x, int64 [W, D]."""
 
     def __init__(self, conditional_logits: OutputAndMore, x: torch.Tensor, t: int) -> None:
         self._conditional_logits, self._x, self._t = conditional_logits, x.clone(), t
 
     def row(self) -> torch.Tensor:
-        """Return row t of l, [W, n_values]: one evaluation."""
+        """Return row t of l, [W, n_values], from one evaluation."""
         return self._rows(self._t, self._t + 1)[:, 0]
 
     def extend(self, values: torch.Tensor) -> None:
@@ -62,12 +62,12 @@ class FullPasses:
 
 
 class ByPrefixes:
-    """By the model's ``begin`` and ``extend``: prefixes from the first site on, without a KV cache.
+    """Conditionals from the model's ``begin`` and ``extend``, from the first site on.
 
     Parameters
     ----------
-    offers : with `prefixes`
-    x : int64 [W, D], of which only the shape counts
+    offers : must have `prefixes`
+    x : int64 [W, D]; only its shape and device are used
     """
 
     def __init__(self, offers: Offers, x: torch.Tensor) -> None:
@@ -96,7 +96,7 @@ class ByPrefixes:
 
 
 def begin_anew(offers: Offers, x: torch.Tensor) -> ByPrefixes | FullPasses:
-    """Return the conditionals of W empty prefixes, given int64 [W, D], without a KV cache."""
+    """Return the conditionals of W empty prefixes without a KV cache; x is int64 [W, D]."""
     if offers.prefixes is not None:
         return ByPrefixes(offers, x)
     assert offers.conditional_logits is not None
@@ -104,7 +104,7 @@ def begin_anew(offers: Offers, x: torch.Tensor) -> ByPrefixes | FullPasses:
 
 
 def kv_cache_of(offers: Offers, current: KVCache | None, n_walkers: int) -> KVCache | None:
-    """Return the model's KV cache of W inputs, the current one if it fits; None if it has none."""
+    """Return a KV cache of W inputs, `current` if it fits; None if the model offers none."""
     if current is not None and current.n_walkers == n_walkers:
         return current
     return None if offers.kv_cache is None else offers.kv_cache(n_walkers)
@@ -113,7 +113,7 @@ def kv_cache_of(offers: Offers, current: KVCache | None, n_walkers: int) -> KVCa
 def rows_of(
     conditional_logits: OutputAndMore, kv_cache: KVCache | None, x: torch.Tensor, first: int
 ) -> Iterator[torch.Tensor]:
-    """Evaluate inputs x, int64 [W, D]; yield rows `first` to D - 1 of l, some [k, W, V] a time."""
+    """Evaluate inputs x, int64 [W, D]; yield rows `first` to D - 1 of l in blocks [k, W, V]."""
     if kv_cache is not None:
         kv_cache.load(x)
     yield from current_rows(conditional_logits, kv_cache, x, first, x.shape[1])
@@ -126,10 +126,10 @@ def current_rows(
     begin: int,
     end: int,
 ) -> Iterator[torch.Tensor]:
-    """Yield rows begin to end - 1 of l of inputs x, int64 [W, D], some [k, W, V] a time.
+    """Yield rows begin to end - 1 of l of inputs x, int64 [W, D], in blocks [k, W, V].
 
-    x must be the current inputs of the KV cache, if there is one: then nothing is evaluated but the
-    output layer; else x is evaluated once.
+    With a KV cache, x must be its current inputs, and only the output layer is evaluated. Without
+    one, x is evaluated once.
     """
     if kv_cache is not None:
         yield from kv_cache.current_rows(begin, end)
@@ -142,7 +142,7 @@ def begin(
 ) -> Conditionals:
     """Return the conditionals of proposals that share the first t sites of x, int64 [W, D].
 
-    x must be the current inputs of the KV cache, if there is one.
+    With a KV cache, x must be its current inputs.
     """
     if kv_cache is None:
         return FullPasses(conditional_logits, x, t)
@@ -153,7 +153,7 @@ def begin(
 def require_conditionals(model: Model, needed_by: str, remedy: str) -> OutputAndMore:
     """Return the model's ``conditional_logits``.
 
-    Where it has none, a `UserError` names `needed_by`, a key of the input file, and the remedy.
+    If it has none, a `UserError` names `needed_by`, a key of the input file, and the remedy.
     """
     found = offers_of(model).conditional_logits
     if found is None:

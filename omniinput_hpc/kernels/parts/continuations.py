@@ -1,13 +1,13 @@
-"""What burn-in learns of a language model's continuations, and their estimated log-sums.
+"""Statistics of a language model's continuations, learned in burn-in, and estimated log-sums.
 
-At exponent b the continuations of a prefix weigh V = ln of the sum over all of them of prod p^b.
-Here V is estimated from a prefix's last values alone, by backward sums over the continuations that
-were seen in texts, the others being taken for ordinary: each further site of ordinary text has the
-log-sum `growth`. What is kept is V less that of ordinary text, the *gain* of a context.
+At exponent b, the continuations of a prefix have the log-weight V: ln of the sum over all of them
+of prod p^b. V is estimated from the last values of the prefix only, by backward sums over the
+continuations that were seen in texts. Unseen continuations count as ordinary text, in which each
+further site has the log-sum `growth`. The *gain* of a context is its V minus that of ordinary text.
 
-A context is the last `CONTEXT_LENGTH` values of a prefix, or all of a shorter one. A prefix whose
-last values are no context is taken for one that begins later: for the longest of its endings that
-is a whole context, if any.
+A context is the last `CONTEXT_LENGTH` values of a prefix, or all of a shorter one. If the last
+values of a prefix are not a known context, the prefix is treated as if it began later: the longest
+ending that is a known context stands for it, if there is any.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ IntArray = NDArray[np.int64]
 HEAD = 4
 N_COLUMNS = CONTEXT_LENGTH + 3
 NOTHING = -1
-"""In place of the values before an input's first."""
+"""Stands for the values before the first one of an input."""
 MULTIPLIER = 6364136223846793005
-"""Of the hash of a context (Knuth's), modulo 2^64."""
+"""Multiplier of the hash of a context (Knuth's), modulo 2^64."""
 MIN_GAIN = 0.3
-"""Nats by which a context's gain must differ from that of its longest shorter ending."""
+"""Nats by which the gain of a context must differ from that of its longest shorter ending."""
 SEED_GAIN = 1.0
-"""The gain of contexts whose endings are tried as beginnings of texts."""
+"""Smallest gain of contexts whose endings are tried as beginnings of texts."""
 MAX_COUNT = 100.0
-"""Weight of what earlier rounds saw, in occurrences."""
+"""Largest weight of the observations of earlier rounds, in occurrences."""
 MIN_COUNT = 8.0
-"""Occurrences after which a context may lead to less than its shorter endings do."""
+"""Occurrences from which on the gain of a context may be below that of its shorter endings."""
 MEMORY = 4
-"""Sites over which the log-sums of ordinary text are taken to depend on each other."""
+"""Number of sites over which the log-sums of ordinary text are assumed to be correlated."""
 N_PASSES = 3
 MIN_REST = 1e-6
-"""The least share of continuations that were not seen: rounding must not make it negative."""
+"""Smallest share of unseen continuations; rounding must not make it negative."""
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Inputs and what the model says of them at one exponent.
+    """Inputs and their conditionals at one exponent.
 
     Attributes
     ----------
     x : int64 [N, D]
     log_p : float64 [N, D], l[t, x_t]; 0 at sites that are not predicted
     log_z : float64 [N, D], ln of the sum over v of exp(b l[t, v])
-    tempered : bool [N], drawn token by token from exp(b l) / Z
+    tempered : bool [N], whether the text was drawn token by token from exp(b l) / Z
     """
 
     x: IntArray
@@ -61,7 +61,7 @@ class Texts:
     tempered: NDArray[np.bool_]
 
     def with_others(self, others: Texts) -> Texts:
-        """Return these and other texts."""
+        """Return these texts followed by others."""
         return Texts(
             np.concatenate([self.x, others.x]),
             np.concatenate([self.log_p, others.log_p]),
@@ -71,7 +71,7 @@ class Texts:
 
 
 def keys_of(values: IntArray) -> IntArray:
-    """Return a hash of contexts, int64 [...], of their values, [..., CONTEXT_LENGTH]."""
+    """Return a hash of each context, int64 [...], given its values [..., CONTEXT_LENGTH]."""
     key = np.zeros(values.shape[:-1], dtype=np.int64)
     with np.errstate(over="ignore"):
         for column in np.moveaxis(values, -1, 0):
@@ -80,7 +80,7 @@ def keys_of(values: IntArray) -> IntArray:
 
 
 def contexts_of(x: IntArray) -> IntArray:
-    """Return the context before each site but the first, [N, D - 1, CONTEXT_LENGTH]."""
+    """Return the context before each site except the first, [N, D - 1, CONTEXT_LENGTH]."""
     before = np.full((len(x), CONTEXT_LENGTH - 1), NOTHING)
     padded = np.concatenate([before, x[:, :-1]], axis=1)
     return np.lib.stride_tricks.sliding_window_view(padded, CONTEXT_LENGTH, axis=1)
@@ -88,19 +88,19 @@ def contexts_of(x: IntArray) -> IntArray:
 
 @dataclass(frozen=True)
 class Continuations:
-    """Contexts, sorted by their keys, and what was seen to follow them.
+    """Contexts, sorted by their keys, and the values that were seen to follow them.
 
     Attributes
     ----------
     b : exponent
     growth : log-sum of one site of ordinary text
-    values : int64 [C, CONTEXT_LENGTH], a context's values, -1 before an input's first
-    log_z : float64 [C], ln of the sum over the next value of p^b, its mean
+    values : int64 [C, CONTEXT_LENGTH], values of each context; -1 before the first of an input
+    log_z : float64 [C], mean of ln of the sum over the next value of p^b
     count : float64 [C], occurrences, `MAX_COUNT` at most
-    share : float64 [C], how often ordinary text has the value, for a value alone; else 0
+    share : float64 [C], frequency of the value in ordinary text, for contexts of one value; else 0
     context : int64 [T], index of the context of each continuation
-    value : int64 [T], what follows
-    log_p : float64 [T], its l, its mean
+    value : int64 [T], the value that follows
+    log_p : float64 [T], mean of l at that value
     weight : float64 [T], occurrences
     """
 
@@ -117,7 +117,7 @@ class Continuations:
 
     @property
     def length(self) -> IntArray:
-        """How many values a context has, int64 [C]."""
+        """Number of values of each context, int64 [C]."""
         return np.asarray((self.values != NOTHING).sum(axis=1))
 
     @property
@@ -126,9 +126,9 @@ class Continuations:
         return np.column_stack([self.values[self.context, 1:], self.value])
 
     def index_of(self, values: IntArray, shortened: bool = False) -> IntArray:
-        """Return the index of contexts, or of the longest ending that is kept, int64 [...]; or -1.
+        """Return the index of each context or of its longest known ending, int64 [...]; -1 if none.
 
-        With `shortened` only endings shorter than the contexts themselves count.
+        With `shortened`, only endings shorter than the context itself count.
         """
         keys, values = keys_of(self.values), values.copy()
         found = np.full(values.shape[:-1], -1)
@@ -143,7 +143,7 @@ class Continuations:
         return found
 
     def gains(self, n_sites: int) -> FloatArray:
-        """Return V less that of ordinary text with 0 to D - 1 sites to come, float64 [D, C]."""
+        """Return V minus that of ordinary text with 0 to D - 1 sites to come, float64 [D, C]."""
         n = len(self.values)
         gain_nc = np.zeros((n_sites, n))
         to = self.index_of(self.after)
@@ -153,8 +153,8 @@ class Continuations:
         z = np.exp(self.log_z)
         rest = np.maximum(z - np.bincount(context, p, n), MIN_REST * z)
         alone = self.length == 1
-        # What was not seen after a context a few times is no sign that it never comes: it leads at
-        # least where its shorter ending leads.
+        # A continuation not seen after a rare context may still occur, so the gain of such a
+        # context is at least that of its shorter ending.
         rarely_seen = self._rarely_seen()
         for more in range(1, n_sites):
             ahead = np.exp(gain_nc[more - 1])
@@ -167,20 +167,20 @@ class Continuations:
         return gain_nc
 
     def _rarely_seen(self) -> list[tuple[IntArray, IntArray]]:
-        """Return contexts seen a few times, and their shorter endings, the shortest first."""
+        """Return contexts seen less than `MIN_COUNT` times and their shorter endings, by length."""
         shorter, length = self.index_of(self.values, shortened=True), self.length
         few = (self.count < MIN_COUNT) & (shorter >= 0)
         some_l = [np.flatnonzero(few & (length == n)) for n in range(2, CONTEXT_LENGTH + 1)]
         return [(some, shorter[some]) for some in some_l]
 
     def seeds(self, n_sites: int) -> IntArray:
-        """Return whole contexts that lead somewhere, int64 [n, CONTEXT_LENGTH]."""
+        """Return contexts of full length whose gain is large, int64 [n, CONTEXT_LENGTH]."""
         strong = self.gains(n_sites).max(axis=0) >= SEED_GAIN
         seeds: IntArray = self.values[strong & (self.length == CONTEXT_LENGTH)]
         return seeds
 
     def numbers(self) -> FloatArray:
-        """Return everything as numbers for the run file, float64 [n_tuned]."""
+        """Return all attributes as numbers for the run file, float64 [n_tuned]."""
         c, t = len(self.values), len(self.value)
         contexts, continuations = (
             np.zeros((N_COLUMNS, MAX_CONTEXTS)),
@@ -193,7 +193,7 @@ class Continuations:
 
 
 def of_numbers(numbers: FloatArray) -> Continuations | None:
-    """Return what `numbers` of a run file hold; None where nothing was learned."""
+    """Return the continuations that `numbers` hold; None if nothing was learned."""
     b, growth, c, t = numbers[:HEAD]
     if not c:
         return None
@@ -209,15 +209,15 @@ def of_numbers(numbers: FloatArray) -> Continuations | None:
 def learn(
     old: Continuations | None, texts: Texts, b: float, n_values: int, first: int
 ) -> Continuations:
-    """Return what is known after some texts more.
+    """Return the continuations known after more texts.
 
     Parameters
     ----------
-    old : what was known
-    texts : N > 0 inputs; where nothing was known some must be tempered draws. Without any, what is
-        known of ordinary text stays
+    old : the continuations known before
+    texts : N > 0 inputs, some of them tempered draws if `old` is None. Ordinary text is learned
+        only from tempered draws
     b : exponent, not 1
-    n_values, first : V, and the first predicted site (0 and 1 alike: site 1 has a context)
+    n_values, first : V, and the first predicted site (0 acts like 1, the first with a context)
     """
     merged = _merge(old, texts, b, n_values, max(first, 1))
     n_sites = texts.x.shape[1]
@@ -228,10 +228,10 @@ def learn(
 
 
 def _with_ordinary(merged: Continuations, texts: Texts, n_values: int, first: int) -> Continuations:
-    """Return what is known with the growth and the shares of ordinary text, from tempered draws."""
+    """Return `merged` with growth and shares of ordinary text, from the tempered draws."""
     n_sites = texts.x.shape[1]
     at = _contexts_of(merged, texts)
-    # Most sites of tempered draws are ordinary; those that lead elsewhere are then left out.
+    # Most sites of tempered draws are ordinary; each pass leaves out those that are not.
     predicted = slice(max(first, 1), None)
     use = np.zeros(texts.x.shape, dtype=bool)
     use[texts.tempered, predicted] = True
@@ -248,14 +248,14 @@ def _with_ordinary(merged: Continuations, texts: Texts, n_values: int, first: in
 def _merge(
     old: Continuations | None, texts: Texts, b: float, n_values: int, first: int
 ) -> Continuations:
-    """Return means over the texts' contexts and over what was known, unpruned."""
+    """Return weighted means over the contexts of the texts and over `old`, without pruning."""
     some = slice(first, None)
     seen = contexts_of(texts.x)[:, first - 1 :].reshape(-1, CONTEXT_LENGTH)
     one_o = np.ones(len(seen))
     of_c = [(seen, texts.log_z[:, some].ravel(), one_o)]
     of_t = [(seen, texts.x[:, some].ravel(), texts.log_p[:, some].ravel(), one_o)]
     if old is not None:
-        # About ln Z at another b: it is 0 at b = 1 and near linear.
+        # This approximates ln Z at the new b: ln Z is 0 at b = 1 and nearly linear in b.
         scaled = old.log_z * (b - 1.0) / (old.b - 1.0)
         of_c.append((old.values, scaled, old.count))
         of_t.append((old.values[old.context], old.value, old.log_p, old.weight))
@@ -278,27 +278,27 @@ def _merge(
 def _means(
     key: IntArray, number: FloatArray, weight: FloatArray
 ) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
-    """Return each key once, where it is first, its numbers' mean, and its weights' sum."""
+    """Return unique keys, their first indices, weighted means of numbers, sums of weights."""
     keys, first, index = np.unique(key, return_index=True, return_inverse=True)
     total = np.bincount(index, weight).astype(np.float64)
     return keys, first, np.bincount(index, weight * number) / total, total
 
 
 def _shares(drawn: IntArray, known: Continuations, n_values: int) -> FloatArray:
-    """Return how often draws [n] have a value, for the contexts of one value alone; else 0."""
+    """Return the frequencies of values among `drawn` [n], for contexts of one value; else 0."""
     share_v = (np.bincount(drawn, minlength=n_values) + 0.5) / (len(drawn) + 0.5 * n_values)
     return np.where(known.length == 1, share_v[known.values[:, -1]], 0.0)
 
 
 def _contexts_of(known: Continuations, texts: Texts) -> IntArray:
-    """Return the index of the context of each site, int64 [N, D]; -1 at the first."""
+    """Return the index of the context before each site, int64 [N, D]; -1 at the first site."""
     return np.pad(known.index_of(contexts_of(texts.x)), ((0, 0), (1, 0)), constant_values=-1)
 
 
 def _growth(log_z: FloatArray, use: NDArray[np.bool_], before: float) -> float:
-    """Return ln of the mean of Z over some sites, [N, D]; the last log-sums are the weights.
+    """Return ln of the mean of Z over the sites `use`, [N, D]; `before` if there are none.
 
-    `before` where there is none.
+    Each Z is weighted by the product of the `MEMORY` Z before it.
     """
     z = np.where(use, log_z, 0.0)
     total, weight = 0.0, 0.0
@@ -310,7 +310,7 @@ def _growth(log_z: FloatArray, use: NDArray[np.bool_], before: float) -> float:
 
 
 def _pruned(known: Continuations, gain_nc: FloatArray) -> Continuations:
-    """Return the contexts whose gain tells most, as many as there is room for."""
+    """Keep the contexts with the most informative gains, as many as there is room for."""
     shorter = known.index_of(known.values, shortened=True)
     other_nc = np.where(shorter >= 0, gain_nc[:, shorter], 0.0)
     tells = np.abs(gain_nc - other_nc).max(axis=0)
@@ -318,7 +318,8 @@ def _pruned(known: Continuations, gain_nc: FloatArray) -> Continuations:
     best = np.argsort(-tells, kind="stable")[:room]
     keep = np.zeros(len(tells), dtype=bool)
     keep[best] = tells[best] >= MIN_GAIN
-    # Continuations: those that lead to what is kept, the weightiest if there are too many.
+    # Keep the weightiest continuations of kept contexts that lead to known contexts; leading to a
+    # dropped one costs 20 nats.
     index = np.cumsum(keep) - 1
     to = known.index_of(known.after)
     gain = np.where(to >= 0, gain_nc.max(axis=0)[to], 0.0)

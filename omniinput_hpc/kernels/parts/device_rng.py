@@ -1,4 +1,4 @@
-"""Random numbers on the model's device, drawn and copied in blocks."""
+"""Random numbers on the model's device, drawn on the host and copied in blocks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from numpy.typing import NDArray
 
 
 class DeviceStream:
-    """One sequence of uniform numbers, handed out in order.
+    """A sequence of uniform numbers, returned in order.
 
-    The numbers come from a host generator, so that they are the same on every device; the size
-    of the blocks changes nothing but the number of copies.
+    The numbers come from a generator on the host, so they are the same on every device. The block
+    size affects only the number of copies.
 
     Parameters
     ----------
-    generator : the counter-based stream (see `omniinput_hpc.rng`)
-    device : where the numbers are used
-    block : how many are drawn and copied at once
+    generator : counter-based stream (see `omniinput_hpc.rng`)
+    block : how many numbers are drawn and copied at once
     shared : a second generator, for numbers on the host that all walkers share
     """
 
@@ -36,7 +35,7 @@ class DeviceStream:
         self._shared = shared
 
     def uniform(self, *shape: int) -> torch.Tensor:
-        """Return float64 numbers, uniform in [0, 1), of a shape."""
+        """Return float64 numbers of the given shape, uniform in [0, 1)."""
         count = math.prod(shape)
         if self._used + count > len(self._numbers):
             rest = self._numbers[self._used :]
@@ -48,16 +47,16 @@ class DeviceStream:
         return self._numbers[begin : self._used].view(shape)
 
     def integers(self, high: int, *shape: int) -> torch.Tensor:
-        """Return int64 numbers, uniform in {0 .. high - 1}; high is far below 2^53."""
+        """Return int64 numbers, uniform in {0 .. high - 1}; high must be far below 2^53."""
         return (self.uniform(*shape) * high).long()
 
     def shared_uniform(self, n: int) -> NDArray[np.float64]:
-        """Return n uniform numbers in [0, 1) on the host, float64, shared by all walkers.
+        """Return n numbers on the host, float64, uniform in [0, 1), shared by all walkers.
 
-        A schedule (which part of a mixture, which position, which length) that is drawn
-        independently of the state leaves the ensemble invariant, shared or not, since each
-        scheduled move does; and drawn on the host it costs no synchronization. A run gives all
-        its rungs the same numbers (`sampling.loop.streams`).
+        They draw a schedule: the part of a mixture, the position and the length of a span. A
+        schedule that is independent of the state leaves the ensemble invariant, shared or not,
+        because each scheduled move does. Drawn on the host, it costs no synchronization. All rungs
+        of a run get the same numbers (`sampling.loop.streams`).
         """
         if self._shared is None:
             raise ValueError("this stream has no generator of shared numbers")

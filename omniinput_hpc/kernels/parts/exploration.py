@@ -1,8 +1,8 @@
-"""Texts drawn to find where a language model's probability lies: memorized, repetitive, ordinary.
+"""Draw texts that show where a language model has its probability: memorized, repetitive, ordinary.
 
-They are only learned from, so that nothing need be exact. A memorized text is rarely begun and then
-nearly certain. So many short beginnings with an unlikely step are tried, and those after which the
-model is surest are extended to whole texts.
+The sampler only learns from them, so they need not follow an exact distribution. A memorized text
+is rarely begun and then nearly certain. Many short beginnings with an unlikely step are therefore
+tried, and those after which the model is most certain are extended to whole texts.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums
 IntArray = NDArray[np.int64]
 
 N_BATCHES = 8
-"""Batches of whole texts."""
+"""Number of batches of whole texts."""
 N_SHORT_BATCHES = 64
-"""Batches of beginnings, as long as a context each (`Explorer.context`)."""
+"""Number of batches of beginnings, each as long as a context (`Explorer.context`)."""
 N_KINDS = 16
-"""Kinds of whole texts: see `Explorer.texts`."""
+"""Number of kinds of whole texts, see `Explorer.texts`."""
 
 
 class Prefixes(Protocol):
-    """W prefixes of one length t."""
+    """W prefixes of the same length t."""
 
     def row(self) -> torch.Tensor:
         """Return row t of l, [W, n_values]."""
@@ -48,10 +48,9 @@ class Explorer:
     Attributes
     ----------
     begin : returns the conditionals of W empty prefixes, given int64 [W, D]
-    like : int64 [W, D], the walkers
+    like : int64 [W, D], gives the shape and the device
     n_values, first : V, and the first predicted site
     b : exponent of the rung
-    stream : random numbers
     """
 
     begin: Callable[[torch.Tensor], Prefixes]
@@ -63,28 +62,28 @@ class Explorer:
 
     @property
     def context(self) -> int:
-        """CONTEXT_LENGTH, or all of a shorter input."""
+        """Length of a beginning: `CONTEXT_LENGTH`, or D if that is smaller."""
         return min(CONTEXT_LENGTH, self.like.shape[1])
 
     def texts(self) -> Texts:
         """Return `N_BATCHES` times W texts.
 
-        Number i is of kind i % `N_KINDS`. The first half: first values are spread evenly, 0 to 3
-        hot steps take what is rare, and the rest is drawn as at b (kinds 0 to 3) or far colder. The
-        second half begins with one of the beginnings after which the model was surest, or with the
-        end of one.
+        Text i is of kind i % `N_KINDS`. In the first half of the kinds, first values are spread
+        evenly, kind % 4 hot steps draw rare values, and the rest is drawn at exponent b (kinds 0 to
+        3) or 2 b. Texts of the other kinds begin with one of the beginnings after which the model
+        was most certain, or with the end of one.
         """
         surest = torch.from_numpy(self.surest()).to(self.like.device)
         return self._extended(surest, surest)
 
     def _extended(self, seeds: torch.Tensor, surest: torch.Tensor) -> Texts:
-        """Return `N_BATCHES` times W texts, see `texts`."""
+        """Return `N_BATCHES` times W texts, given seeds and surest beginnings; see `texts`."""
         found = [self._batch(i, seeds, surest) for i in range(N_BATCHES)]
         x, log_p, log_z = (torch.cat(parts).cpu().numpy() for parts in zip(*found, strict=True))
         return Texts(x, log_p, log_z, np.arange(len(x)) % N_KINDS == 0)
 
     def surest(self) -> IntArray:
-        """Return W beginnings after whose hot steps the rows are sharpest, [W, context]."""
+        """Return W beginnings with the sharpest rows after their hot steps, [W, context]."""
         found = [self._beginnings(i) for i in range(N_SHORT_BATCHES)]
         x, sure = (torch.cat(parts).cpu().numpy() for parts in zip(*found, strict=True))
         values, first = np.unique(x, axis=0, return_index=True)
@@ -92,7 +91,7 @@ class Explorer:
         return np.asarray(values[np.resize(best, len(self.like))])
 
     def _beginnings(self, batch: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return W beginnings, and the sums of ln Z after their hot steps, float64 [W]."""
+        """Return W beginnings and the sums of ln Z at b after their hot steps, float64 [W]."""
         x = torch.zeros_like(self.like)
         number = torch.arange(len(x), device=x.device) + batch * len(x)
         sure = torch.zeros(len(x), dtype=torch.float64, device=x.device)
@@ -115,14 +114,14 @@ class Explorer:
     def _first_value(
         self, t: int, number: torch.Tensor, n_batches: int, u: torch.Tensor
     ) -> torch.Tensor:
-        """Return values of a site that is not predicted, spread evenly at the first."""
+        """Draw values of a site t that is not predicted, spread evenly if t is 0."""
         even = (number + u) / (n_batches * len(u)) if t == 0 else u
         return (even * self.n_values).long()
 
     def _batch(
         self, batch: int, seeds: torch.Tensor, surest: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return W texts, l at them, and ln Z at b, float64 [W, D] each."""
+        """Return W texts, int64 [W, D], and l and ln Z at b at their sites, float64 [W, D]."""
         x = torch.zeros_like(self.like)
         n_walkers, n_sites = x.shape
         log_p = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
@@ -153,7 +152,7 @@ class Explorer:
     def _begins(
         self, kind: torch.Tensor, seeds: torch.Tensor, surest: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return with how many given values texts begin, [W], and these, [W, context]."""
+        """Return how many given values each text begins with, [W], and the values, [W, context]."""
         length = 1 + (self.context * self.stream.uniform(len(kind))).long()
         of_seed = seeds[(self.stream.uniform(len(kind)) * len(seeds)).long()]
         of_surest = surest[(self.stream.uniform(len(kind)) * len(surest)).long()]

@@ -1,7 +1,7 @@
-"""The gradient of a model's output, row by row, from which the gradient kernels propose.
+"""The gradient of a model's output, row by row, as the gradient kernels use it for proposals.
 
-g[w, i, v] = dz / d one_hot(x)[w, i, v]; g[i, v] - g[i, x_i] estimates the change of z when site i
-gets value v.
+g[w, i, v] = dz / d one_hot(x)[w, i, v]. The difference g[i, v] - g[i, x_i] estimates the change of
+z when site i is set to value v.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from omniinput_hpc.models import Model, offers_of
 from omniinput_hpc.models.checked import compare
 
 CHUNK_ELEMENTS = 1 << 22
-"""Elements of a gradient that a GPU processes at once: 16 MB in float32, whatever V and D."""
+"""Elements of a gradient that a GPU processes at once: 16 MB in float32, for any V and D."""
 CPU_CHUNK_ELEMENTS = 1 << 20
 """The same on a CPU: 4 MB stay in its caches, and the allocator keeps them."""
 MAX_DENSE_ELEMENTS = 1 << 24
-"""Elements of a gradient above which its factors are kept instead, where a model has them."""
+"""Elements of a gradient above which its factors are stored instead, if the model has them."""
 
 
 class Gradient(Protocol):
-    """The gradient of a batch; what is stored may be far smaller than [W, D, n_values]."""
+    """The gradient of a batch; its storage may be far smaller than [W, D, n_values]."""
 
     def rows(self, begin: int, end: int) -> torch.Tensor:
         """Return g of sites begin to end - 1, [W, end - begin, n_values]."""
         ...
 
     def at(self, site: torch.Tensor) -> torch.Tensor:
-        """Return g of one site of each walker, int64 [W]: [W, n_values]."""
+        """Return g of one site of each walker, [W, n_values], given the sites, int64 [W]."""
         ...
 
     def where(self, accepted: torch.Tensor, other: Any) -> Any:
-        """Return this gradient where accepted, bool [W], else the other's."""
+        """Return this gradient for `accepted` walkers, bool [W], and `other` for the rest."""
         ...
 
 
@@ -56,7 +56,7 @@ class Dense:
         return self.g[torch.arange(len(site), device=site.device), site]
 
     def where(self, accepted: torch.Tensor, other: Dense) -> Dense:
-        """Return this gradient where accepted, else the other's."""
+        """Return this gradient for accepted walkers, and `other` for the rest."""
         return Dense(accept(accepted, self.g, other.g))
 
 
@@ -66,7 +66,7 @@ class Factored:
 
     Attributes
     ----------
-    target_rows : returns t of one site a walker from (rest, site), see `models.protocol.Factors`
+    target_rows : returns t of one site per walker from (rest, site), see `models.protocol.Factors`
     embedding : [n_values, E]
     e : [W, D, E]
     rest : tensors whose first axis is W
@@ -90,7 +90,7 @@ class Factored:
         return torch.addmm(target, e, self.embedding.T)
 
     def where(self, accepted: torch.Tensor, other: Factored) -> Factored:
-        """Return this gradient where accepted, else the other's."""
+        """Return this gradient for accepted walkers, and `other` for the rest."""
         rest = zip(self.rest, other.rest, strict=True)
         return Factored(
             self.target_rows,
@@ -101,9 +101,9 @@ class Factored:
 
 
 class Differentiable:
-    """A model whose gradient is evaluated, in factors where it would be large.
+    """Evaluates the gradient of a model, in factors if it would be large.
 
-    Where the model has no gradient, a `UserError` says that `kernel` needs one.
+    Raises a `UserError` that names `kernel` if the model has no gradient.
     """
 
     def __init__(self, model: Model, kernel: str) -> None:
@@ -140,13 +140,13 @@ class Differentiable:
         return z, Dense(g)
 
     def evaluate_again(self, x: torch.Tensor, z: torch.Tensor) -> Gradient:
-        """Return the gradient at x, int64 [W, D], whose z, [W], is known and is compared."""
+        """Return the gradient at x, int64 [W, D]; compare the known z [W] with its evaluation."""
         z_again, gradient = self.evaluate(x)
         compare(self._model, x, z, z_again)
         return gradient
 
     def chunks(self, x: torch.Tensor) -> Iterator[tuple[int, int]]:
-        """Yield (begin, end) of runs of sites of x, [W, D], whose rows are of bounded size."""
+        """Yield (begin, end) of runs of sites of x [W, D] whose rows have a bounded size."""
         most = CPU_CHUNK_ELEMENTS if x.is_cpu else CHUNK_ELEMENTS
         width = max(1, most // (len(x) * self._n_values))
         for begin in range(0, self._n_sites, width):

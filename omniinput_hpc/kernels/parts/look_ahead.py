@@ -1,8 +1,8 @@
-"""Twisted rows: next values weighed by what their continuations are estimated to sum to.
+"""Twisted rows: next values weighted by the estimated sum over their continuations.
 
-In place of p^b a value has the weight p^b psi, where psi looks at this value, at the few before it,
-and at how many sites are to come; psi is 1 where nothing is known. The rows are normalized, so that
-any psi gives an exact proposal. Nothing here waits for a GPU.
+Instead of p^b, a value has the weight p^b psi. psi depends on this value, on the few values before
+it, and on the number of sites to come; it is 1 if nothing is known. The rows are normalized, so the
+proposal is exact for any psi. Nothing here waits for a GPU.
 """
 
 from __future__ import annotations
@@ -15,35 +15,33 @@ from omniinput_hpc.config.kernels import CONTEXT_LENGTH
 from omniinput_hpc.kernels.parts.continuations import MULTIPLIER, Continuations, keys_of
 
 MAX_NEXT = 8
-"""Values after the same values that have a psi of their own."""
+"""Largest number of next values with their own psi, after the same preceding values."""
 MAX_GAIN = 60.0
 """The largest |ln psi|."""
 
 
 class LookAhead:
-    """ln psi of some values, and of some contexts of several values on top, on a device.
+    """ln psi of single values, plus corrections for contexts of several values, on a device.
 
     Parameters
     ----------
-    known : what burn-in learned
-    n_sites : D
-    device : of the walkers
+    known : the continuations that burn-in learned
     """
 
     def __init__(self, known: Continuations, n_sites: int, device: torch.device) -> None:
         gain_nc = np.clip(known.gains(n_sites), -MAX_GAIN, MAX_GAIN)
         shorter = known.index_of(known.values, shortened=True)
-        # What a context adds to the psi of its longest shorter ending.
+        # The correction that a context adds to ln psi of its longest shorter ending.
         more_nc = gain_nc - np.where(shorter >= 0, gain_nc[:, shorter], 0.0)
         alone = np.flatnonzero(known.length == 1)
         alone = alone[np.argsort(known.values[alone, -1])]
-        # An entry that no value has, so that nothing is empty: its psi is 1.
+        # `_tensor` appends an entry with ln psi = 0, so that no array is empty.
         self._single = _tensor(known.values[alone, -1], 0, device)
         self._single_gain = _tensor(more_nc[:, alone], 0, device)
         self._levels = []
         for length in range(2, CONTEXT_LENGTH + 1):
             some = np.flatnonzero(known.length == length)
-            # Both shorter and full contexts count at a site that has so many before it.
+            # Shorter and full contexts both apply at a site with enough values before it.
             prefix = keys_of(known.values[some, :-1])
             order = np.lexsort((known.values[some, -1], -np.abs(more_nc[:, some]).max(0), prefix))
             some, prefix = some[order], prefix[order]
@@ -65,7 +63,7 @@ class LookAhead:
     def after(self, x: torch.Tensor, t: int, k: int = 1) -> Twist:
         """Return the twist of the rows of sites t to t + k - 1 of x, int64 [W, D].
 
-        The rows are in order of sites, [k W]. Only values before each site are looked at.
+        The k W rows are ordered by site. Each depends only on the values before its site.
         """
         n_walkers = len(x)
         site = torch.arange(t, t + k, device=x.device)
@@ -90,7 +88,7 @@ class LookAhead:
 
     @staticmethod
     def _keys(x: torch.Tensor, t: int, k: int, n: int) -> torch.Tensor:
-        """Return `keys_of` the n values before sites, and none before these, int64 [k W]."""
+        """Return `keys_of` the n values before each site, without earlier ones, int64 [k W]."""
         key = torch.zeros((k, len(x)), dtype=torch.int64, device=x.device)
         for back in range(CONTEXT_LENGTH - 1, 0, -1):
             column = torch.full_like(key, 1)
@@ -106,8 +104,8 @@ class Twist:
 
     Parameters
     ----------
-    single, single_gain : values, int64 [S], ascending but for the last, and ln psi, [R, S]
-    pair, pair_gain : values, int64 [R, M], and what is added to their ln psi, [R, M]; None: nothing
+    single, single_gain : values, int64 [S], ascending except for the last, and ln psi, [R, S]
+    pair, pair_gain : values, int64 [R, M], and corrections to their ln psi, [R, M]; or None
     """
 
     def __init__(
@@ -134,7 +132,7 @@ class Twist:
         return scores
 
     def at(self, values: torch.Tensor) -> torch.Tensor:
-        """Return ln psi of some values, int64 [R, n], of each row: float64 [R, n]."""
+        """Return ln psi, float64 [R, n], of some values of each row, int64 [R, n]."""
         known = self._single[:-1]
         total = torch.zeros(values.shape, dtype=torch.float64, device=values.device)
         if len(known):
@@ -148,6 +146,6 @@ class Twist:
 
 
 def _tensor(array: NDArray[np.generic], last: int, device: torch.device) -> torch.Tensor:
-    """Return numbers on a device with one more at the end of the last axis."""
+    """Return an array on a device, with the number `last` appended along the last axis."""
     more = np.full((*array.shape[:-1], 1), last, dtype=array.dtype)
     return torch.from_numpy(np.concatenate([array, more], axis=-1)).to(device)

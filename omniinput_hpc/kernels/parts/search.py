@@ -1,11 +1,10 @@
-"""The search of burn-in for what a language model is sure of, memorized texts above all.
+"""The search in burn-in for texts of which a language model is certain, such as memorized ones.
 
-A memorized text is rarely begun and then nearly certain, and it may begin at any site. So many
-texts are drawn that take rare steps, and the few values before their sharpest rows are tried as
-beginnings. Most of them are hot: a step that is rarer than most is then as likely as others. Cold
-ones begin anew now and then with a uniform value: they take several steps in a row that are rare
-and yet the likeliest of their rows. Beginnings are also met in the order of how likely they are
-(`parts.beginnings`), which finds such steps without repeating the common ones.
+A memorized text is rarely begun and then nearly certain, and it may begin at any site. Many texts
+with rare steps are therefore drawn, and the few values before their sharpest rows are tried as
+beginnings. Hot texts make rare steps as likely as others. Cold texts sometimes restart from a
+uniform value; they find runs of steps that are rare and yet the likeliest of their rows. A beam
+search (`parts.beginnings`) finds such steps without repeating the common ones.
 """
 
 from __future__ import annotations
@@ -33,34 +32,33 @@ IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
 HOT, COLD, BEGUN = 0.5, 0.25, 1.0
-"""Of a budget's batches: hot texts, cold ones, and beginnings in order (`parts.beginnings`)."""
+"""Multiples of the budget for hot texts, cold texts and the beam search (`parts.beginnings`)."""
 RESTART = 0.25
-"""How often a cold text begins anew with a uniform value."""
+"""Probability that a cold text starts again at a site, from a uniform value."""
 COLDEST = 4.0
-"""The largest exponent of cold texts, in units of b."""
+"""Largest exponent of cold texts, in units of b."""
 N_CANDIDATES = 4
-"""Batches of contexts that are tried as beginnings, with each length."""
+"""Number of batches of contexts that are tried as beginnings, with each length."""
 MAX_BATCH, MAX_ELEMENTS = 256, 1 << 22
-"""Of texts drawn at once, where that is more than W: small models cost about as much for either.
-The second is the limit of D V times as many."""
+"""Largest n and n D V of n > W texts drawn at once: for a small model they cost no more than W."""
 MIN_LENGTH = 2
-"""Of the contexts that are tried as beginnings; every first value is tried anyway."""
+"""Shortest length of contexts that are tried as beginnings; every first value is tried anyway."""
 
 
 class Search(Explorer):
-    """Draws texts from a model at exponent b, given what is known of it (see `Explorer`)."""
+    """Draws texts from a model at exponent b, given known continuations (see `Explorer`)."""
 
     def found(self, known: Continuations | None, budget: SearchBudget) -> Texts:
         """Return as many texts as `Explorer.texts`, after a search.
 
-        Those of the second half begin with the end of a context that is known to lead somewhere, or
-        with one of the contexts after which the model was surest.
+        Texts of the second half of the kinds begin with the end of a context whose gain is known to
+        be large, or with one of the contexts after which the model was most certain.
         """
         surest = self.surest_contexts(known, budget)
         ends = np.zeros((0, CONTEXT_LENGTH), dtype=np.int64)
         if known is not None:
             ends = known.seeds(self.like.shape[1])
-        if not len(surest):  # such texts begin as the others do
+        if not len(surest):  # these texts then begin like the first half of the kinds
             surest = np.full((1, CONTEXT_LENGTH), NOTHING)
         device = self.like.device
         ends = ends if len(ends) else surest
@@ -71,8 +69,8 @@ class Search(Explorer):
     def surest_contexts(self, known: Continuations | None, budget: SearchBudget) -> IntArray:
         """Return contexts after which rows stay sharpest, the best first, [n, CONTEXT_LENGTH].
 
-        Those that are known to lead somewhere are left out. Values before a context's first are
-        `NOTHING`: of the endings that do as well, the shortest is taken.
+        Contexts whose gain is known to be large are left out. Each context is cut to its shortest
+        ending that does about as well; the values before are `NOTHING`.
         """
         contexts = self._candidates(known, budget)
         if not len(contexts):
@@ -91,9 +89,9 @@ class Search(Explorer):
         return np.asarray(chosen[np.sort(first)][: len(self.like)])
 
     def _candidates(self, known: Continuations | None, budget: SearchBudget) -> IntArray:
-        """Return contexts before the sharpest rows: of drawn texts, and of likely beginnings.
+        """Return the contexts before the sharpest rows, of drawn texts and of likely beginnings.
 
-        `N_CANDIDATES` times W of either at most.
+        There are at most `N_CANDIDATES` times W of each.
         """
         drawn = _Sharpest(known, len(self.like), self.like.shape[1])
         n_hot, n_cold, n_begun = (ceil(share * budget.n_batches) for share in (HOT, COLD, BEGUN))
@@ -113,7 +111,7 @@ class Search(Explorer):
         return np.unique(np.concatenate([drawn.contexts, begun.contexts]), axis=0)
 
     def _texts(self, batch: int, n_batches: int, cold: bool) -> tuple[IntArray, FloatArray]:
-        """Return W texts, each as hot (or cold) as it comes, and ln Z at b, float64 [W, D]."""
+        """Return W texts, hot or cold with random exponents, and ln Z at b, float64 [W, D]."""
         x = torch.zeros_like(self.like)
         n_walkers, n_sites = x.shape
         number = torch.arange(n_walkers, device=x.device) + batch * n_walkers
@@ -138,7 +136,7 @@ class Search(Explorer):
         return x.cpu().numpy(), log_z.cpu().numpy()
 
     def _sureness(self, contexts: IntArray) -> FloatArray:
-        """Return the sums of ln Z at b over some sites that are drawn after contexts, [n]."""
+        """Return the sum of ln Z at b over the next sites, drawn cold, after each context, [n]."""
         n_walkers, n_sites = self.like.shape
         sums = []
         for begin in range(0, len(contexts), n_walkers):
@@ -166,7 +164,7 @@ class Search(Explorer):
     def _begins(
         self, kind: torch.Tensor, seeds: torch.Tensor, surest: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return with how many given values texts begin, [W], and these, [W, CONTEXT_LENGTH]."""
+        """Return how many given values texts begin with, [W], and these, [W, CONTEXT_LENGTH]."""
         u_3w = self.stream.uniform(3, len(kind))
         column = torch.arange(CONTEXT_LENGTH, device=kind.device)
         length = 1 + (CONTEXT_LENGTH * u_3w[0]).long()
@@ -179,11 +177,11 @@ class Search(Explorer):
 
 
 class _Sharpest:
-    """The contexts before the sharpest rows that are not known to lead somewhere, the best first.
+    """The contexts before the sharpest rows, the best first, without those of known large gain.
 
     Attributes
     ----------
-    contexts : int64 [n, CONTEXT_LENGTH], different ones, `N_CANDIDATES` times W at most
+    contexts : int64 [n, CONTEXT_LENGTH], all different, at most `N_CANDIDATES` times W
     """
 
     def __init__(self, known: Continuations | None, n_walkers: int, n_sites: int) -> None:
@@ -193,7 +191,7 @@ class _Sharpest:
         self._gain_c = None if known is None else known.gains(n_sites).max(axis=0)
 
     def add(self, contexts: IntArray, sure: FloatArray) -> None:
-        """Take others into account, [n, CONTEXT_LENGTH], and ln Z after each, [n]."""
+        """Add contexts [n, CONTEXT_LENGTH] with ln Z after each [n], and keep the best."""
         keep = contexts[:, -MIN_LENGTH] != NOTHING
         if len(self._sure) == self._room:
             keep[keep] = sure[keep] >= self._sure.min()
@@ -210,7 +208,7 @@ class _Sharpest:
 
 
 def _aligned(contexts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the lengths of contexts, int64 [n], and their values from the first on, [n, 4]."""
+    """Return the lengths of contexts, int64 [n], and their values, left-aligned, [n, 4]."""
     length = (contexts != NOTHING).sum(dim=1)
     column = torch.arange(CONTEXT_LENGTH, device=contexts.device)
     at = (column - length[:, None]) % CONTEXT_LENGTH
@@ -218,13 +216,13 @@ def _aligned(contexts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def batch_size(n_walkers: int, n_sites: int, n_values: int) -> int:
-    """Return how many texts a search draws at once: W, or several times as many if V is small."""
+    """Return how many texts a search draws at once: W, or more if D V is small."""
     n = min(MAX_BATCH, MAX_ELEMENTS // (n_sites * n_values))
     return n if n >= 2 * n_walkers else n_walkers
 
 
 def likeliest(texts: Texts, n: int) -> IntArray:
-    """Return the likeliest texts of different beginnings, int64 [n, D], some twice if too few."""
+    """Return the n likeliest texts with different beginnings, int64 [n, D], repeated if too few."""
     order = np.argsort(-texts.log_p.sum(axis=1), kind="stable")
     _, first = np.unique(texts.x[order, :CONTEXT_LENGTH], axis=0, return_index=True)
     best = order[np.sort(first)]

@@ -1,4 +1,4 @@
-"""The span of sites that a move of an autoregressive kernel redraws: independent of the state."""
+"""The span of sites that a move of `lm-conditional` redraws, drawn independently of the state."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from omniinput_hpc.config.kernels import LmConditional as Options
 from omniinput_hpc.errors import UserError
 
 FULL_LENGTH_SHARE = 0.1
-"""Share of suffixes of full length, on top of the log-uniform distribution (the default's)."""
+"""Share of suffixes of full length, on top of the default log-uniform distribution."""
 FULL_LENGTH_SHARE_AHEAD = 0.6
-"""The same with `look_ahead`, where a whole input is nearly an independent draw."""
+"""The same with `look_ahead`, with which a whole redrawn input is nearly an independent draw."""
 MAX_BLOCK_LENGTH = 8
-"""Length of the longest block where the input file names none."""
+"""Length of the longest block, unless the input file sets one."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Sites begin to end - 1, to be redrawn by part number `part` of the kernel."""
+    """Sites begin to end - 1, to be redrawn by the kernel's part number `part`."""
 
     part: int
     begin: int
@@ -30,7 +30,7 @@ class Span:
 class SpanSchedule:
     """The distribution of spans among D sites.
 
-    A `UserError` says that a length is above D, or that no move would change some site.
+    Raises a `UserError` if a length exceeds D, or if no move would ever change some site.
     """
 
     def __init__(self, options: Options, n_sites: int) -> None:
@@ -53,7 +53,7 @@ class SpanSchedule:
             )
 
     def draw(self, u: NDArray[np.float64]) -> Span:
-        """Return a span, given three uniform numbers: for its part, its length, its first site."""
+        """Draw a span with three uniform numbers u: for its part, its length, its first site."""
         part = _inverse(self._parts, u[0])
         name, length = self._names[part], 1
         if name in self._lengths:
@@ -76,7 +76,10 @@ def _range(key: str, given: list[int] | None, n_sites: int) -> tuple[int, int] |
 def _log_uniform(
     low: int, high: int, longest: float = 0.0
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return lengths and cumulative p, proportional to 1/length; `longest` goes to the last."""
+    """Return lengths and their cumulative p, p proportional to 1/length.
+
+    The share `longest` is added to the last length.
+    """
     lengths = np.arange(low, high + 1)
     p = (1 - longest) / lengths / np.sum(1 / lengths)
     p[-1] += longest

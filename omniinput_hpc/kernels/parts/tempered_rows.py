@@ -1,4 +1,4 @@
-"""Rows of an autoregressive model's conditionals to a power b: their sums, and draws from them."""
+"""Rows of an autoregressive model's conditionals, raised to a power b: sums and draws."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from omniinput_hpc.kernels.parts.categorical import block_sums, draw_by_blocks, 
 from omniinput_hpc.kernels.parts.look_ahead import Twist
 
 CPU_CHUNK_ELEMENTS = 1 << 17
-"""Elements, half a megabyte of float32, that are processed at once on a CPU."""
+"""Elements that are processed at once on a CPU: half a megabyte in float32."""
 
 
 def needs_mask(b: torch.Tensor) -> bool:
-    """Whether b l, b [W], must be set to -inf where l is: with b <= 0 it is not so by itself.
+    """Return whether b l must be set to -inf explicitly at l = -inf, as for b <= 0; b is [W].
 
-    On a GPU the answer is always yes, since a look at b would synchronize.
+    Always true on a GPU, since reading b would synchronize.
     """
     return not b.is_cpu or bool((b <= 0).any())
 
 
 def scaled_scores(rows: torch.Tensor, b: torch.Tensor, mask: bool) -> torch.Tensor:
-    """Return b l, [R, n], for l and b [R]; `mask` as `needs_mask` says."""
+    """Return b l, [R, n], given rows of l [R, n] and b [R]; `mask` is that of `needs_mask`."""
     scores = rows * b.to(rows.dtype)[:, None]
     return scores.masked_fill_(rows == -torch.inf, -torch.inf) if mask else scores
 
 
 def log_sums(rows: torch.Tensor, b: torch.Tensor, twist: Twist | None = None) -> torch.Tensor:
-    """Return ln of the sum of exp(b l) over values, float64 [..., W], of rows [..., W, V].
+    """Return ln of the sum of exp(b l) over values, float64 [..., W], of rows l [..., W, V].
 
-    With a `twist` of these rows, that of exp(b l) psi.
+    With a `twist` of these rows, the sum is over exp(b l) psi.
     """
     flat, mask = rows.reshape(-1, rows.shape[-1]), needs_mask(b)
     b = b.expand(rows.shape[:-1]).reshape(-1)
@@ -42,7 +42,7 @@ def log_sums_of_powers(row: torch.Tensor, b_k: torch.Tensor) -> torch.Tensor:
     """Return ln of the sum of exp(b_k l) over values, float64 [W, K], of rows l [W, V], b_k [K]."""
     mask = needs_mask(b_k)
 
-    def of_some(some: slice) -> torch.Tensor:  # all powers of what lies in the cache
+    def of_some(some: slice) -> torch.Tensor:  # all powers, while the rows are in the CPU's cache
         part = row[some]
         sums = [log_sum(scaled_scores(part, b.expand(len(part)), mask)) for b in b_k]
         return torch.stack(sums, dim=1)
@@ -55,7 +55,7 @@ def draw_scaled(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw values from exp(b l) / Z; return them, int64 [W], and ln Z, float64 [W].
 
-    With a `twist` of the rows, from exp(b l) psi / Z'.
+    With a `twist` of the rows, the draws are from exp(b l) psi / Z'.
     """
     mask = needs_mask(b)
     kept: list[torch.Tensor] = []
@@ -79,13 +79,13 @@ def draw_scaled(
 def _scores(
     rows: torch.Tensor, b: torch.Tensor, mask: bool, twist: Twist | None, some: slice
 ) -> torch.Tensor:
-    """Return b l, or b l + ln psi, of some rows."""
+    """Return b l, or b l + ln psi with a twist, of some rows."""
     scores = scaled_scores(rows[some], b[some], mask)
     return scores if twist is None else twist.rows(some).add_to(scores)
 
 
 def _slices(rows: torch.Tensor) -> Iterator[slice]:
-    """Yield runs of rows [n, V] that stay in a CPU's cache from one operation to the next."""
+    """Yield slices of rows [n, V] that stay in the CPU's cache from one operation to the next."""
     n, n_values = rows.shape
     width = max(1, CPU_CHUNK_ELEMENTS // n_values) if rows.is_cpu else n
     for begin in range(0, n, width):

@@ -1,1 +1,1 @@
-"""Image classifiers: z is a logit of a network, or made from its logits."""
+"""Image classifiers: z is a logit of a network, or computed from its logits."""

@@ -1,9 +1,9 @@
 """Image classifiers: z is a logit, a class's log-softmax, or an energy-based log-likelihood.
 
 An input's D sites are the grey levels of its pixels: rows, then columns, then channels. A network
-has two parts: what is looked up for each pixel (`contributions`), and the rest, so that the
-gradient with respect to the one-hot input is one product: gradient at what was looked up times
-the table.
+has two parts: a look-up for each pixel (`contributions`), and the rest. The gradient with respect
+to the one-hot input is therefore one product: the gradient at the looked-up numbers times the
+table.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ Body = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Pixels(Protocol):
-    """The part of a network that depends on each pixel alone, linear in its one-hot value."""
+    """The part of a network that depends on each pixel separately, linear in its one-hot value."""
 
     def contributions(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what is looked up for inputs x, int64 [W, D]: float32 [W, D, n]."""
+        """Return the numbers looked up for inputs x, int64 [W, D]: float32 [W, D, n]."""
         ...
 
     def combine(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the image that the rest of the network takes."""
+        """Return the image that is the input of the rest of the network."""
         ...
 
     def pull_back(self, gradient: torch.Tensor) -> torch.Tensor:
@@ -79,7 +79,8 @@ class ScaledPixels:
 class ImageClassifier:
     """An image classifier: see the module's docstring, and `models.protocol` for the methods.
 
-    `pixels` and `body` are the network's parts; of the options, target, label and sign are used.
+    `pixels` and `body` are the network's parts. Of the options, only target, label and sign are
+    used.
     """
 
     def __init__(self, pixels: Pixels, body: Body, shape: Shape, options: Options) -> None:
@@ -130,7 +131,8 @@ def build(options: Options, device: str) -> ImageClassifier:
 def load(folder: Path) -> ImageNetwork:
     """Return the network of a folder, in float32, without gradients for its weights.
 
-    A `UserError` names files that are missing, broken, do not fit each other, or are not finite.
+    Raises `UserError` if files are missing, broken, do not fit each other, or hold non-finite
+    numbers.
     """
     architecture = read_architecture(folder)
     _check_shapes(architecture, folder)
@@ -157,9 +159,9 @@ def _check_shapes(architecture: Architecture, folder: Path) -> None:
 
 
 def load_weights(network: nn.Module, file: Path, described_by: str) -> None:
-    """Put the weights of a safetensors file into a network, in float32, and freeze it.
+    """Load the weights of a safetensors file into a network, in float32, and freeze it.
 
-    A `UserError` says that the file is broken, of another network, or has NaN or infinite numbers.
+    Raises `UserError` if the file is broken, belongs to another network, or holds NaN or infinity.
     """
     read_header(file)
     try:
@@ -180,10 +182,10 @@ def load_weights(network: nn.Module, file: Path, described_by: str) -> None:
 def custom_network(
     factory: str, options: dict[str, Any], weights: Path, device: str, key: str = "model.factory ="
 ) -> nn.Module:
-    """Call the user's ``module:function``, and give its network the weights of a safetensors file.
+    """Call the user's ``module:function``, and load a safetensors file into the network it returns.
 
-    A `UserError` says that there is no such function (given by `key`), that it returns no network,
-    or that the weights do not fit.
+    Raises `UserError` if there is no such function (named by `key`), if it does not return a
+    network, or if the weights do not fit.
     """
     network = plugins.call(factory, key, "model.options", options)
     where = f"{key} {factory}"
@@ -194,7 +196,7 @@ def custom_network(
 
 
 def _try_out(model: ImageClassifier, body: Body, shape: Shape, options: Options) -> None:
-    """Evaluate two images with a custom network, and check what comes back."""
+    """Evaluate two images with a custom network, and check its outputs."""
     image = torch.zeros((2, shape.channels, shape.height, shape.width))
     device = model._pixels.contributions(torch.zeros((1, 1), dtype=torch.int64)).device
     try:

@@ -1,12 +1,12 @@
-"""Checking the files of an image classifier without torch, and pictures of its inputs.
+"""Check the files of an image classifier without torch, and make pictures of its inputs.
 
-A folder holds ``model.safetensors`` and ``model.json``, which says the architecture::
+A folder holds ``model.safetensors`` and ``model.json``, which describes the architecture::
 
     {"architecture": "mlp", "height": 28, "width": 28, "channels": 1, "n_values": 256,
      "n_outputs": 1, "size": 128}
 
-``size`` is the MLP's hidden width or the ResNet's channels. Further keys (what the training
-reached) are for people.
+``size`` is the MLP's hidden width or the ResNet's channels. Further keys (such as the results of
+training) are for people.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class Shape:
 
 @dataclass(frozen=True)
 class Architecture:
-    """What model.json says.
+    """The contents of model.json.
 
     Attributes
     ----------
     name : one of `ARCHITECTURES`
-    size : hidden features (mlp), channels (resnet), no meaning for cnn
+    size : hidden features (mlp), channels (resnet); unused for cnn
     """
 
     name: str
@@ -77,7 +77,7 @@ class Architecture:
     size: int
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `read_architecture` reads."""
+        """Return the table that `read_architecture` reads."""
         numbers = {"n_outputs": self.n_outputs, "size": self.size}
         return {"architecture": self.name, **asdict(self.shape), **numbers}
 
@@ -142,10 +142,9 @@ def shape_of(options: ImageClassifier) -> Shape:
 
 
 def check_label(options: ImageClassifier, n_outputs: int) -> None:
-    """Check the class that the input file chose.
+    """Raise a `UserError` if the class in the input file does not exist or does not fit the target.
 
-    A `UserError` says that there is no such class, or that the number of outputs excludes the
-    target: one for a log-softmax, several for a log-likelihood.
+    A log-softmax requires several outputs, a log-likelihood a single one.
     """
     if options.label >= n_outputs:
         raise UserError(
@@ -175,7 +174,7 @@ def read_architecture(folder: Path) -> Architecture:
 
 
 def _check_weights(folder: Path) -> None:
-    """Raise a UserError where a folder has no weights: showing inputs needs none, running does."""
+    """Raise a `UserError` if a folder has no weights, which only running a model needs."""
     if not os.path.isfile(folder / WEIGHTS):
         pickled = [f.name for ending in ("bin", "pt", "pth") for f in folder.glob(f"*.{ending}")]
         found = f"; {pickled[0]} would need unpickling and is never loaded" if pickled else ""

@@ -1,8 +1,8 @@
 """The papers' image networks: a one-hot 3 x 3 convolution to 3 channels, and a backbone.
 
-OmniInput (Liu et al., 2025), appendix E. Every pixel is one-hot encoded; the first convolution of
-a one-hot image picks one column of its weights per pixel, so it is evaluated as a look-up in a
-table followed by a fold, and the [W, n_values, H, W] tensor never exists.
+OmniInput (Liu et al., 2025), appendix E. Every pixel is one-hot encoded. The first convolution of a
+one-hot image picks one column of its weights per pixel, so it is evaluated as a table look-up and a
+fold; the [W, n_values, H, W] tensor never exists.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class OneHotConvolution(nn.Module):
 
     Attributes
     ----------
-    table : float32 [channels, n_values, 3 * 9]
-        Entry [c, v, o * 9 + k]: what value v of channel c adds to output channel o at the pixel
-        where this one is number 8 - k of the 3 x 3 window (the order that `fold` requires).
+    table : float32 [channels, n_values, 3 * 9] Entry [c, v, o * 9 + k] is the contribution of value
+        v of channel c to output channel o at the pixel for which this one is number 8 - k of the 3
+        x 3 window (the order that `fold` requires).
     bias : float32 [3]
     """
 
@@ -70,7 +70,7 @@ class OneHotConvolution(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Two 3 x 3 convolutions beside a shortcut, which a stride makes a 1 x 1 convolution."""
+    """Two 3 x 3 convolutions and a shortcut, which is a 1 x 1 convolution if there is a stride."""
 
     def __init__(self, channels: int, stride: int) -> None:
         super().__init__()
@@ -101,8 +101,8 @@ def mlp(shape: Shape, hidden: int) -> nn.Sequential:
 def cnn() -> nn.Sequential:
     """Return the papers' CNN: two blocks of two 3 x 3 convolutions, 32 and 128 channels.
 
-    The papers leave open how a block makes the image smaller, and how the features are gathered:
-    here the second convolution of a block has stride 2, and the mean over pixels is taken.
+    The papers do not specify how a block reduces the image, nor how the features are pooled: here
+    the second convolution of a block has stride 2, and the features are averaged over pixels.
     """
     layers: list[nn.Module] = []
     for channels_in, channels in ((HIDDEN_CHANNELS, 32), (32, 128)):
@@ -119,7 +119,7 @@ def resnet(channels: int) -> nn.Sequential:
 
 
 class ImageNetwork(nn.Module):
-    """A network as model.json describes it: one-hot convolution, backbone, linear."""
+    """The network that model.json describes: one-hot convolution, backbone, linear layer."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""What became of every tensor of a checkpoint: used by the model, or accounted for with a reason.
+"""Account for every tensor of a checkpoint: the model uses it, or it may be left out.
 
-transformers leaves out tensors that the model, as config.json describes it, has no place for, and
-some without a word. What is left is another model, whose z nobody asked for.
+transformers leaves out tensors that have no place in the model described by config.json, some of
+them silently. The remaining weights may be a different model, with a different z.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SCALES = re.compile(
 
 
 def _is_mask(tensor: Tensor) -> bool:
-    """Whether a tensor has a causal mask's shape, [1, 1, n, n], or is one number (masked_bias)."""
+    """Return whether a tensor has the shape of a causal mask, [1, 1, n, n], or is one number."""
     shape = tensor.shape
     return tensor.n_numbers == 1 or (
         len(shape) == 4 and shape[:2] == (1, 1) and shape[2] == shape[3]
@@ -72,13 +72,15 @@ _HARMLESS: tuple[tuple[re.Pattern[str], Callable[[Tensor], bool], str], ...] = (
     (re.compile(r"^(deberta|esm)\.embeddings\.position_embeddings\.weight$"), _any,
      "a table of absolute positions, which the architecture's published models do not use"),
 )  # fmt: skip
-"""Names that may be left out if the tensor is as the second entry says, and why."""
+"""Names that may be left out, a condition on the tensor, and the reason."""
 
 
 def account(
     model: Any, unexpected: Iterable[str], tensors: Tensors, read: Read, where: str
 ) -> list[str]:
-    """Return what was left out of a model and why, as lines; a `UserError` for all else.
+    """Return lines that list the tensors left out of a model, and why.
+
+    Raises `UserError` if a tensor may not be left out.
 
     Parameters
     ----------
@@ -91,7 +93,7 @@ def account(
     own = set(model.state_dict())
     left_out = set(map(str, unexpected)) | _hushed(model, own, tensors)
     why: dict[str, list[str]] = {}
-    for name in sorted(left_out):  # ranks say the same
+    for name in sorted(left_out):  # every rank reports the same tensor
         reason = _reason(name, model, own, tensors, read)
         if reason is None:
             raise UserError(f"{where}: {_refusal(name, model, own)}")
@@ -106,10 +108,10 @@ def account(
 
 
 def check_ties(model: Any, ties: Mapping[str, str], where: str) -> None:
-    """Raise a `UserError` if weights differ that config.json says are the same.
+    """Raise a `UserError` if weights differ that config.json declares to be the same.
 
-    `ties` are the names of the pairs. transformers then keeps both, older versions and other
-    programs only one of them.
+    `ties` maps each name to the other of its pair. transformers then keeps both; older versions and
+    other programs keep only one of them.
     """
     named = dict(model.named_parameters(remove_duplicate=False))
     for one, other in ties.items():
@@ -122,8 +124,8 @@ def check_ties(model: Any, ties: Mapping[str, str], where: str) -> None:
 
 
 def _check_stored_as(model: Any, left_out: set[str], tensors: Tensors, where: str) -> None:
-    """Raise a `UserError` if weights are stored as whole numbers, which were cast to weights."""
-    # transformers may rename what precedes the last dot when it reads a file
+    """Raise a `UserError` if weights are stored as whole numbers: transformers would cast them."""
+    # transformers may rename the part before the last dot
     tables = {
         (name.rpartition(".")[2], tuple(held.shape))
         for name, held in model.state_dict().items()
@@ -140,7 +142,7 @@ def _check_stored_as(model: Any, left_out: set[str], tensors: Tensors, where: st
 
 
 def _hushed(model: Any, own: set[str], tensors: Tensors) -> set[str]:
-    """Return the tensors without a place in the model that transformers does not report."""
+    """Return tensors that have no place in the model and that transformers leaves out silently."""
     hushed = [*(model._keys_to_ignore_on_load_unexpected or ()), r"rotary_emb\.inv_freq"]
     pattern = re.compile("|".join(f"({one})" for one in [*hushed, r"(^|\.)position_ids$"]))
     return {name for name in tensors if pattern.search(name) and not _names(name, model) & own}
@@ -160,7 +162,7 @@ def _reason(name: str, model: Any, own: set[str], tensors: Tensors, read: Read) 
         depth = _depth(model)
         ahead = all(int(found[1]) < depth + n_ahead for found in _LAYER.finditer(name))
         return "layers that predict further tokens ahead" if n_ahead and ahead else None
-    if tensor is None:  # transformers reports it by another name than the file's
+    if tensor is None:  # transformers reports it by another name than the file
         candidates = [key for key in tensors if key.endswith(f".{name}")]
         tensor = tensors[candidates[0]] if len(candidates) == 1 else Tensor("F32", ())
     for pattern, fits, reason in _HARMLESS:
@@ -185,9 +187,9 @@ def _reason(name: str, model: Any, own: set[str], tensors: Tensors, read: Read) 
 
 
 def _goes_on(name: str, model: Any, own: set[str]) -> bool:
-    """Whether a tensor belongs to a layer beyond the model's last one.
+    """Return whether a tensor belongs to a layer beyond the model's last one.
 
-    A part of its own (an image encoder) has no first layer alike in the model.
+    A separate part, such as an image encoder, does not: its layer 0 is missing from the model, too.
     """
     for found in _LAYER.finditer(name):
         first = f"{name[: found.start(1)]}0{name[found.end(1) :]}"
@@ -198,7 +200,7 @@ def _goes_on(name: str, model: Any, own: set[str]) -> bool:
 
 
 def _layer_like(before: str, own: set[str]) -> bool:
-    """Whether the model has layers of this name ("model.layers.")."""
+    """Return whether the model has layers with this prefix ("model.layers.")."""
     return any(name.startswith(f"{before}0.") for name in own)
 
 
@@ -208,14 +210,14 @@ def _depth(model: Any) -> float:
 
 
 def _layers_ahead(model: Any) -> int:
-    """Return how many layers config.json says predict further tokens (num_nextn_predict_layers)."""
+    """Return how many layers predict further tokens (num_nextn_predict_layers of config.json)."""
     settings = vars(model.config.get_text_config(decoder=True))
     found = [n for key, n in settings.items() if _AHEAD_KEY.search(key) and type(n) is int]
     return max(found, default=0)
 
 
 def _is_computed(name: str, model: Any, read: Read) -> bool:
-    """Whether a tensor's numbers are those of the embeddings, of a table, or zeros to be added."""
+    """Return whether a tensor repeats the embeddings or a table, or holds zeros that are added."""
     last = name.rpartition(".")[2]
     if last.endswith("inv_freq"):
         like = [b for key, b in model.named_buffers() if key.endswith("inv_freq")]
@@ -238,7 +240,7 @@ def _among(numbers: torch.Tensor, like: Iterable[torch.Tensor], tolerance: float
 
 
 def _refusal(name: str, model: Any, own: set[str]) -> str:
-    """Return what is wrong with a tensor that was left out, and what to do."""
+    """Return the problem with a tensor that was left out, and the remedy."""
     what = type(model).__name__
     if _goes_on(name, model, own):
         return (

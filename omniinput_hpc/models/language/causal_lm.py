@@ -1,9 +1,9 @@
 """Language models: any decoder that Hugging Face's AutoModelForCausalLM loads from a folder.
 
-z is the mean negative log-likelihood, in nats, of the predicted tokens given those before them:
-of all but the first (``predicted_from = 1``), as in Hugging Face's own loss; of all of them after a
-prefix of fixed tokens (``predicted_from = 0``). Where only some tokens are allowed, a site's value
-is an index into the allowed tokens; probabilities are still those among all tokens.
+z is the mean negative log-likelihood, in nats, of the predicted tokens given those before them: of
+all but the first (``predicted_from = 1``), as in Hugging Face's own loss, or of all of them after a
+prefix of fixed tokens (``predicted_from = 0``). If only some tokens are allowed, a site's value is
+an index into the allowed tokens; probabilities are still normalized over all tokens.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ log = logging.getLogger("omniinput_hpc")
 Rest = tuple[torch.Tensor, torch.Tensor]
 
 MAX_DRAWN, MAX_DRAWN_BYTES = 320, 4 << 30
-"""Inputs that are drawn together on a GPU, and bytes of their keys and values, at most. A token of
-fewer takes the time of reading the weights; beyond, computing takes longer than that (on an H100
-from 263 on, in bfloat16). A CPU computes for longer with a few inputs already."""
+"""Largest number of inputs drawn together on a GPU, and of bytes of their keys and values. Up to
+about this number, the time per token is that of reading the weights; beyond it, computing takes
+longer (on an H100 in bfloat16 from 263 inputs on). On a CPU it does so for a few inputs."""
 
 
 class CausalLanguageModel:
@@ -62,7 +62,7 @@ class CausalLanguageModel:
     Attributes
     ----------
     token_ids : int64 [n_values], the token of each value
-    space : which of the values that the model knows its sites may take
+    space : the values that the sites may take, among those that the model knows
     """
 
     def __init__(self, options: CausalLm, device: str, allowed: Allowed = None) -> None:
@@ -121,8 +121,8 @@ class CausalLanguageModel:
     def output_and_gradient(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return z [W] and dz/d one_hot(x), float32 [W, D, n_values].
 
-        Its input part is the gradient at the embeddings times the embedding matrix; its target
-        part, at predicted sites, -log p / m.
+        The input part is the gradient at the embeddings times the embedding matrix; the target
+        part, at predicted sites, is -log p / m.
         """
         tokens = self._tokens(x)
         given = {**self._given(tokens[:, :-1]), **self._no_prefix()}
@@ -139,26 +139,26 @@ class CausalLanguageModel:
 
     @cached_property
     def without_gradient(self) -> str:
-        """Why the model has no gradient, "" if it has one; tried when it is first asked for."""
+        """Why the model has no gradient; "" if it has one. Tried at the first access."""
         return gradient_problem(self, self._trial(), lambda x: self._tokens(x)[:, :-1])
 
     @cached_property
     def embedding(self) -> torch.Tensor | None:
-        """Float32 [n_values, E]; None where the head is not linear in the last hidden state."""
+        """Float32 [n_values, E]; None if the head is not linear in the last hidden state."""
         probe = torch.arange(4, device=self.device)[None] % self.n_values
         try:
             with torch.no_grad(), foreign_code():
                 logits = self.lm(input_ids=probe, use_cache=False).logits
                 hidden = self.lm.base_model(input_ids=probe, use_cache=False).last_hidden_state
                 linear = self.lm.get_output_embeddings()(hidden)
-        except ForeignError:  # the gradient is then built whole
+        except ForeignError:  # use the gradient that is not factored
             return None
         return self._embedding if torch.equal(logits, linear) else None
 
     def output_and_factors(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Rest]:
         """Return z [W], e float32 [W, D, E], and the rest that `target_rows` takes.
 
-        Logits are computed for a few walkers at a time, so that they take little memory.
+        Logits are computed for a few walkers at a time to save memory.
         """
         tokens = self._tokens(x)
         weight = self.lm.get_output_embeddings().weight  # [V, H]
@@ -202,12 +202,12 @@ class CausalLanguageModel:
 
     @torch.no_grad()
     def extend(self, prefixes: PrefixCache, values: torch.Tensor) -> PrefixCache:
-        """Append one value, int64 [n], to each prefix; `prefixes` is used up."""
+        """Append one value, int64 [n], to each prefix; `prefixes` must not be used afterwards."""
         return self._prefixes.extend(prefixes, values)
 
     @torch.no_grad()
     def branch(self, prefixes: PrefixCache) -> PrefixCache:
-        """Append every value to each prefix: n * n_values prefixes, the value running fastest."""
+        """Append every value to each prefix: n * n_values prefixes, the value varying fastest."""
         return self._prefixes.branch(prefixes)
 
     @torch.no_grad()
@@ -217,7 +217,7 @@ class CausalLanguageModel:
 
     @cached_property
     def _prefixes(self) -> PrefixDecoder | WholePrefixes:
-        """What extends prefixes: with the model's cache if that gives its own rows."""
+        """The decoder that extends prefixes; with the model's cache if that gives the same rows."""
         cached = PrefixDecoder(self.lm, self.token_ids, self._before)
         why = "without a mask it masks some tokens itself" if self._mask_needed else ""
         for x in [] if why else self._trial():
@@ -230,16 +230,16 @@ class CausalLanguageModel:
 
     @property
     def kv_cache(self) -> Callable[[int], KVCache] | None:
-        """Return what makes the `KVCache` of W inputs; None where the model has no decoder.
+        """Return the function that makes the `KVCache` of W inputs; None without a decoder.
 
-        All callers with the same W share one cache; `version` tells each whether it still holds
-        its inputs.
+        All callers with the same W share one cache; its `version` tells a caller whether the cache
+        still holds the caller's inputs.
         """
         return None if self._decoder is None else self._shared_kv_cache
 
     @cached_property
     def draws(self) -> Draws | None:
-        """Return what draws inputs by a KV cache; None where the model has no decoder."""
+        """The record for drawing inputs with a KV cache; None without a decoder."""
         if self._decoder is None:
             return None
         bytes_each = sum(tensor.nbytes for tensor in self._decoder.allocate(1))
@@ -248,12 +248,12 @@ class CausalLanguageModel:
 
     @property
     def cache_bytes(self) -> int:
-        """Memory of the KV caches, 0 before there is one."""
+        """Memory of the KV caches in bytes; 0 without one."""
         return sum(cache.n_bytes for cache in self._caches)
 
     @property
     def without_graphs(self) -> str:
-        """Why a GPU evaluates without CUDA graphs; "" where it has them, and on a CPU."""
+        """Why a GPU evaluates without CUDA graphs; "" if it uses them, and on a CPU."""
         return next((c.without_graphs for c in self._caches if c.without_graphs), "")
 
     @property
@@ -262,7 +262,7 @@ class CausalLanguageModel:
         return [cache for cache in caches if cache is not None]
 
     def _drawing_cache(self, n: int) -> KVCache:
-        """Return what draws n inputs: a cache that is there for so many, else one of its own."""
+        """Return a cache that draws n inputs: an existing one of this size, or a separate one."""
         if any(c is not None and c.n_walkers == n for c in (self._kv_cache, self._scratch)):
             return self._whole(n)
         if self._drawing is None or self._drawing.n_walkers != n:
@@ -286,7 +286,7 @@ class CausalLanguageModel:
             self._kv_cache = None
             if self._scratch is not None and self._scratch.n_walkers != n_walkers:
                 self._scratch = None
-            gc.collect()  # a cache and its graphs refer to each other, and their memory is needed
+            gc.collect()  # a cache and its graphs form a reference cycle; free their memory
             try:
                 self._kv_cache, self._scratch = self._whole(n_walkers), None
                 self._kv_cache.allocate()
@@ -298,9 +298,9 @@ class CausalLanguageModel:
         return self._kv_cache
 
     def _whole(self, n_walkers: int) -> KVCache:
-        """Return what evaluates whole inputs: the shared cache if it is of W inputs, else another.
+        """Return the cache that evaluates whole inputs: the shared one if it has W inputs.
 
-        There is one other; where it is of another W it is made anew.
+        Otherwise another one is kept, and replaced if it has a different W.
         """
         if self._kv_cache is not None and self._kv_cache.n_walkers == n_walkers:
             return self._kv_cache
@@ -313,7 +313,7 @@ class CausalLanguageModel:
 
     @cached_property
     def _decoder(self) -> Decoder | None:
-        """The decoder over cached keys and values; None, which is logged, without one."""
+        """The decoder with cached keys and values; None, with a log message, without one."""
         n_positions = len(self._before) + self.n_sites - 1
         if not n_positions:
             return None
@@ -325,18 +325,18 @@ class CausalLanguageModel:
         return hf_decoder.make(self.lm, n_positions, self._special)
 
     def render(self, x: torch.Tensor) -> list[str]:
-        """Return the text of each input, the prefix in front; token ids without a tokenizer."""
+        """Return the text of each input after the prefix; token ids without a tokenizer."""
         return self._text.render(x.cpu().numpy())
 
     def _tokens(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the prefix and the inputs as tokens, int64 [W, P + D]."""
+        """Return the tokens of the prefix and the inputs, int64 [W, P + D]."""
         return torch.cat([self._before.expand(len(x), -1), self.token_ids[x]], dim=1)
 
     def _predicted(self, tokens: torch.Tensor) -> torch.Tensor:
         return tokens[:, tokens.shape[1] - self.n_sites + self.predicted_from :, None]
 
     def _predicting(self, at_positions: torch.Tensor) -> torch.Tensor:
-        """Return those of the positions 0 to P + D - 2 that predict a site: [W, m, ...]."""
+        """Return those of the positions 0 to P + D - 2 that predict a site, [W, m, ...]."""
         return at_positions[:, max(0, len(self._before) - 1) :]
 
     def _logits(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -349,17 +349,17 @@ class CausalLanguageModel:
         return logits
 
     def _given(self, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return the arguments by which the decoder is given tokens."""
-        # Without a mask transformers does not look whether it is of ones, and wait for the device
+        """Return the arguments that pass tokens to the decoder."""
+        # transformers checks whether a mask is all ones, which synchronizes
         mask = {"attention_mask": torch.ones_like(tokens)} if self._mask_needed else {}
         return {"input_ids": tokens, **mask}
 
     @torch.no_grad()
     def _try_out(self, where: str) -> bool:
-        """Return whether the decoder needs a mask of ones, since it masks some tokens without one.
+        """Return whether the decoder needs a mask of ones, because it otherwise masks some tokens.
 
-        A `UserError` says that it does not evaluate inputs with every special token, or that what
-        it predicts of one depends on later tokens (where it counts padding, say).
+        Raises `UserError` if it cannot evaluate inputs with every special token, or if predictions
+        depend on later tokens (for example because it counts padding).
         """
         needed, what = False, f"this {type(self.lm).__name__}"
         for x in self._trial() if len(self._before) + self.n_sites > 1 else []:
@@ -387,18 +387,18 @@ class CausalLanguageModel:
         return needed
 
     def _trial(self) -> list[torch.Tensor]:
-        """Return batches of inputs [n, D] that hold every special token."""
-        if self.token_ids.is_meta:  # it holds no numbers
+        """Return batches of inputs [n, D] that together hold every special token."""
+        if self.token_ids.is_meta:  # a meta tensor holds no numbers
             return []
         special = torch.tensor(self._special, dtype=torch.int64, device=self.device)
         values = torch.isin(self.token_ids, special).nonzero()[:, 0].tolist()
         return trial_inputs(values, self.n_values, self.n_sites, self.device)
 
     def _no_prefix(self) -> dict[str, Any]:
-        """Return the arguments that tell a decoder that its input has no prefix."""
+        """Return arguments for a pass without cached keys and values."""
         if self._decoder is None:
             return {"use_cache": False}
-        # Without an (empty) cache transformers looks for packed sequences, which synchronizes
+        # Without this empty cache transformers looks for packed sequences, which synchronizes
         cache = DynamicCache(config=self.lm.config)
         return {cache_argument(self.lm): cache, "use_cache": True}
 
@@ -409,7 +409,7 @@ class CausalLanguageModel:
     def _of_inputs(self, e: torch.Tensor) -> torch.Tensor:
         """Return the sites' part of a gradient at the embeddings, float32 [W, D, E].
 
-        That of the last site, which is only predicted, is zero.
+        It is zero for the last site, which is only predicted.
         """
         return torch.nn.functional.pad(e, (0, 0, 0, 1))[:, len(self._before) :].float()
 

@@ -1,8 +1,8 @@
 """CUDA graphs: capture a forward pass at its second use and replay it.
 
 A small forward pass is a few hundred GPU kernels of some microseconds each, and launching each
-takes as long. A graph holds them all; replaying it is one call. A graph records addresses, so that
-all tensors must stay where they are: a `KVCache`'s do.
+takes as long. A graph holds them all and is replayed by one call. It records addresses, so all
+tensors must keep theirs, as those of a `KVCache` do.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ Written = Callable[[int, int], torch.Tensor]
 class GraphCache:
     """Forward passes over spans of positions, each span captured at its second use.
 
-    A span is its first position and its length; moves of D sites have 2 D spans. Each graph's
-    first replay is compared with the eager pass, bit for bit, because a resumed run begins with
-    eager passes. If one differs, or synchronizes with the device as mixtures of experts do, the
-    fallback is to run all passes eagerly. Memory that does not suffice is raised, not fallen back
-    from.
+    A span is a first position and a length; moves of D sites have 2 D spans. The first replay of
+    each graph is compared with the eager pass, bit for bit, because a resumed run begins with eager
+    passes. If one differs, or if the pass synchronizes with the device as mixtures of experts do,
+    all passes run eagerly from then on. Running out of memory is raised as an error instead.
 
     Parameters
     ----------
-    work : the forward pass of tokens, int64 [n, W], from a position on; writes to static buffers,
-        and returns what it wrote
+    work : runs the forward pass of tokens, int64 [n, W], from a position on; writes to static
+        buffers, and returns the part that it wrote
     tokens : int64 [T, W], static input buffer
     gpu : torch.cuda, which captures and replays
-    written : returns what else the pass of a span writes, its keys and values, as a view whose
-        last axis is contiguous
+    written : returns the other part that the pass of a span writes, its keys and values, as a view
+        whose last axis is contiguous
 
     Attributes
     ----------
@@ -52,7 +51,7 @@ class GraphCache:
         self._written, self.refusal = written, ""
         self._graphs: dict[tuple[int, int], Any] = {}
         self._seen: set[tuple[int, int]] = set()
-        self._pool = gpu.graph_pool_handle()  # graphs run one after the other, so they can share it
+        self._pool = gpu.graph_pool_handle()  # shared, because graphs run one after the other
 
     def __call__(self, tokens: torch.Tensor, begin: int) -> None:
         """Run the forward pass of tokens, int64 [n, W], at positions from `begin` on."""
@@ -74,9 +73,9 @@ class GraphCache:
             outputs = [self._run_without_sync(inputs, span[0])]
             if self._written is not None:
                 outputs.append(self._written(*span))
-            # of keys and values a sum for each token is enough, and takes little memory
+            # a sum per token is enough for keys and values, and takes little memory
             expected = [outputs[0].clone(), *map(sums_of_bits, outputs[1:])]
-            # other threads (MPI's) may use the device meanwhile
+            # other threads, such as MPI's, may use the device meanwhile
             with self._gpu.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 self._work(inputs, span[0])
             for written in outputs:
@@ -87,8 +86,8 @@ class GraphCache:
                 self._graphs[span] = graph
                 return
             reason = "replayed, it finds other bits"
-        # CUDA and torch raise this where a pass cannot be captured. No other fault is hidden: the
-        # pass runs again below, eagerly, and raises it.
+        # CUDA and torch raise this if a pass cannot be captured. No other fault is hidden: it
+        # recurs when the pass runs eagerly below.
         except RuntimeError as error:
             self._gpu.set_stream(stream)
             raise_out_of_memory(error)
@@ -98,7 +97,7 @@ class GraphCache:
         self._work(inputs, span[0])
 
     def _run_without_sync(self, inputs: torch.Tensor, begin: int) -> torch.Tensor:
-        """Run a forward pass; raise RuntimeError where it synchronizes with the device."""
+        """Run a forward pass; raise RuntimeError if it synchronizes with the device."""
         before = self._gpu.get_sync_debug_mode()
         self._gpu.set_sync_debug_mode("error")
         try:
@@ -108,18 +107,18 @@ class GraphCache:
 
 
 def sums_of_bits(values: torch.Tensor) -> torch.Tensor:
-    """Return the sums of the last axis' bits as whole numbers, int64 [...]: no rounding hides any.
+    """Return sums over the last axis of the bit patterns, int64 [...]; nothing is rounded.
 
-    A copy that a replay leaves out shows, since what it should write was zeroed.
+    A copy that a replay leaves out is detected, because its destination was zeroed.
     """
     bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[values.element_size()]
     return values.view(bits).sum(-1, dtype=torch.int64)
 
 
 def raise_out_of_memory(error: BaseException) -> None:
-    """Raise what an error came from, if that was memory that did not suffice.
+    """Raise the OutOfMemoryError that caused an error, if there is one.
 
-    Where memory ends while a graph is captured, ending the capture fails, too.
+    If memory runs out while a graph is captured, ending the capture fails, too, with another error.
     """
     cause: BaseException | None = error
     while cause is not None:

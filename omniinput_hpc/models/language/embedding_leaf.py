@@ -1,8 +1,8 @@
-"""The gradient at a model's embedding of its tokens, while the model is given the tokens.
+"""The gradient at a model's token embeddings, while the model is given the tokens.
 
-Of embeddings alone some models make other outputs than of tokens: they find padding, look rows up
-in further tables, or take no embeddings. So the output of the embedding layer is replaced, in the
-model's own forward, by itself as a leaf of autograd.
+Some models give other outputs for embeddings than for tokens: they detect padding, look rows up in
+further tables, or do not accept embeddings. Therefore a hook in the model's own forward pass
+replaces the output of the embedding layer by a copy that is a leaf of autograd.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NOT_BY_IT = "it does not embed its tokens, and nothing else, by its input embedd
 
 
 class EmbeddingLeaf:
-    """A block in which a model's embeddings of tokens become leaves of autograd."""
+    """A context in which a model's token embeddings become leaves of autograd."""
 
     def __init__(self, lm: Any) -> None:
         self._layer: nn.Module = lm.get_input_embeddings()
@@ -31,16 +31,16 @@ class EmbeddingLeaf:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the layer as it was."""
+        """Restore the layer."""
         self._hook.remove()
 
     def _replace(self, layer: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:
         leaf = output.detach().requires_grad_()
         self._leaves.append(leaf)
-        return leaf.clone()  # a leaf may not be changed in place, as some models do
+        return leaf.clone()  # some models change it in place, which a leaf forbids
 
     def gradient(self, of: torch.Tensor, slope: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the gradient at what was embedded, [W, T, E], of a number, or of slope . of."""
+        """Return the gradient of a number, or of slope . of, at the embeddings [W, T, E]."""
         if not self._leaves:
             raise ForeignError(NOT_BY_IT)
         with foreign_code():
@@ -51,9 +51,9 @@ class EmbeddingLeaf:
 
 
 class Lookups:
-    """A block that sees which tables a model looks tokens up in.
+    """A context that records the tables in which a model looks its tokens up.
 
-    The gradient is complete where `problem` finds that the input embedding is the only one.
+    The gradient is complete if `problem` finds that the input embedding is the only one.
     """
 
     def __init__(self, lm: Any) -> None:
@@ -63,12 +63,12 @@ class Lookups:
         self._seen: list[tuple[nn.Module, Any]] = []
 
     def __enter__(self) -> Lookups:
-        """Begin to look."""
+        """Begin to record."""
         self._hooks = [m.register_forward_pre_hook(self._see) for m in self._names]
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Look no more."""
+        """Stop recording."""
         for hook in self._hooks:
             hook.remove()
 
@@ -76,7 +76,7 @@ class Lookups:
         self._seen.append((layer, inputs[0] if inputs else None))
 
     def problem(self, tokens: torch.Tensor) -> str:
-        """Return why the gradient is not that of tokens, int64 [W, T]; "" where it is."""
+        """Return why the gradient is not that of tokens, int64 [W, T]; "" if it is."""
         own = [ids for layer, ids in self._seen if layer is self._layer]
         if not _together_are(own, tokens):
             return NOT_BY_IT
@@ -87,13 +87,13 @@ class Lookups:
 
 
 def _together_are(ids: list[Any], tokens: torch.Tensor) -> bool:
-    """Whether what was looked up, in one or more parts of the batch, are the tokens."""
+    """Return whether the ids looked up, in one or more parts of the batch, are the tokens."""
     like = [isinstance(some, torch.Tensor) and some.shape[1:] == tokens.shape[1:] for some in ids]
     return bool(ids) and all(like) and torch.equal(torch.cat(ids), tokens)
 
 
 def _follows(ids: Any, tokens: torch.Tensor) -> bool:
-    """Whether what is looked up are the tokens, or the tokens a position further on or back."""
+    """Return whether the ids looked up are the tokens, or the tokens shifted by one position."""
     if not isinstance(ids, torch.Tensor) or ids.shape != tokens.shape:
         return False
     return (
@@ -106,7 +106,7 @@ def _follows(ids: Any, tokens: torch.Tensor) -> bool:
 def table_of(lm: Any, values: torch.Tensor) -> torch.Tensor:
     """Return the embeddings of tokens, float32 [n, E], as the model's layer gives them (scaled)."""
     with torch.no_grad():
-        # `forward`, since this is no lookup of an input that hooks should see
+        # `forward` bypasses hooks, which should see only lookups of inputs
         table: torch.Tensor = lm.get_input_embeddings().forward(values[None])[0]
     return table.float()
 
@@ -116,13 +116,13 @@ def gradient_problem(
     trial: Iterable[torch.Tensor],
     tokens_of: Callable[[torch.Tensor], torch.Tensor],
 ) -> str:
-    """Return why a model has no gradient, "" if it has one.
+    """Return why a model has no gradient; "" if it has one.
 
     Parameters
     ----------
     model : with `lm`, `output`, `output_and_gradient` and its factors (see `models.protocol`)
-    trial : inputs that hold every special token, int64 [W, D]
-    tokens_of : the tokens that the model embeds of them, int64 [W, T]
+    trial : inputs that together hold every special token, int64 [W, D]
+    tokens_of : maps them to the tokens that the model embeds, int64 [W, T]
     """
     try:
         for x in trial:

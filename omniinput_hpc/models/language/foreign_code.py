@@ -1,6 +1,6 @@
-"""Trying a model's own code, which is not ours, before a run: what it raises, and special tokens.
+"""Try a model's own code before a run: the errors that it raises, and its special tokens.
 
-A model may treat some tokens in its own way (RoBERTa counts positions without padding), so trials
+A model may treat some tokens differently (RoBERTa counts positions without padding), so trials
 evaluate inputs that hold all of them.
 """
 
@@ -18,35 +18,35 @@ from omniinput_hpc.models.language.tokenizer import Vocabulary
 from omniinput_hpc.text import first_line
 
 N_TRIAL_INPUTS = 4
-"""Inputs of a batch of a trial."""
+"""Inputs per batch of a trial."""
 _NAMES_A_TOKEN = re.compile(r"(_token_ids?|_index|_idx|_id)$")
 
 
 class ForeignError(Exception):
-    """What a model's own code raised; the text is its class and its first line."""
+    """An error that a model's own code raised; the text is its class and its first line."""
 
 
 @contextlib.contextmanager
 def foreign_code() -> Iterator[None]:
-    """Raise a `ForeignError` for whatever the model's code in this block raises.
+    """Turn any error of the model's code in this block into a `ForeignError`.
 
-    A lack of memory is passed on as it is.
+    Out-of-memory errors are passed on unchanged.
     """
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, UserError):
         raise
     except Exception as error:  # a model's code may raise anything
-        if "allocate memory" in str(error):  # torch has no class for a lack of the host's
+        if "allocate memory" in str(error):  # torch has no error class for the host's memory
             raise
         said = first_line(error) if str(error).strip() else "without a message"
         raise ForeignError(f"{type(error).__name__}: {said}") from error
 
 
 def special_tokens(lm: Any, words: Vocabulary | None) -> list[int]:
-    """Return the ids that a model may treat in its own way, ascending.
+    """Return the ids that a model may treat differently, ascending.
 
-    They are those that its settings name, the padding of its tables, and the special tokens of
+    These are the ids named in its settings, the padding of its tables, and the special tokens of
     the folder's vocabulary.
     """
     found = set(words.special) if words is not None else set()
@@ -63,11 +63,11 @@ def trial_inputs(
 ) -> list[torch.Tensor]:
     """Return batches of random inputs, int64 [N_TRIAL_INPUTS, n_sites].
 
-    Half of the sites of all but the last input of a batch hold special values, of those below
-    n_values: the first third of the sites, where each of them is in one input at least, and some
-    further sites. What follows a special value is so evaluated in pieces, too. The last input has
-    none, if there are other values. There are no batches on torch's device "meta", which computes
-    no numbers to be compared.
+    In each input of a batch except the last, half of the sites hold special values below n_values:
+    the first third of the sites, where every special value occurs in at least one input, and some
+    further sites. Values after a special value are therefore evaluated in pieces, too. The last
+    input has no special values, if there are others. On torch's device "meta", which computes no
+    numbers, there are no batches.
     """
     if device.type == "meta":
         return []
@@ -91,9 +91,9 @@ def trial_inputs(
 
 
 def as_close(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> bool:
-    """Whether numbers of two evaluations differ by no more than rounding, by the weights' type.
+    """Return whether two evaluations differ by no more than rounding, for weights of this dtype.
 
-    Numbers that are not finite are another's to judge.
+    Non-finite numbers are ignored here and checked elsewhere.
     """
     found, expected = (t.float().nan_to_num(0.0, 0.0, 0.0) for t in (found, expected))
     rounding = 1e-4 if dtype == torch.float32 else 0.1

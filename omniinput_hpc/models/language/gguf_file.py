@@ -1,7 +1,7 @@
 """Language models in one GGUF file (llama.cpp's format): its settings, tensors and tokenizer.
 
-Read without torch, from the file's checked header. The weights are read by transformers, which
-dequantizes them: what is sampled is the model of these dequantized weights.
+They are read from the file's checked header, without torch. transformers reads the weights and
+dequantizes them: the sampled model is that of the dequantized weights.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from omniinput_hpc.untrusted.safetensors_header import Tensor
 
 SUFFIX = ".gguf"
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
-"""Those whose outputs have been compared with those of the same weights from safetensors."""
+"""Architectures whose outputs have been compared with those of the same weights in safetensors."""
 _SIZES = {
     "context_length": "max_position_embeddings",
     "embedding_length": "hidden_size",
@@ -29,7 +29,7 @@ _SIZES = {
     "attention.head_count_kv": "num_key_value_heads",
     "feed_forward_length": "intermediate_size",
 }
-"""GGUF's names (behind the architecture's) of what config.json says in a folder."""
+"""Keys of GGUF, without the architecture's name, and their names in config.json."""
 _EMBEDDING = "token_embd.weight"
 _TENSORS = re.compile(
     r"(token_embd|output_norm|output|blk\.[0-9]+\.(attn_(norm|q|k|v|output)|ffn_(norm|gate|up|down)))"
@@ -40,24 +40,24 @@ _MORE_TENSORS = {
     "qwen2": re.compile(r"blk\.[0-9]+\.attn_[qkv]\.bias"),
     "qwen3": re.compile(r"blk\.[0-9]+\.attn_[qk]_norm\.weight"),
 }
-"""Names of the tensors that transformers reads: of all architectures, and of each."""
+"""Names of the tensors that transformers reads: those of all architectures, and those of each."""
 _BLOCK = re.compile(r"blk\.([0-9]{1,9})\.")
 _CONTROL, _USER_DEFINED = 3, 4
-"""Kinds of tokens, as GGUF numbers them: special ones, and further ones that a text may hold."""
+"""GGUF's types of special tokens, and of further tokens that a text may contain."""
 _BEGUN = ("llama3", "llama-v3", "llama-bpe", "falcon3")
-"""Ways of cutting words (Llama 3's) whose models begin every text with a token."""
+"""Pre-tokenizers (Llama 3's) of models that begin every text with a token."""
 _DIGITS = r"\p{N}{1,3}"
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""How texts are cut into words before their bytes are merged, in the models' own tokenizer.json."""
+"""How texts are split into words before bytes are merged, as in the models' tokenizer.json."""
 
 
 def find(path: Path) -> Path | None:
-    """Return the GGUF file that a path is, or that a folder without config.json holds, or None.
+    """Return the GGUF file at a path, or in a folder without config.json; None without one.
 
-    A `UserError` says that a folder holds several.
+    Raises `UserError` if a folder holds several.
     """
     if path.suffix == SUFFIX and not os.path.isdir(path):
         return path if os.path.exists(path) else None
@@ -73,14 +73,14 @@ def find(path: Path) -> Path | None:
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether a model's path, as `hf_folder.resolve` returned it, is a GGUF file."""
+    """Return whether a model's path, as returned by `hf_folder.resolve`, is a GGUF file."""
     return path.suffix == SUFFIX and not os.path.isdir(path)
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return the settings of a file by the names that config.json has, unchecked.
+    """Return the settings of a file by the names of config.json, unchecked.
 
-    A `UserError` says that the file is broken, or of an architecture that is not read.
+    Raises `UserError` if the file is broken or its architecture is not supported.
     """
     header = _header(path)
     architecture = header.settings.get("general.architecture")
@@ -100,7 +100,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} lacks the tensor {_EMBEDDING}: is it a language model?")
     for name in sorted(header.tensors):
         if not (_TENSORS.fullmatch(name) or _MORE_TENSORS[architecture].fullmatch(name)):
-            raise UserError(  # transformers would leave it out without a word
+            raise UserError(  # transformers would silently leave it out
                 f"{path}: the tensor {name} is not one that transformers reads of a "
                 f"{architecture}, so that z would be another's; take a folder with safetensors"
             )
@@ -109,7 +109,7 @@ def read_config(path: Path) -> dict[str, Any]:
         (int(name[1]) + 1 for name in map(_BLOCK.match, header.tensors) if name), default=0
     )
     if n_blocks > config.get("num_hidden_layers", n_blocks):
-        raise UserError(  # transformers would leave them out without a word
+        raise UserError(  # transformers would silently leave them out
             f"{path}: {architecture}.block_count is {config['num_hidden_layers']}, and the file "
             f"holds {n_blocks} blocks"
         )
@@ -117,9 +117,9 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file, whose data it holds; a `UserError` where it does not.
+    """Return the tensors of a file, after checking that it holds their data.
 
-    A `UserError` names the packages that are missing, too.
+    Raises `UserError` if it does not, or if packages are missing.
     """
     try:
         import accelerate  # noqa: F401  # transformers needs it for these files
@@ -139,9 +139,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_tokenizer(path: Path) -> Any:
-    """Return the file's tokenizer (tokenizers.Tokenizer), None where it has none.
+    """Return the file's tokenizer (tokenizers.Tokenizer), or None without one.
 
-    Raises whatever a broken one makes the library raise.
+    A broken one raises any error of the library.
     """
     settings = _header(path).settings
     tokens = settings.get("tokenizer.ggml.tokens")
@@ -159,10 +159,7 @@ def read_tokenizer(path: Path) -> Any:
 
 
 def no_encoding(path: Path) -> str | None:
-    """Return why texts cannot be encoded by a file's tokenizer; None where they can.
-
-    Its texts can be shown all the same.
-    """
+    """Return why a file's tokenizer can only decode texts; None if it can also encode."""
     settings = _header(path).settings
     kind = settings.get("tokenizer.ggml.model")
     if kind != "gpt2":
@@ -173,7 +170,7 @@ def no_encoding(path: Path) -> str | None:
 
 
 def beginning(path: Path) -> list[int]:
-    """Return the ids of what a file's tokenizer begins every text with, by llama.cpp's rules."""
+    """Return the ids with which a file's tokenizer begins every text, by llama.cpp's rules."""
     settings = _header(path).settings
     by_kind = settings.get("tokenizer.ggml.model") == "llama"
     by_kind = by_kind or settings.get("tokenizer.ggml.pre") in _BEGUN
@@ -206,7 +203,7 @@ def _byte_level(ids: dict[str, int], settings: dict[str, Any]) -> Any:
             raise ValueError("a merge is none of two tokens")
         merges.append((first_token, second_token))
     name = settings.get("tokenizer.ggml.pre")
-    # llama-bpe takes a word that is a token as it is, merges or not
+    # llama-bpe keeps a word that is a token, even if no merges make it
     tokenizer = Tokenizer(models.BPE(ids, merges, ignore_merges=name == "llama-bpe"))
     first, by_words = _splitters().get(str(name), (None, True))
     bytes_last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=by_words)
@@ -217,7 +214,7 @@ def _byte_level(ids: dict[str, int], settings: dict[str, Any]) -> Any:
 
 
 def _splitters() -> dict[str, tuple[Any, bool]]:
-    """Return what comes before the bytes, and whether GPT-2's words are cut then; by name."""
+    """Return by name: the step before the bytes, and whether GPT-2's words are split after it."""
     from tokenizers import Regex, pre_tokenizers
 
     def cut(digits: str) -> tuple[Any, bool]:
@@ -232,7 +229,7 @@ def _splitters() -> dict[str, tuple[Any, bool]]:
 
 
 def _sentencepiece(ids: dict[str, int], settings: dict[str, Any]) -> Any:
-    """Return what decodes SentencePiece's tokens; it does not encode (see `no_encoding`)."""
+    """Return a decoder of SentencePiece's tokens; it does not encode (see `no_encoding`)."""
     from tokenizers import Tokenizer, decoders, models
 
     tokenizer = Tokenizer(models.BPE(ids, []))
@@ -248,7 +245,7 @@ _MAKERS: dict[Any, Callable[[dict[str, int], dict[str, Any]], Any]] = {
 
 
 def _add_tokens(tokenizer: Any, tokens: list[Any], kinds: Any) -> None:
-    """Tell a tokenizer which of its tokens are special, and which stand in texts as they are."""
+    """Register a tokenizer's special tokens, and those that texts contain verbatim."""
     from tokenizers import AddedToken
 
     if not isinstance(kinds, list) or len(kinds) != len(tokens):

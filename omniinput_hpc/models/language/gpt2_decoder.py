@@ -1,8 +1,8 @@
-"""Decoders over cached keys and values: the protocol, and GPT-2 written for speed on a CPU.
+"""Decoders with cached keys and values: the protocol, and GPT-2 written for speed on a CPU.
 
 A decoder evaluates positions ``begin`` to ``begin + n - 1`` of W sequences, given the keys and
-values of the positions before them, and stores their own. The bits of GPT-2's depend neither on
-n nor on the other walkers. `hf_decoder` serves all other architectures.
+values of the positions before them, and stores their own. The bits of GPT-2's decoder depend
+neither on n nor on the other walkers. `hf_decoder` serves all other architectures.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from transformers import GPT2LMHeadModel
 from omniinput_hpc.models.language import output_head
 
 MAX_TINY_HEAD, MAX_TINY_LENGTH = 16, 16
-"""Up to this size attention is computed with walkers as the last, vectorized dimension."""
+"""Up to these sizes attention is computed with walkers as the last, vectorized dimension."""
 MIN_ROWS, MIN_PRODUCTS = 4, 400
-"""Matrix products of fewer rows, or of fewer multiplications, are rounded in another order on most
-processors; `min_rows` measures it on the one that is there."""
+"""Matrix products with fewer rows, or fewer multiplications, are summed in another order on most
+processors; `min_rows` measures the limit on the present one."""
 MAX_ROWS_MEASURED = 128
-"""Rows up to which `min_rows` measures: the time grows with their number and with T squared."""
+"""`min_rows` measures up to this many rows: its time grows with their number and with T squared."""
 PACKED_ROWS = 1024
-"""Rows that the layout of packed weights is optimized for; any number of rows works."""
+"""Number of rows for which the layout of packed weights is optimized; any number works."""
 
 
 class Decoder(Protocol):
-    """What `KVCache` needs of a decoder.
+    """The interface that `KVCache` requires of a decoder.
 
     Attributes
     ----------
-    walker_dim : of the keys and values, whose dimension 2 is the position
-    n_vocab : V, all tokens
+    walker_dim : dimension of the walkers in keys and values, where dimension 2 is the position
+    n_vocab : V, the number of all tokens
     """
 
     walker_dim: int
@@ -50,14 +50,14 @@ class Decoder(Protocol):
     def run(self, tokens: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
         """Return the hidden states [n, W, E] of tokens, int64 [n, W], at positions from `begin` on.
 
-        kv are the keys and values of all positions: those before `begin` are read, the tokens' own
-        are written.
+        kv holds the keys and values of all positions: those before `begin` are read, and those of
+        the tokens are written.
         """
         ...
 
 
 class Linear:
-    """A linear map x W^T + b, W [out, in], by oneDNN on a CPU, fused with what comes after it."""
+    """A linear map x W^T + b, W [out, in]; on a CPU oneDNN fuses it with the next operation."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
@@ -93,7 +93,7 @@ class Linear:
 
 
 def packs(weight: torch.Tensor) -> bool:
-    """Whether oneDNN has kernels for these weights."""
+    """Return whether oneDNN has kernels for these weights."""
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return False
     if weight.dtype == torch.bfloat16:
@@ -102,17 +102,17 @@ def packs(weight: torch.Tensor) -> bool:
 
 
 def min_rows(n_positions: int, head_size: int, like: torch.Tensor) -> int:
-    """Return from how many rows on attention is rounded alike, whatever their number.
+    """Return the number of rows from which on attention is rounded alike, whatever the number.
 
-    Libraries choose another order of summation for few rows, and where that begins depends on the
-    processor: on a CPU it is measured, by comparing n rows with all T of them. All T are returned
-    where `MAX_ROWS_MEASURED` rows are not enough.
+    Libraries choose another order of summation for few rows, and the threshold depends on the
+    processor. On a CPU it is measured, by comparing n rows with all T rows; T is returned if
+    `MAX_ROWS_MEASURED` rows are not enough.
     """
     rows = max(MIN_ROWS, -(-MIN_PRODUCTS // (n_positions * head_size)))
     if like.device.type != "cpu":
         return rows
     random = torch.Generator().manual_seed(0)
-    # Strided as in `_attend`, from [T, 12, d]. The mask hides nothing: its zeros are added alike.
+    # Strided as in `_attend`, from [T, 12, d]; the mask hides nothing, but is added as there.
     qkv = torch.randn((3, n_positions, 12, head_size), generator=random).to(like.dtype)
     q, v = qkv[0].transpose(0, 1), qkv[2].transpose(0, 1)  # [12, T, d]
     k, mask = qkv[1].permute(1, 2, 0), like.new_zeros((n_positions, n_positions))  # [12, d, T]
@@ -187,7 +187,7 @@ class Gpt2Decoder:
 
     def _attend(self, qkv: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
         """Attend from qkv [n, W, 3 E] to kv [2, T, W, E]: [n, W, E]."""
-        # Always to all T positions under a mask, so that the sums' order does not depend on n
+        # Attend to all T positions under a mask, so that the order of sums does not depend on n
         n, n_walkers, e = qkv.shape[0], qkv.shape[1], kv.shape[-1]
         kv[0, begin : begin + n] = qkv[..., e : 2 * e]
         kv[1, begin : begin + n] = qkv[..., 2 * e :]
@@ -205,7 +205,7 @@ class Gpt2Decoder:
         return mixed.reshape(n, n_walkers, e)
 
     def _attend_tiny(self, qkv: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
-        """Attend with kv [2, T, E, W]: for tiny heads, matrix products are mostly call overhead."""
+        """Attend with kv [2, T, E, W]; for tiny heads, matrix products are mostly call overhead."""
         n, n_walkers, e = qkv.shape[0], qkv.shape[1], kv.shape[-2]
         across = qkv.view(n, n_walkers, 3, e).permute(0, 2, 3, 1)  # [n, 3, E, W]
         kv[:, begin : begin + n] = across[:, 1:].transpose(0, 1)
@@ -242,7 +242,7 @@ def _gelu_kind(lm: Any) -> str:
 
 
 def is_gpt2(lm: Any) -> bool:
-    """Whether `Gpt2Decoder` can evaluate this model: a GPT-2 without its rarer options."""
+    """Return whether `Gpt2Decoder` can evaluate this model: a GPT-2 without its rarer options."""
     config = lm.config
     return (
         type(lm) is GPT2LMHeadModel

@@ -1,7 +1,7 @@
-"""Which architectures transformers knows for a task, without importing it (which takes seconds).
+"""Find out which architectures transformers supports, without importing it (which takes seconds).
 
-Its tables of names are dictionaries that are written out in one of its files. Where they are not
-found there, nothing is said here, and transformers itself refuses an architecture it does not know.
+Its tables of names are dictionaries in one of its files. If they are not found there, nothing is
+checked here, and transformers itself refuses an unknown architecture.
 """
 
 from __future__ import annotations
@@ -19,14 +19,11 @@ _TABLES = {
         "a classifier of sequences",
     ),
 }
-"""Transformers' table for each `model.kind`, and the task in words."""
+"""For each `model.kind`: transformers' table, and the task in words."""
 
 
 def check_architecture(model_type: str, kind: str, file: Path) -> None:
-    """Raise a `UserError` where this transformers has no model of a type for a `model.kind`.
-
-    `model_type` is what config.json, `file`, says.
-    """
+    """Raise a `UserError` if transformers has no model of this type for a `model.kind`."""
     table, task = _TABLES[kind]
     known = _names(table)
     if known and model_type not in known:
@@ -37,7 +34,7 @@ def check_architecture(model_type: str, kind: str, file: Path) -> None:
 
 
 def _names(table: str) -> set[str]:
-    """Return the types in one of transformers' tables; none where it is written otherwise."""
+    """Return the types in one of transformers' tables; none if its form is unknown."""
     found = find_spec("transformers")
     if found is None or found.origin is None:
         return set()

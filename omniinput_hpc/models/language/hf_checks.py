@@ -1,7 +1,7 @@
-"""Whether a Hugging Face folder may be given to transformers: files, settings, sizes. No torch.
+"""Check the files, settings and sizes of a Hugging Face folder before transformers reads it.
 
-transformers believes what config.json says: it builds 100,000 layers, reads other files that are
-named there, and waits for a pipe. Here that is refused before it is asked.
+transformers trusts config.json: it builds 100,000 layers, reads other files that are named there,
+and waits for a pipe. These checks, which import no torch, refuse such folders first.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ Tensors = Mapping[str, Tensor]
 MAX_SETTINGS_BYTES = 1 << 24
 MAX_VOCABULARY = 1 << 24
 MAX_LAYERS = 2000
-"""The deepest language models have some 130; each layer is built as Python objects."""
+"""The deepest language models have about 130; each layer is built as Python objects."""
 MAX_LAYERS_PER_TENSOR = 10
 MAX_COUNT = 1 << 20
 MAX_NUMBER = 2**31 - 1
 MAX_REAL = 2**53
-"""Of keys that are real numbers, whole or not: a base of rotations counts nothing."""
+"""For keys that hold real numbers, whole or not: the base of rotations is not a count."""
 MAX_SURPLUS = 2
-"""A model may have so many times the numbers that its files hold (tied weights are stored once)."""
+"""A model may have this many times the numbers in its files (tied weights are stored once)."""
 MAX_SURPLUS_QUANTIZED = 16
-"""Where `quantization_config` says that the files pack several numbers into one."""
+"""The same if `quantization_config` says that the files pack several numbers into one."""
 MAX_BUFFERS = 1 << 28
-"""Numbers of tables that are made and not read (a causal mask), where the weights are fewer."""
+"""Numbers allowed in tables that are computed, such as a causal mask; more only if the model has as
+many weights."""
 
 _REALS = re.compile(r"theta$|(^|_)base$")
 _LAYERS = re.compile(r"layer|block|depth|types|loop|group")
@@ -45,17 +46,17 @@ _ELSEWHERE = {
     "configuration_files": "other files of settings, which are not read",
     "transformers_weights": "a file of weights, which is not read",
 }
-"""Keys of config.json that would make transformers read files that are not checked here."""
+"""Keys of config.json that make transformers read files that are not checked here."""
 _NESTED = ("decoder", "generator", "text_config")
-"""Where the settings of a model's text may be nested, as transformers' `get_text_config` does."""
+"""Keys that may hold the settings of a model's text part, as in transformers' `get_text_config`."""
 _METHODS = {"to_dict", "to_diff_dict", "to_json_string", "update", "from_dict", "save_pretrained"}
-"""What a key would take the place of, in transformers' object of these settings."""
+"""Keys that would overwrite methods of transformers' settings object."""
 MERGE_FIRST = "it is not read: merge it into the model (merge_and_unload) and save that"
 _ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 _ADAPTERS = re.compile(r"(^|[._])(lora_[A-Za-z]\w*|base_layer|modules_to_save|ia3_l)(\.|$)")
-"""Names of an adapter's tensors, beside those of the model under it (`base_layer`)."""
+"""Names of an adapter's tensors, and of those of the model under it (`base_layer`)."""
 _PACKED = re.compile(r"F8_.*|F6_.*|F4|I8|U8")
-"""Types of numbers that are codes of weights, which only a scheme turns into weights."""
+"""Dtypes that hold codes, which only a quantization scheme turns into weights."""
 _MASK = re.compile(r"\.(bias|masked_bias|causal_mask|mask)$")
 _WHOLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -63,9 +64,9 @@ _SHARD = re.compile(r"shard-[0-9]{5}-model-.*\.safetensors")
 
 
 def read_settings(folder: Path, name: str) -> dict[str, Any]:
-    """Return the table that a JSON file of a model folder holds.
+    """Return the table in a JSON file of a model folder.
 
-    A `UserError` says that the file is missing, broken, no regular file, or holds something else.
+    Raises `UserError` if the file is missing, broken, not a regular file, or holds something else.
     """
     file = folder / name
     if not os.path.exists(file):
@@ -80,9 +81,9 @@ def read_settings(folder: Path, name: str) -> dict[str, Any]:
 
 
 def check_files(folder: Path) -> None:
-    """Raise a `UserError` where transformers would wait for a file, or read more than a model.
+    """Raise a `UserError` if transformers would block on a file, or read more than a model.
 
-    A folder may hold regular files and folders alone; an index names weights in the folder.
+    A folder may hold only regular files and folders; an index may name only weights in the folder.
     """
     try:
         entries = sorted(folder.iterdir())
@@ -106,9 +107,10 @@ def check_files(folder: Path) -> None:
 
 
 def check_settings(config: Mapping[str, Any], file: Path) -> None:
-    """Check config.json before transformers' classes are made of it.
+    """Check config.json before transformers' classes are made from it.
 
-    A `UserError` names a key that calls for code or for other files, or a number that is too large.
+    Raises `UserError` for a key that requires code or other files, and for a number that is too
+    large.
     """
     if "auto_map" in config:
         raise UserError(
@@ -133,11 +135,11 @@ def check_settings(config: Mapping[str, Any], file: Path) -> None:
 
 
 def vocabulary_size(config: Mapping[str, Any], file: Path) -> int:
-    """Return how many tokens a model knows.
+    """Return the number of tokens that a model knows.
 
-    config.json says it in the settings of the text, which may be nested; where it leaves it out,
-    transformers' configuration object is asked, whose import takes seconds. A `UserError` says that
-    it is not a usable number, or that there is none.
+    It is in the text settings of config.json, which may be nested. If it is missing there, the
+    value comes from transformers' configuration object, whose import takes seconds. Raises
+    `UserError` if there is none, or if it is not a usable number.
     """
     text = _text_settings(config)
     size = text["vocab_size"] if "vocab_size" in text else _asked(file, "vocab_size")
@@ -152,7 +154,7 @@ def vocabulary_size(config: Mapping[str, Any], file: Path) -> int:
 
 
 def quantization(config: Mapping[str, Any]) -> Any:
-    """Return what config.json says of a scheme of quantized weights, None without one."""
+    """Return the quantization scheme in config.json, None without one."""
     own = config.get("quantization_config")
     return _text_settings(config).get("quantization_config") if own is None else own
 
@@ -163,7 +165,7 @@ def _text_settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _asked(file: Path, name: str) -> Any:
-    """Return a setting of the text from transformers' configuration object, None without it."""
+    """Return a text setting from transformers' configuration object, None without it."""
     from transformers import AutoConfig
 
     try:
@@ -176,7 +178,7 @@ def _asked(file: Path, name: str) -> Any:
 
 
 def number_of_classes(config: Mapping[str, Any], file: Path) -> int:
-    """Return how many classes config.json speaks of; a `UserError` where it is no number."""
+    """Return the number of classes in config.json; a `UserError` if it is not a usable number."""
     labels = config.get("id2label") or config.get("num_labels", 2)
     n_classes = len(labels) if isinstance(labels, dict) else labels
     if type(n_classes) is not int or not 1 <= n_classes <= MAX_COUNT:
@@ -185,10 +187,11 @@ def number_of_classes(config: Mapping[str, Any], file: Path) -> int:
 
 
 def files_read(folder: Path, weights: list[Path]) -> list[Path]:
-    """Return those of a folder's safetensors files that transformers reads.
+    """Return the safetensors files of a folder that transformers reads.
 
-    They are model.safetensors, else those that the index names, which must be there. A `UserError`
-    says that the index names other files than model.safetensors, which would be left out.
+    That is model.safetensors, otherwise the files that the index names, otherwise all. Raises
+    `UserError` if a named file is missing, or if the index names other files next to
+    model.safetensors, which would be left out.
     """
     whole, index = folder / _WHOLE, folder / _INDEX
     named: set[str] = set()
@@ -210,7 +213,7 @@ def files_read(folder: Path, weights: list[Path]) -> list[Path]:
 def read_tensors(weights: list[Path]) -> dict[str, Tensor]:
     """Return all tensors of a folder's safetensors files.
 
-    A `UserError` names a file that is broken, or a tensor that two of them hold.
+    Raises `UserError` if a file is broken, or if two of them hold the same tensor.
     """
     found: dict[str, Tensor] = {}
     for file in weights:
@@ -223,9 +226,9 @@ def read_tensors(weights: list[Path]) -> dict[str, Tensor]:
 
 
 def check_tensors(tensors: Tensors, quantized: bool, folder: Path) -> None:
-    """Raise a `UserError` that names a tensor of an adapter, or one of codes without a scheme.
+    """Raise a `UserError` for tensors of an adapter, and for codes without a scheme or scale.
 
-    `quantized` says whether config.json describes a scheme (``quantization_config``).
+    `quantized`: config.json describes a scheme (``quantization_config``).
     """
     for name, tensor in sorted(tensors.items()):
         if _ADAPTERS.search(name):
@@ -250,7 +253,7 @@ def check_tensors(tensors: Tensors, quantized: bool, folder: Path) -> None:
 def check_depth(depth: Any, tensors: Tensors, folder: Path) -> None:
     """Raise a `UserError` if a model has far more layers than its files have tensors.
 
-    Layers may share their weights (ALBERT); each is built as Python objects all the same.
+    Layers may share their weights (ALBERT), but each is built as Python objects.
     """
     if type(depth) is int and depth > MAX_LAYERS_PER_TENSOR * len(tensors):
         raise UserError(
@@ -262,9 +265,9 @@ def check_depth(depth: Any, tensors: Tensors, folder: Path) -> None:
 def check_numbers(
     n_model: int, n_buffers: int, tensors: Tensors, config: Mapping[str, Any], folder: Path
 ) -> None:
-    """Raise a `UserError` where a model has far more numbers than its files hold.
+    """Raise a `UserError` if a model has far more numbers than its files hold.
 
-    `n_model` are those of its weights, `n_buffers` those of its other tables.
+    `n_model` counts the numbers in its weights, `n_buffers` those in its other tables.
     """
     held = sum(tensor.n_numbers for tensor in tensors.values())
     surplus = MAX_SURPLUS_QUANTIZED if quantization(config) is not None else MAX_SURPLUS
@@ -281,7 +284,7 @@ def check_numbers(
 
 
 def _limit(key: str) -> int:
-    """Return how large a whole number of config.json may be, by its key ("text_config.n_layer")."""
+    """Return the largest whole number allowed for a key of config.json ("text_config.n_layer")."""
     name = key.rpartition(".")[2].lower()
     if _REALS.search(name):
         return MAX_REAL

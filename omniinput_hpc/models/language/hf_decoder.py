@@ -1,8 +1,8 @@
-"""Any Hugging Face decoder over cached keys and values, by the model's own forward.
+"""Run any Hugging Face decoder with cached keys and values, by the model's own forward pass.
 
-The model is given a cache whose layers write into a buffer that is allocated once, and return views
-of it up to the positions that are evaluated: nothing grows and no prefix is copied. `make` tries
-whether a model can be used so.
+The model gets a cache whose layers write into a buffer that is allocated once, and return views of
+it up to the positions that are evaluated: nothing grows and no prefix is copied. `make` tests
+whether this works for a model.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from omniinput_hpc.models.language.prefix_cache import cache_argument
 log = logging.getLogger("omniinput_hpc")
 
 MAX_DISTANCE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
-"""How far a pass in pieces may be from a whole pass, by `distance`. 32 layers of random weights
-were 0.002 and 0.017 apart in half precision."""
+"""Largest `distance` allowed between a pass in pieces and a whole pass. 32 layers of random weights
+were 0.002 (float16) and 0.017 (bfloat16) apart."""
 
 
 class UnsupportedDecoder(Exception):
@@ -44,7 +44,7 @@ class UnsupportedDecoder(Exception):
 
 @dataclass(frozen=True)
 class HeadShapes:
-    """What one layer caches of a token: numbers and sizes of the heads of keys and of values."""
+    """What one layer caches per token: numbers and sizes of the heads of keys and values."""
 
     n_keys: int
     key_size: int
@@ -79,13 +79,13 @@ class FixedCacheLayer(CacheLayerMixin):
         self.values = values.unflatten(-1, (h.n_values, h.value_size)).transpose(1, 2)
 
     def truncate(self, seen: int) -> None:
-        """Forget all but the first positions."""
+        """Forget all but the first `seen` positions."""
         self._seen = seen
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Store keys and values, [W, H, n, d]; return all up to them, views [W, H, end, d]."""
+        """Store keys and values, [W, H, n, d]; return views of all up to them, [W, H, end, d]."""
         assert self.keys is not None and self.values is not None
         end = self._seen + key_states.shape[2]
         self.keys[:, :, self._seen : end] = key_states
@@ -97,30 +97,30 @@ class FixedCacheLayer(CacheLayerMixin):
         """Do nothing: the buffer exists already."""
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return how many keys there will be, and the first one's position."""
+        """Return the number of keys after this query, and the position of the first."""
         return self._seen + query_length, 0
 
     def get_seq_length(self) -> int:
-        """Return how many positions have been seen."""
+        """Return the number of positions seen."""
         return self._seen
 
     def get_max_length(self) -> int:
-        """Return -1, transformers' word for no limit."""
+        """Return -1, which means no limit in transformers."""
         return -1
 
 
 class GivenHiddenStates(nn.Module):
-    """Replaces a decoder's body, and returns the hidden states that it is given."""
+    """Replace a decoder's body: return the hidden states that are passed in."""
 
     def forward(
         self, *args: Any, inputs_embeds: torch.Tensor, **kwargs: Any
     ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """Return them as a decoder's output."""
+        """Return `inputs_embeds` as a decoder's output."""
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=inputs_embeds)
 
 
 class FullHead:
-    """All that a model does to hidden states after its body, with scaling and capping."""
+    """Everything that a model does to hidden states after its body, such as scaling and capping."""
 
     def __init__(self, lm: Any) -> None:
         self._lm = copy.copy(lm)  # the weights are shared
@@ -134,21 +134,21 @@ class FullHead:
 
 
 class HfDecoder:
-    """A `Decoder` that runs the model's own body over cached keys and values.
+    """A `Decoder` that runs the model's own body with cached keys and values.
 
     It never synchronizes with the device, unless the model does (mixtures of experts, rotations
-    that depend on the length). Unlike `Gpt2Decoder`'s, its bits depend on how many positions are
-    evaluated at once. A `KVCache` holds keys and values twice: of a model of OLMo-7B's shape in
-    bfloat16 (32 layers of 4,096 keys and values) 0.5 MiB a token each, which makes 1.5 GiB for 64
-    walkers of 25 tokens.
+    that depend on the length). Unlike those of `Gpt2Decoder`, its bits depend on how many positions
+    are evaluated at once. A `KVCache` holds keys and values twice: for a model of OLMo-7B's shape
+    in bfloat16 (32 layers of 4,096 keys and values) each copy takes 0.5 MiB per token, together 1.5
+    GiB for 64 walkers of 25 tokens.
 
     Parameters
     ----------
     lm : a Hugging Face decoder
     n_positions : T, of every sequence
-    own_masks : gives the model `CausalMasks`; else, and where a layer looks back over fewer than T
-        positions, it makes its own
-    special : tokens that inputs of the trial hold
+    own_masks : pass `CausalMasks` to the model; otherwise, and if a layer looks back over fewer
+        than T positions, the model makes its own masks
+    special : tokens that the inputs of the trial hold
     """
 
     walker_dim = 1
@@ -174,15 +174,15 @@ class HfDecoder:
         return self._head(hidden)
 
     def use_full_head(self, lm: Any) -> None:
-        """Apply to hidden states all that the model does, beyond its output layer."""
+        """Apply everything that the model does to hidden states, not only its output layer."""
         self._head = FullHead(lm)
 
     def use_float32_head(self, lm: Any) -> None:
-        """Apply the output layer without rounding to its type, where the device can."""
+        """Apply the output layer without rounding to its dtype, if the device can."""
         self._head = output_head.head_of(lm)
 
     def allocate(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return keys and values [layers, W, T, those of all heads], and hidden states."""
+        """Return keys and values [layers, W, T, all heads], and hidden states [T, W, E]."""
         t = self._n_positions
         kv = self._keys.new_zeros((len(self._layers), n_walkers, t, self._width))
         return kv, self._hidden.new_zeros((t, n_walkers, self._hidden.shape[-1]))
@@ -205,10 +205,11 @@ class HfDecoder:
 
 
 def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[HeadShapes], int | None]:
-    """Evaluate two tokens; return hidden states, keys (for their types), and each layer's heads.
+    """Evaluate two tokens; return hidden states, keys, each layer's heads, and the window.
 
-    The last is the narrowest window of a layer, None where there is none. It raises
-    `UnsupportedDecoder` if the model caches anything else of a token.
+    Hidden states and keys serve for their dtype and device. The window is the narrowest of any
+    layer, None without one. Raises `UnsupportedDecoder` if the model caches anything else per
+    token.
     """
     name = cache_argument(lm.base_model)
     if name not in inspect.signature(lm.base_model.forward).parameters:
@@ -233,10 +234,10 @@ def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[HeadShapes], int | 
 
 
 def try_out(decoder: HfDecoder, lm: Any) -> None:
-    """Evaluate random inputs in pieces, one over the other as moves do, and as a whole.
+    """Compare random inputs, evaluated in pieces that overwrite each other, with whole passes.
 
-    They hold every special token. It raises `UnsupportedDecoder` if they differ or need more than
-    the last hidden state.
+    The inputs hold every special token. Raises `UnsupportedDecoder` if the outputs differ or need
+    more than the last hidden state.
     """
     kv, hidden = decoder.allocate(N_TRIAL_INPUTS)
     for tokens in trial_inputs(decoder.special, decoder.n_vocab, len(hidden), kv.device):
@@ -246,9 +247,9 @@ def try_out(decoder: HfDecoder, lm: Any) -> None:
 def _compare(
     decoder: HfDecoder, lm: Any, x: torch.Tensor, kv: torch.Tensor, hidden: torch.Tensor
 ) -> None:
-    """Compare pieces of inputs x, int64 [T, N_TRIAL_INPUTS], and of others alike, with the whole.
+    """Compare inputs x, int64 [T, N_TRIAL_INPUTS], and variants, in pieces with whole passes.
 
-    Given are keys, values and hidden states to be written into; see `try_out`.
+    kv and hidden are overwritten; see `try_out`.
     """
     t = len(hidden)
     first, second = t // 3, 2 * t // 3
@@ -275,10 +276,10 @@ def _compare(
 
 
 def whole_rows(lm: Any, decoder: HfDecoder, tokens: torch.Tensor) -> torch.Tensor:
-    """Return l of tokens, int64 [T, n], by the model's own forward: float32 [T, n, V].
+    """Return l of tokens, int64 [T, n], by the model's own forward pass: float32 [T, n, V].
 
-    Where its logits are more than a linear map of the hidden state, the decoder gets the full head.
-    It raises `UnsupportedDecoder` if the logits depend on more than that.
+    If its logits are not a linear map of the hidden state, the decoder gets the full head. Raises
+    `UnsupportedDecoder` if the logits depend on more than the last hidden state.
     """
     with foreign_code():
         logits = lm(input_ids=tokens.T, use_cache=False).logits
@@ -299,8 +300,8 @@ def whole_rows(lm: Any, decoder: HfDecoder, tokens: torch.Tensor) -> torch.Tenso
 def distance(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> float:
     """Return how far rows of l, float32 [..., V], are apart.
 
-    For float32 the largest difference, in units of the largest l over 1. For half precision, whose
-    rounding grows with the layers, the root mean square in units of the deviation of l.
+    For float32: the largest difference, in units of max(1, largest |l|). For half precision, whose
+    rounding grows with the layers: the root mean square, in units of the standard deviation of l.
     """
     difference = found - expected
     if dtype == torch.float32:
@@ -311,11 +312,11 @@ def distance(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) ->
 
 @torch.no_grad()
 def make(lm: Any, n_positions: int, special: Sequence[int] = ()) -> HfDecoder | None:
-    """Return the model's decoder if its outputs are the model's own; else None, and log why.
+    """Return the model's decoder if its outputs equal the model's; else log why not, return None.
 
-    The fallback, full forward passes, is as correct and some ten times slower. `special` are the
-    tokens that the model may treat in its own way. Some models take their positions from the mask,
-    or combine it with another: these make their own.
+    The fallback, full forward passes, is as correct and about ten times slower. `special` are the
+    tokens that the model may treat differently. A second try leaves the masks to the model: some
+    models take positions from the mask, or combine it with another.
     """
     for own_masks in (True, False):
         try:
@@ -324,7 +325,7 @@ def make(lm: Any, n_positions: int, special: Sequence[int] = ()) -> HfDecoder | 
             return decoder
         except (UnsupportedDecoder, ForeignError) as error:
             reason = error
-    # An error that the model raised may as well be a change of its library's
+    # Warn of an error of the model: it may come from a change in transformers
     log_refusal(
         lm, reason, logging.INFO if isinstance(reason, UnsupportedDecoder) else logging.WARNING
     )
@@ -332,6 +333,6 @@ def make(lm: Any, n_positions: int, special: Sequence[int] = ()) -> HfDecoder | 
 
 
 def log_refusal(lm: Any, reason: object, level: int = logging.INFO) -> None:
-    """Log why a model has no decoder over cached keys and values."""
+    """Log why a model has no decoder with cached keys and values."""
     what = type(lm).__name__
     log.log(level, "%s: whole inputs are evaluated in every move: %s", what, reason)

@@ -1,4 +1,4 @@
-"""Checking a Hugging Face model's files without torch: where they are, and whether they fit."""
+"""Find the files of a Hugging Face model and check that they fit together, without torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from omniinput_hpc.untrusted.files import open_regular
 _BLOCK = 1 << 22
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 DOWNLOADED_FILES = ("*.json", "*.safetensors", "*.txt", "tokenizer.model")
-"""The files of a hub's model that are used here."""
+"""The files of a model on the hub that are used here."""
 
 
 def _changed(name: str, how: str, option: str) -> str:
@@ -53,7 +53,7 @@ def preflight(
 ) -> dict[str, Any]:
     """Check a model's files (see `models.table.preflight`).
 
-    Without `hashed` the fingerprint is None; "files" are those that it is of. `allowed` is
+    Without `hashed` the fingerprint is None; "files" lists the files that it covers. `allowed` is
     ``space.allowed``.
     """
     folder = resolve(options.path)
@@ -83,10 +83,10 @@ def preflight(
 
 
 def resolve(path: str, key: str = "model.path") -> Path:
-    """Return the folder of a model: a folder, or a hub's model in the local cache (no network).
+    """Return the folder of a model, local or in the hub's local cache (no network is used).
 
-    A GGUF file, named or alone in a folder, is returned in its place. Where nothing is there, a
-    `UserError` names the path by its key.
+    A GGUF file, named or found in a folder, is returned instead. If nothing is there, raises
+    `UserError`, which names the path by its key.
     """
     folder = Path(path).expanduser()
     gguf = gguf_file.find(folder)
@@ -115,15 +115,15 @@ def resolve(path: str, key: str = "model.path") -> Path:
 
 
 def download_command(name: str) -> str:
-    """Return the command that fetches a hub's model into the cache."""
+    """Return the command that fetches a model of the hub into the cache."""
     return " ".join((f"hf download {name}", *(f"--include '{p}'" for p in DOWNLOADED_FILES)))
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Return the parsed config.json of a model folder.
 
-    A `UserError` says that the file is missing or broken, that the model requires custom code, or
-    that a number in it is too large (see `hf_checks.check_settings`).
+    Raises `UserError` if the file is missing or broken, if the model requires custom code, or if a
+    number is too large (see `hf_checks.check_settings`).
     """
     if gguf_file.is_gguf(folder):
         config = gguf_file.read_config(folder)
@@ -139,15 +139,15 @@ def settings_file(folder: Path) -> Path:
 
 
 def n_vocab_of(folder: Path) -> int:
-    """Return how many tokens a model knows, by its settings."""
+    """Return the number of tokens that a model knows, from its settings."""
     return hf_checks.vocabulary_size(read_config(folder), settings_file(folder))
 
 
 def check(folder: Path, path: str = "") -> tuple[dict[str, Any], Tensors, list[Path]]:
     """Check all files of a model folder that transformers would read (see `hf_checks`).
 
-    Returns its config.json, the tensors of its weights, and their files. A `UserError` names a file
-    that is missing, broken, no regular file, or does not fit the others.
+    Returns its config.json, the tensors of its weights, and the files of weights. Raises
+    `UserError` if a file is missing, broken, not a regular file, or does not fit the others.
     """
     if gguf_file.is_gguf(folder):
         config, weights = read_config(folder), [folder]
@@ -164,7 +164,7 @@ def check(folder: Path, path: str = "") -> tuple[dict[str, Any], Tensors, list[P
 def weight_files(folder: Path, path: str = "") -> list[Path]:
     """Return the safetensors files of a model folder, sorted.
 
-    Where there are none, a `UserError` says so; it names weights that need unpickling.
+    Raises `UserError` if there are none; it names weights that would need unpickling.
     """
     weights = sorted(folder.glob("*.safetensors"))
     if weights:
@@ -184,8 +184,8 @@ def site_tokens(
 ) -> NDArray[np.int64]:
     """Return the token of each value that a site may take, int64 [n_values], ascending.
 
-    They are all n_vocab tokens of the model, or those that are neither special nor padding of the
-    vocabulary. A `UserError` says that the folder has no tokenizer to tell which those are.
+    They are all n_vocab tokens of the model, or those that its tokenizer knows and that are not
+    special. Raises `UserError` if that requires a tokenizer and the folder has none.
     """
     if options.tokens == "all":
         return np.arange(n_vocab)
@@ -203,10 +203,10 @@ def space_of(
     words: Vocabulary | None,
     allowed: Allowed = None,
 ) -> Space:
-    """Return the values that the sites may take, of those that the model knows.
+    """Return which of the model's values the sites may take.
 
-    With `allowed` = "tokenizer" they are those that a token stands for. A `UserError` says that the
-    folder has no tokenizer to tell which those are.
+    With `allowed` = "tokenizer" they are those that stand for a token. Raises `UserError` if the
+    folder has no tokenizer to decide this.
     """
     tokens = tokens_of(options, folder, n_vocab, words)
     if allowed is None:
@@ -224,7 +224,7 @@ def space_of(
 def tokens_of(
     options: CausalLm | SequenceClassifier, folder: Path, n_vocab: int, words: Vocabulary | None
 ) -> NDArray[np.int64]:
-    """Return the token of each value that the model knows, see `site_tokens`."""
+    """Return the token of each value that the model knows; see `site_tokens`."""
     if isinstance(options, CausalLm):
         return site_tokens(options, folder, n_vocab, words)
     return np.arange(n_vocab)
@@ -233,7 +233,7 @@ def tokens_of(
 def prefix_ids(
     options: CausalLm, folder: Path, n_vocab: int, words: Vocabulary | None
 ) -> list[int]:
-    """Return the ids of the prefix's tokens; a `UserError` names what is no token of the model."""
+    """Return the ids of the prefix's tokens; a `UserError` names one that the model lacks."""
     prefix = options.prefix
     if prefix is None:
         return []
@@ -246,9 +246,9 @@ def prefix_ids(
 
 
 def check_tokens(ids: Sequence[int], n_vocab: int, words: Vocabulary | None, what: str) -> None:
-    """Raise a `UserError` where a text needs a token that the model has no value for.
+    """Raise a `UserError` if the model has no value for one of the tokens `ids`.
 
-    A tokenizer may have more tokens than the model, as where a fine-tune has added some.
+    A tokenizer may have more tokens than the model, for example after fine-tuning added some.
     """
     largest = max(ids, default=0)
     if largest >= n_vocab:
@@ -257,7 +257,7 @@ def check_tokens(ids: Sequence[int], n_vocab: int, words: Vocabulary | None, wha
 
 
 def fixed_ids(folder: Path, n_vocab: int, words: Vocabulary | None) -> tuple[int, int]:
-    """Return the ids of [CLS] and [SEP], or what takes their place in a model."""
+    """Return the ids of [CLS] and [SEP], or of the tokens that a model uses instead."""
     found = tokenizer.require(words, folder, 'model.kind = "sequence-classifier"')
     ids = found.id_of("cls_token", "[CLS]"), found.id_of("sep_token", "[SEP]")
     check_tokens(ids, n_vocab, words, "a classifier's input")
@@ -265,7 +265,7 @@ def fixed_ids(folder: Path, n_vocab: int, words: Vocabulary | None) -> tuple[int
 
 
 def check_class(options: SequenceClassifier, n_classes: int, where: object) -> None:
-    """Raise a `UserError` if a classifier lacks the target class, or the two of a difference."""
+    """Raise a `UserError` if a classifier lacks the target, or two classes for a difference."""
     if options.target >= n_classes:
         raise UserError(
             f"model.target = {options.target}: {where} has {n_classes} classes, counted from 0"
@@ -278,7 +278,7 @@ def check_class(options: SequenceClassifier, n_classes: int, where: object) -> N
 
 
 def display(options: CausalLm | SequenceClassifier, allowed: Allowed = None) -> Display:
-    """Show inputs as text, by the folder's tokenizer alone; a prefix is apart, [CLS] left out."""
+    """Show inputs as text, by the folder's tokenizer; the prefix is separate, [CLS] is left out."""
     folder = resolve(options.path)
     n_vocab = n_vocab_of(folder)
     words = tokenizer.read(folder)
@@ -297,7 +297,7 @@ def display(options: CausalLm | SequenceClassifier, allowed: Allowed = None) -> 
 
 
 def about_unnamed(words: Vocabulary | None, tokens: NDArray[np.int64], allowed: Allowed) -> str:
-    """Return how many values stand for no token, in words; "" where all do, or none is known."""
+    """Return a note on values that stand for no token; "" if there are none, or no tokenizer."""
     n = 0 if words is None else int((~np.isin(tokens, list(words.ids.values()))).sum())
     if n == 0:
         return ""
@@ -310,10 +310,10 @@ def about_unnamed(words: Vocabulary | None, tokens: NDArray[np.int64], allowed: 
 def encoder(
     options: CausalLm | SequenceClassifier, allowed: Allowed = None
 ) -> Callable[[str], list[int]]:
-    """Return what makes the values of the sites of a text; -1 for a token that no site takes.
+    """Return a function from a text to the values of its sites; -1: a token that no site takes.
 
-    Special tokens that the prefix ends with and a text begins with (``<s>``) are read once.
-    A `UserError` says that the folder has no tokenizer.
+    Special tokens that end the prefix and also begin the text (``<s>``) are not repeated. Raises
+    `UserError` if the folder has no tokenizer.
     """
     folder = resolve(options.path)
     words = tokenizer.require(tokenizer.read(folder), folder, "a text")
@@ -334,7 +334,7 @@ def encoder(
 
 
 def fingerprint(files: list[Path]) -> str:
-    """Return the SHA-256 over the names and contents of files, as "sha256:..."."""
+    """Return the SHA-256 over the names, sizes and contents of files, as "sha256:..."."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.name.encode() + b"\0" + str(file.stat().st_size).encode() + b"\0")

@@ -1,4 +1,4 @@
-"""KV cache: of a proposal, only the positions after the first changed site are evaluated."""
+"""KV cache: evaluate only the positions from a proposal's first changed site on."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from omniinput_hpc.models.language.cuda_graphs import GraphCache
 from omniinput_hpc.models.language.gpt2_decoder import Decoder
 
 CPU_CHUNK_LOGITS, GPU_CHUNK_LOGITS = 1 << 22, 1 << 26
-"""Logits that are computed at once, whatever V and D: 8 MB in float32 on a CPU, whose cache holds
-them; 256 MB on other devices, where the output layer's weights are read again for each chunk."""
+"""Logits computed at once, whatever V and D. In float32 they take 16 MB on a CPU, to stay in its
+cache, and 256 MB on other devices, where each chunk reads the output layer's weights again."""
 
 
 def chunk_length(like: torch.Tensor, n_logits: int) -> int:
-    """Return how many things of so many logits each are computed at once, on a tensor's device."""
+    """Return how many items of n_logits logits each are computed at once, on a tensor's device."""
     return max(1, (CPU_CHUNK_LOGITS if like.is_cpu else GPU_CHUNK_LOGITS) // n_logits)
 
 
 class KVCache:
     """KV cache of W inputs and of one proposal for each.
 
-    Results equal a full forward pass: bit for bit for GPT-2, within rounding for other decoders
-    (which is why a run's bits are the same after a resume only because the cache is filled anew
-    after every exchange). A proposal shares its first t sites with the current input, t the same
+    Results equal those of a full forward pass: bit for bit for GPT-2, within rounding for other
+    decoders. (With these, a resumed run has the same bits only because the cache is filled again
+    after every exchange.) A proposal shares its first t sites with the current input, t the same
     for all W; `accept` then makes it the current input, walker by walker. All memory is allocated
     once.
 
-    The model owns the cache, and all kernels that ask for as many inputs share it.
+    The model owns the cache, and all kernels that ask for the same W share it.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class KVCache:
         self._decoder, self._token_ids, self.n_walkers = decoder, token_ids, n_walkers
         self._before, self._n_before = before[:, None].expand(-1, n_walkers), len(before)
         self._first = 0 if self._n_before else 1
-        kv, hidden = decoder.allocate(n_walkers)  # of P + D - 1: the last token is only predicted
+        kv, hidden = decoder.allocate(n_walkers)  # P + D - 1 positions: the last is only predicted
         shape = (2, n_sites - self._first, n_walkers)
         scores = torch.zeros(shape, device=hidden.device)  # log norms, logits at x
         self._proposed = (kv, hidden, scores)
@@ -64,23 +64,23 @@ class KVCache:
             buffer = token_ids.new_zeros(hidden.shape[:2])
             self._run_positions = GraphCache(self._work, buffer, written=self._keys_and_values)
         self._current: tuple[torch.Tensor, ...] = ()
-        self._dims = ((2, decoder.walker_dim), (0, 1))  # of positions and walkers
+        self._dims = ((2, decoder.walker_dim), (0, 1))  # dimensions of positions and walkers
         self._n_shared = 0  # positions before it are equal in both
-        self._from = self._at = 0  # where the proposal begins, and its next position
+        self._from = self._at = 0  # the proposal's first and next position
         self.version = 0
 
     @property
     def n_bytes(self) -> int:
-        """Memory of the proposals, and of the current inputs once it is allocated."""
+        """Bytes of the proposals, and of the current inputs once they are allocated."""
         return sum(tensor.nbytes for tensor in (*self._proposed, *self._current))
 
     @property
     def without_graphs(self) -> str:
-        """Why a GPU evaluates without CUDA graphs; "" where it has them, and on a CPU."""
+        """Why a GPU evaluates without CUDA graphs; "" if it uses them, and on a CPU."""
         return str(getattr(self._run_positions, "refusal", ""))
 
     def allocate(self) -> None:
-        """Allocate the current inputs' part now; else the first `accept` does."""
+        """Allocate memory for the current inputs now; otherwise the first `accept` does."""
         if not self._current:
             self._current = tuple(torch.zeros_like(new) for new in self._proposed)
 
@@ -100,14 +100,14 @@ class KVCache:
 
     @torch.no_grad()
     def output(self, x: torch.Tensor) -> torch.Tensor:
-        """Return z, float32 [W], of inputs, int64 [W, D], that do not become current."""
+        """Return z, float32 [W], of inputs, int64 [W, D], without making them current."""
         self._begin_whole(x)
         self._score(x, 0)
         return self._z()
 
     @torch.no_grad()
     def conditional_logits(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return z [W] and l [W, D, n_values] of inputs [W, D]; they do not become current."""
+        """Return z [W] and l [W, D, n_values] of inputs [W, D], without making them current."""
         z = self.output(x)
         first, n_positions = max(self._n_before - 1, 0), len(self._proposed[1])
         rows = torch.cat(list(self._rows(self._proposed[1], first, n_positions)))  # [m, W, V]
@@ -138,8 +138,8 @@ class KVCache:
     def begin_anew(self) -> None:
         """Begin proposals that share nothing with the current inputs.
 
-        The fixed tokens in front are evaluated again, by themselves: what is found does not depend
-        on what is current, and nothing needs to be.
+        The fixed tokens in front are evaluated again, by themselves: results do not depend on the
+        current inputs, which need not exist.
         """
         self._from = self._at = self._n_shared = 0
         if self._n_before:
@@ -157,7 +157,7 @@ class KVCache:
 
     @torch.no_grad()
     def rows_after(self, values: torch.Tensor) -> Iterator[torch.Tensor]:
-        """Append values, int64 [W, k]; yield l of the sites after each, some [k', W, V] a time."""
+        """Append values, int64 [W, k]; yield l of the site after each, as [k', W, n_values]."""
         begin = self._at
         self._run(self._tokens(values))
         yield from self._rows(self._proposed[1], begin, self._at)
@@ -215,7 +215,7 @@ class KVCache:
             some = slice(begin - self._first, end - self._first)
             if logits.dtype == torch.float32:
                 torch.logsumexp(logits, -1, out=scores[0, some])
-            else:  # in one pass; its sums are worse than these, and better than such logits
+            else:  # one pass: less exact than logsumexp, but more exact than such logits
                 logits, scores[0, some] = logits.log_softmax(-1, dtype=torch.float32), 0.0
             scores[1, some] = logits.gather(2, tokens[begin:end, :, None]).squeeze(2)
 
@@ -238,18 +238,18 @@ class KVCache:
         return log_p if len(self._token_ids) == log_p.shape[-1] else log_p[..., self._token_ids]
 
     def _tokens(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the tokens of values, int64 [W, k]: [k, W]."""
+        """Return the tokens, int64 [k, W], of values, int64 [W, k]."""
         return self._token_ids[x.T]
 
 
 def _copy_accepted(
     accepted: torch.Tensor | None, new: torch.Tensor, current: torch.Tensor, walker_dim: int
 ) -> None:
-    """Copy the proposed over the current, where accepted."""
+    """Copy accepted proposals over the current inputs."""
     if accepted is None:
         current.copy_(new)
         return
-    if current.is_cpu and walker_dim < current.dim() - 1:  # contiguous rows: only what changes
+    if current.is_cpu and walker_dim < current.dim() - 1:  # contiguous rows: copy only the accepted
         index = accepted.nonzero()[:, 0]
         if len(index):
             current.index_copy_(walker_dim, index, new.index_select(walker_dim, index))
@@ -257,7 +257,7 @@ def _copy_accepted(
     shape = [1] * current.dim()
     shape[walker_dim] = -1
     where = accepted.view(shape)
-    if current.is_cpu:  # five times as fast there; numbers that are not finite end the run anyway
+    if current.is_cpu:  # five times as fast; it may spread NaN, which ends the run anyway
         current.lerp_(new, where.to(current.dtype))
     else:
         torch.where(where, new, current, out=current)

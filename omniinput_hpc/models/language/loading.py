@@ -1,4 +1,4 @@
-"""Loading a Hugging Face model from a local folder: its weights, all of them, and nothing else."""
+"""Load a Hugging Face model from a local folder: all of its weights, and nothing else."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
     """Return a model of one of transformers' Auto classes, in evaluation mode and frozen.
 
-    A `UserError` says that it cannot be loaded, lacks weights, leaves weights out (see
+    Raises `UserError` if the model cannot be loaded, lacks weights, leaves weights out (see
     `accounting`), has weights that are not finite in dtype ("float32", "bfloat16", "float16"), or
-    does not fit on the device. What transformers reports is logged.
+    does not fit on the device. Reports of transformers are logged.
     """
     where = f"model.path = {folder}"
     settings, tensors, weights = hf_folder.check(folder)
@@ -55,7 +55,7 @@ def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
     left_out = accounting.account(
         model, report["unexpected_keys"], tensors, lambda name: _read(folder, name), where
     )
-    # transformers would make up what is missing, at random.
+    # transformers would fill missing weights with random numbers
     for fault in ("missing_keys", "mismatched_keys"):
         if report[fault]:
             names = ", ".join(sorted(str(key) for key in report[fault])[:3])
@@ -87,14 +87,14 @@ def _from_files(
 ) -> tuple[Any, dict[str, Any], dict[str, str]]:
     """Return a model as transformers loads it, its report, and the names of tied weights.
 
-    `checked` are the folder's settings and tensors.
+    `checked` holds the folder's settings and tensors.
     """
     place = folder
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     more: dict[str, Any] = {}
     if gguf_file.is_gguf(folder):
         place, options["gguf_file"] = folder.parent, folder.name
-        if hasattr(transformers, "GgufConfig"):  # newer ones may keep weights packed otherwise
+        if hasattr(transformers, "GgufConfig"):  # otherwise newer versions may keep weights packed
             unpacked = transformers.GgufConfig(gguf_file=folder.name, dequantize=True)
             more["quantization_config"] = unpacked
     options |= _placement(device)
@@ -102,7 +102,7 @@ def _from_files(
     _ask_for_plain_weights(config, f"model.path = {folder}")
     settings, tensors = checked
     ties = _check_size(kind, config, tensors, settings, folder)
-    # a GGUF file's bars of progress, which cannot be turned off
+    # hides the progress bars for GGUF files, which cannot be turned off
     with contextlib.redirect_stderr(io.StringIO()):
         model, report = kind.from_pretrained(
             place,
@@ -118,7 +118,7 @@ def _from_files(
 
 @contextlib.contextmanager
 def _passed_on() -> Iterator[None]:
-    """Pass on what transformers warns of while it loads a model."""
+    """Log the warnings that transformers issues while it loads a model."""
     hf_logging.disable_progress_bar()
     logger, said = logging.getLogger("transformers"), _Collected()
     level, propagate, handlers = logger.level, logger.propagate, logger.handlers
@@ -135,8 +135,8 @@ def _passed_on() -> Iterator[None]:
 def _report(lines: Iterable[str]) -> None:
     """Show lines to the user, once.
 
-    In a run that is the level of information, which ranks other than 0 do not show; a command
-    without a log shows warnings.
+    In a run they are logged as information, which only rank 0 shows; a command without a log shows
+    warnings.
     """
     level = logging.INFO if log.handlers else logging.WARNING
     for line in lines:
@@ -152,7 +152,7 @@ def _not_read(folder: Path, weights: list[Path]) -> list[str]:
 
 
 class _Collected(logging.Handler):
-    """Keeps the texts of what is logged."""
+    """Keeps the texts of log records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,16 +167,16 @@ def _read(folder: Path, name: str) -> torch.Tensor:
     """Return one tensor of a folder's files."""
     for file in hf_checks.files_read(folder, hf_folder.weight_files(folder)):
         with safe_open(str(file), "pt") as opened:
-            if name in opened.keys():  # noqa: SIM118  # it is not a mapping
+            if name in opened.keys():  # noqa: SIM118  # not a mapping
                 tensor: torch.Tensor = opened.get_tensor(name)
                 return tensor
     raise AssertionError(f"{name} is in none of the files of {folder}")
 
 
 def _ask_for_plain_weights(config: Any, where: str) -> None:
-    """Let transformers turn quantized weights into plain ones while it reads them.
+    """Let transformers convert quantized weights to plain ones while it reads them.
 
-    A `UserError` says that it cannot for this scheme: gradients and the bits of z are those of
+    Raises `UserError` if it cannot do so for this scheme: gradients and the bits of z are those of
     plain weights.
     """
     text = config.get_text_config(decoder=True)
@@ -187,7 +187,7 @@ def _ask_for_plain_weights(config: Any, where: str) -> None:
     scheme, why = None, "transformers cannot turn them into plain weights as it reads them"
     try:
         scheme = AutoQuantizationConfig.from_dict(dict(found))
-    except Exception as error:  # what it raises depends on the scheme and on the packages here
+    except Exception as error:  # its type depends on the scheme and on the packages
         why = reason_of(error)
     if not hasattr(scheme, "dequantize"):
         method = found.get("quant_method") if isinstance(found, dict) else found
@@ -199,7 +199,7 @@ def _ask_for_plain_weights(config: Any, where: str) -> None:
 
 
 def _check_plain(model: Any, where: str) -> None:
-    """Raise a `UserError` if a model has weights that are codes, not real numbers."""
+    """Raise a `UserError` if a model has weights that are codes instead of real numbers."""
     quantizer = getattr(model, "hf_quantizer", None)
     packed = quantizer is not None and not quantizer.quantization_config.dequantize
     for name, weights in model.named_parameters():
@@ -211,7 +211,7 @@ def _check_plain(model: Any, where: str) -> None:
 
 
 def _check_tables(model: Any, kind: Any, where: str) -> None:
-    """Raise a `UserError` if a model has no row of weights for each token of a vocabulary."""
+    """Raise a `UserError` if a model has no table with a row for each token of a vocabulary."""
     what, find = "reads", model.get_input_embeddings
     if kind is AutoModelForCausalLM:
         what, find = "predicts", model.get_output_embeddings
@@ -227,9 +227,9 @@ def _check_tables(model: Any, kind: Any, where: str) -> None:
 
 
 def _placement(device: str) -> dict[str, Any]:
-    """Return the options that make transformers read weights onto a GPU, not through the host.
+    """Return the options by which transformers reads weights directly onto a GPU.
 
-    It needs accelerate for that; without it they are read into the host's memory and moved.
+    This needs accelerate; without it, weights are read into the host's memory and then moved.
     """
     straight = device != "cpu" and find_spec("accelerate") is not None
     return {"device_map": {"": device}} if straight else {}
@@ -237,7 +237,7 @@ def _placement(device: str) -> dict[str, Any]:
 
 @torch.no_grad()
 def _check_finite(model: Any, fault: str, where: str) -> None:
-    """Raise a `UserError` where weights are NaN or infinite; their device is waited for once."""
+    """Raise a `UserError` if weights are NaN or infinite; synchronizes with the device once."""
     named = dict(model.named_parameters())
     finite = torch.stack([weights.isfinite().all() for weights in named.values()]).tolist()
     if not all(finite):
@@ -246,9 +246,9 @@ def _check_finite(model: Any, fault: str, where: str) -> None:
 
 
 def _forget_packing(model: Any, settings: Mapping[str, Any], where: str) -> None:
-    """Make a model that was read from a GGUF file one of plain weights, which it is by now.
+    """Turn a model from a GGUF file into one of plain weights, which it already holds.
 
-    A `UserError` says that transformers read another vocabulary than the file's header has.
+    Raises `UserError` if transformers reads another vocabulary than that in the file's header.
     """
     model.config.__dict__.pop("quantization_config", None)
     n_vocab = int(model.get_output_embeddings().weight.shape[0])
@@ -262,10 +262,10 @@ def _forget_packing(model: Any, settings: Mapping[str, Any], where: str) -> None
 def _check_size(
     kind: Any, config: Any, tensors: hf_checks.Tensors, settings: Mapping[str, Any], folder: Path
 ) -> dict[str, str]:
-    """Raise a `UserError` where the model that config.json describes is larger than its files.
+    """Raise a `UserError` if the model that config.json describes is larger than its files.
 
-    It is built without memory for its weights (on torch's device "meta"). Returned are the names
-    of the weights that config.json says are the same.
+    It is built without memory for its weights (on torch's device "meta"). Returns the names of the
+    weights that config.json declares to be the same.
     """
     text = config.get_text_config(decoder=True)
     hf_checks.check_depth(getattr(text, "num_hidden_layers", None), tensors, folder)

@@ -9,24 +9,24 @@ import torch
 
 
 def gives_float32(weight: torch.Tensor) -> bool:
-    """Whether torch multiplies these weights, of half precision, into sums that stay float32.
+    """Return whether torch can multiply these half-precision weights and keep sums in float32.
 
-    CUDA's libraries do so, from torch 2.8 on; elsewhere a product is rounded to half precision.
+    CUDA's libraries can, from torch 2.8 on; elsewhere a product is rounded to half precision.
     """
     half = weight.dtype in (torch.bfloat16, torch.float16)
     return half and on_cuda(weight) and "dtype" in torch.ops.aten.mm.overloads()
 
 
 def on_cuda(weight: torch.Tensor) -> bool:
-    """Whether a tensor is on a GPU of NVIDIA's."""
+    """Return whether a tensor is on an NVIDIA GPU."""
     return weight.is_cuda and torch.version.cuda is not None
 
 
 class Float32Head:
     """Logits, float32 [..., V], of hidden states [..., E], by weights [V, E] of half precision.
 
-    Logits of 8 to 16 in bfloat16 are 1/16 apart; these are never rounded to it. For weights that
-    `gives_float32` allows.
+    In bfloat16, logits of 8 to 16 are spaced by 1/16; here they are never rounded to that. It
+    requires weights for which `gives_float32` is true.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
@@ -43,9 +43,9 @@ class Float32Head:
 
 
 def head_of(lm: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return what gives the logits of a model's hidden states: a `Float32Head`, or its own layer.
+    """Return the map from hidden states to logits: a `Float32Head`, or the model's own layer.
 
-    The model's own layer rounds them to the type of its weights.
+    The model's own layer rounds logits to the dtype of its weights.
     """
     layer = lm.get_output_embeddings()
     if type(layer) is torch.nn.Linear and gives_float32(layer.weight):

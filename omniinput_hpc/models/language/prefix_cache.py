@@ -1,4 +1,4 @@
-"""Drawing sequences value by value: prefixes of inputs with their cached keys and values."""
+"""Draw sequences value by value, from prefixes with cached keys and values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from omniinput_hpc.models.language.foreign_code import ForeignError, as_close, f
 
 
 def cache_argument(module: torch.nn.Module) -> str:
-    """Return by which name a decoder takes keys and values; transformers 5.24 has renamed it."""
+    """Return a decoder's argument for keys and values, which transformers 5.24 has renamed."""
     taken = inspect.signature(module.forward).parameters
     return "cache" if "cache" in taken else "past_key_values"
 
@@ -25,7 +25,7 @@ class PrefixCache:
 
     Attributes
     ----------
-    cache : of n prefixes, their keys and values, or their tokens, int64 [n, P + t]
+    cache : keys and values of n prefixes; or, without a cache, their tokens, int64 [n, P + t]
     log_p : float32 [n, n_values], log-probabilities of the next site's values
     """
 
@@ -34,7 +34,7 @@ class PrefixCache:
 
 
 class PrefixDecoder:
-    """Extends prefixes of values by a causal language model.
+    """Extend prefixes of values with a causal language model.
 
     Parameters
     ----------
@@ -57,11 +57,11 @@ class PrefixDecoder:
         return self._advance(cache, tokens)
 
     def extend(self, prefixes: PrefixCache, values: torch.Tensor) -> PrefixCache:
-        """Append one value, int64 [n], to each prefix; `prefixes` is used up."""
+        """Append one value, int64 [n], to each prefix; `prefixes` must not be used afterwards."""
         return self._advance(prefixes.cache, self._token_ids[values][:, None])
 
     def branch(self, prefixes: PrefixCache) -> PrefixCache:
-        """Append every value to each prefix: n * n_values prefixes, the value running fastest."""
+        """Append every value to each prefix: n * n_values prefixes, the value varying fastest."""
         n_values = len(self._token_ids)
         cache = self._copy(prefixes.cache, lambda t: t.repeat_interleave(n_values, 0))
         return self._advance(cache, self._token_ids.repeat(len(prefixes.log_p))[:, None])
@@ -74,13 +74,13 @@ class PrefixDecoder:
     def _copy(
         self, cache: DynamicCache, of_rows: Callable[[torch.Tensor], torch.Tensor]
     ) -> DynamicCache:
-        """Return a cache whose keys and values, [n, ...] each, are made of another's."""
+        """Return a new cache by applying `of_rows` to a cache's keys and values, [n, ...] each."""
         copy = DynamicCache(config=self._lm.config)
         for index, layer in enumerate(cache.layers):
             layer_: Any = layer
-            if layer_.keys is not None:  # empty where nothing stands in front of the first site
+            if layer_.keys is not None:  # None if no token precedes the first site
                 copy.update(of_rows(layer_.keys), of_rows(layer_.values), index)
-            if hasattr(layer_, "cumulative_length"):  # of a sliding window, which holds fewer
+            if hasattr(layer_, "cumulative_length"):  # a sliding window holds fewer positions
                 own: Any = copy.layers[index]
                 own.cumulative_length = layer_.cumulative_length
         return copy
@@ -92,7 +92,7 @@ class PrefixDecoder:
 
 
 class WholePrefixes:
-    """Extends prefixes as `PrefixDecoder` does, but evaluates each from its first token on.
+    """Extend prefixes as `PrefixDecoder` does, but evaluate each from its first token on.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ class WholePrefixes:
 
 
 def uniform_rows(n: int, token_ids: torch.Tensor) -> torch.Tensor:
-    """Return l of a first site that nothing predicts, float32 [n, n_values]."""
+    """Return l of a first site that is not predicted, float32 [n, n_values]."""
     n_values = len(token_ids)
     uniform = -torch.log(torch.tensor(float(n_values), device=token_ids.device))
     return uniform.expand(n, n_values)
@@ -145,9 +145,9 @@ def uniform_rows(n: int, token_ids: torch.Tensor) -> torch.Tensor:
 def prefix_problem(
     decoder: PrefixDecoder, x: torch.Tensor, log_p: torch.Tensor, dtype: torch.dtype
 ) -> str:
-    """Return how prefixes differ from whole inputs x, int64 [n, D], "" if they do not.
+    """Return how prefixes differ from whole inputs x, int64 [n, D]; "" if they do not.
 
-    `log_p` are the rows of whole inputs, float32 [n, D, n_values].
+    `log_p` holds the rows of whole inputs, float32 [n, D, n_values].
     """
     rows = torch.arange(len(x), device=x.device).flip(0)
     x_too, log_p_too = x[rows], log_p[rows]

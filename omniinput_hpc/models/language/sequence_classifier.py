@@ -1,9 +1,9 @@
-"""Classifiers of texts: any encoder that AutoModelForSequenceClassification loads from a folder.
+"""Text classifiers: any encoder that AutoModelForSequenceClassification loads from a folder.
 
 The sites are between a fixed [CLS] and [SEP]. Every entry of the vocabulary is an allowed value,
-[PAD] too (see ``space.allowed``), and no token is masked: each counts. The model is given token
-ids, since some classifiers make another output of embeddings alone (RoBERTa takes positions from
-padding), or none.
+including [PAD] (see ``space.allowed``), and no token is masked: each counts. The model is given
+token ids, because some classifiers give another output for embeddings (RoBERTa finds padding in
+the ids to number positions), or none.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class SequenceClassifier:
         hf_folder.check_class(options, int(self.lm.config.num_labels), folder)
         settings = self.lm.config.get_text_config()
         if settings.pad_token_id is None:
-            # A decoder's head refuses batches without one. No token is this one, so that it reads
-            # the last token, as it does of a single input.
+            # A decoder's head refuses batches without a padding token. No token has this id, so
+            # the head reads the last token, as for a single input.
             settings.pad_token_id = -1
         self._options, self._device = options, torch.device(device)
         self.n_sites = options.length - 2
@@ -79,7 +79,7 @@ class SequenceClassifier:
 
     @cached_property
     def without_gradient(self) -> str:
-        """Why the model has no gradient, "" if it has one; tried when it is first asked for."""
+        """Why the model has no gradient; "" if it has one. Tried at the first access."""
         return gradient_problem(self, self._trial(), self._tokens)
 
     @cached_property
@@ -88,7 +88,7 @@ class SequenceClassifier:
         return table_of(self.lm, self._ids_of(torch.arange(self.n_values, device=self._device)))
 
     def output_and_factors(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tuple[()]]:
-        """Return z [W] and e, float32 [W, D, E]: there is no target part."""
+        """Return z [W] and e, float32 [W, D, E]; there is no target part."""
         with torch.enable_grad(), EmbeddingLeaf(self.lm) as embedded:
             z = self._z(self._logits(self._tokens(x)))
             e = embedded.gradient(z.sum())
@@ -117,7 +117,7 @@ class SequenceClassifier:
         return self._evaluate(tokens)
 
     def _evaluate(self, tokens: torch.Tensor) -> torch.Tensor:
-        # Without a mask transformers does not look whether it is of ones, and wait for the device
+        # transformers checks whether a mask is all ones, which synchronizes
         mask: dict[str, Any] = {}
         if self._mask_needed:
             mask = {"attention_mask": torch.ones_like(tokens)}
@@ -137,17 +137,18 @@ class SequenceClassifier:
     def _trial(self) -> list[torch.Tensor]:
         special = torch.tensor(self._special, dtype=torch.int64, device=self._device)
         ids = self._ids_of(torch.arange(self.n_values, device=self._device))
-        if ids.is_meta:  # it holds no numbers
+        if ids.is_meta:  # a meta tensor holds no numbers
             return []
         values = torch.isin(ids, special).nonzero()[:, 0].tolist()
         return trial_inputs(values, self.n_values, self.n_sites, self._device)
 
     @torch.no_grad()
     def _try_out(self, where: str) -> None:
-        """Find out how the model is to be evaluated, on inputs that hold every special token.
+        """Find out how to evaluate the model, on inputs that together hold every special token.
 
-        Of each input alone, with a mask of ones, it gives its own output. It is given no mask, and
-        whole batches, if that makes no difference. A `UserError` says that it evaluates nothing.
+        The reference is each input evaluated by itself, with a mask of ones. The mask is omitted,
+        and whole batches are evaluated, if outputs stay the same. Raises `UserError` if it cannot
+        evaluate an input.
         """
         self._mask_needed, why = True, ""
         trial = [self._tokens(x) for x in self._trial()]
@@ -179,5 +180,5 @@ class SequenceClassifier:
 
 
 def build(options: Options, device: str, allowed: Allowed = None) -> SequenceClassifier:
-    """Load a classifier of texts (see `models.table.build`)."""
+    """Load a text classifier (see `models.table.build`)."""
     return SequenceClassifier(options, device, allowed)

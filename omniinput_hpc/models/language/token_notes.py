@@ -1,8 +1,8 @@
-"""What a user should know of a language model's tokens: values without one, and how texts begin.
+"""Notes for the user on a language model's tokens: values without one, and how texts begin.
 
-Tokenizers of many models (Llama, Gemma, Mistral) put a token before every text. Such a model has
-seen no text without it, and its losses of texts that lack it mean little. Nothing is added here:
-``model.prefix`` says what inputs begin with, and these notes say what it leaves out.
+The tokenizers of many models (Llama, Gemma, Mistral) put a token before every text. Such a model
+has never seen a text without it, so its losses for such texts mean little. This module adds no
+token: ``model.prefix`` defines how inputs begin, and the notes report what it leaves out.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from omniinput_hpc.models.language.tokenizer import Vocabulary
 
 @dataclass(frozen=True)
 class Beginning:
-    """What a model's tokenizer begins every text with.
+    """The tokens with which a model's tokenizer begins every text.
 
     Attributes
     ----------
-    ids : its tokens
+    ids : of these tokens
     name : in words
-    prefix : ``model.prefix`` with it: a text where that gives these tokens, else their ids
-    is_there : whether ``model.prefix`` begins with it already
+    prefix : ``model.prefix`` with these tokens: a text if that gives them, otherwise ids
+    is_there : whether ``model.prefix`` begins with them already
     """
 
     ids: list[int]
@@ -33,7 +33,7 @@ class Beginning:
 
 
 def lines(config: Config) -> list[str]:
-    """Return what `models.about_tokens` says."""
+    """Return the lines of `models.about_tokens`."""
     options = config.model
     assert isinstance(options, CausalLm | SequenceClassifier)
     folder = hf_folder.resolve(options.path)
@@ -49,7 +49,7 @@ def lines(config: Config) -> list[str]:
 
 
 def about(begins: Beginning) -> str:
-    """Return that inputs lack what texts begin with, and what to set."""
+    """Return the note that inputs lack the tokens which begin texts, and the remedy."""
     return (
         f"the tokenizer begins every text with {begins.name}, and these inputs do not: what the "
         f"model makes of texts without it may mean little; model.prefix = {as_toml(begins.prefix)} "
@@ -58,10 +58,9 @@ def about(begins: Beginning) -> str:
 
 
 def beginning_of(options: CausalLm | SequenceClassifier) -> Beginning | None:
-    """Return what the tokenizer of a decoder begins every text with; None where that is nothing.
+    """Return the tokens with which a decoder's tokenizer begins every text; None if there are none.
 
-    transformers is asked, which imports torch. Of a classifier it is None: its [CLS] is always
-    there.
+    It asks transformers, which imports torch. For a classifier it is None: [CLS] is always there.
     """
     folder = hf_folder.resolve(options.path)
     words = tokenizer.read(folder)
@@ -81,7 +80,7 @@ def beginning_of(options: CausalLm | SequenceClassifier) -> Beginning | None:
 def _as_text(
     words: Vocabulary, joined: list[int], first: list[int], prefix: str | list[int] | None
 ) -> str | None:
-    """Return the text that is read as the joined tokens; None where none is known."""
+    """Return the text that is tokenized to `joined`; None if none is known."""
     if isinstance(prefix, list):
         return None
     names = {i: token for token, i in words.ids.items()}
@@ -90,7 +89,7 @@ def _as_text(
 
 
 def as_toml(prefix: str | list[int]) -> str:
-    """Return a prefix as an input file has it."""
+    """Return a prefix as it is written in an input file."""
     if isinstance(prefix, list):
         return str(prefix)
     return '"' + prefix.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,8 +1,8 @@
-"""A model folder's tokenizer: which tokens there are, the text of inputs, what texts begin with.
+"""Read a model folder's tokenizer: its tokens, the text of inputs, how texts begin.
 
-There is one way to read it: ``tokenizer.json`` as it is, without torch and transformers; of a
-folder without that file what transformers makes of its other files (``vocab.json``, ``vocab.txt``,
-``*.model``, ``added_tokens.json``); of a GGUF file the tokenizer that is in it.
+There is one way to read it: ``tokenizer.json`` unchanged, without torch and transformers; in a
+folder without that file, transformers' reading of its other files (``vocab.json``, ``vocab.txt``,
+``*.model``, ``added_tokens.json``); for a GGUF file the tokenizer that it contains.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from omniinput_hpc.untrusted.files import irregular, read_bytes
 from omniinput_hpc.untrusted.parsing import parse_json
 
 MAX_BYTES = 1 << 27
-"""Of each file; the largest vocabularies take some 40 MB."""
+"""Limit for each file; the largest vocabularies take about 40 MB."""
 WHOLE = "tokenizer.json"
 LISTS = {"vocab.json": "GPT2Tokenizer", "vocab.txt": "BertTokenizer"}
-"""Lists of tokens, and whose they are where the model's kind usually has another file."""
+"""Lists of tokens, and the tokenizers that read them if the model's own class uses another file."""
 SENTENCEPIECE = ".model"
 ADDED = "added_tokens.json"
 SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")
@@ -39,8 +39,8 @@ class Vocabulary:
 
     Attributes
     ----------
-    folder : where they are
-    ids : every token's id
+    folder : their folder
+    ids : id of every token
     special : ids of the special tokens
     """
 
@@ -53,13 +53,13 @@ class Vocabulary:
     def encode(self, text: str, plain: bool = False) -> list[int]:
         """Return the ids of a text, without the special tokens that a model puts around it.
 
-        With `plain`, names of special tokens in it are read as plain text. A `UserError` says that
-        this tokenizer can only decode.
+        With `plain`, names of special tokens are read as plain text. Raises `UserError` if this
+        tokenizer can only decode.
         """
         self._check_encoding()
         try:
             return self._encode(text, plain)
-        except Exception as error:  # bare ones of tokenizers, where an unknown token is missing
+        except Exception as error:  # tokenizers raises a bare one if it lacks an unknown token
             raise UserError(
                 f"{self.folder}: {text[:40]!r} cannot be turned into tokens: {first_line(error)}"
             ) from None
@@ -70,11 +70,11 @@ class Vocabulary:
         return text
 
     def around(self) -> tuple[list[int], list[int]]:
-        """Return the ids that the tokenizer puts before and behind every text."""
+        """Return the ids that the tokenizer puts before and after every text."""
         for text in _PROBES if self._no_encoding is None else ():
             try:
                 bare, whole = self.encode(text), self._encode_whole(text)
-            except UserError:  # it has no tokens for this text
+            except UserError:  # the tokenizer has no tokens for this text
                 continue
             for n in range(len(whole) - len(bare) + 1 if bare else 0):
                 if whole[n : n + len(bare)] == bare:
@@ -82,12 +82,12 @@ class Vocabulary:
         return [], []
 
     def id_of(self, role: str, default: str) -> int:
-        """Return the id of the token in a role ("cls_token"), by the folder's settings.
+        """Return the id of the token in a role ("cls_token"), from the folder's settings.
 
-        A `UserError` says that the vocabulary has no such token.
+        Raises `UserError` if the vocabulary has no such token.
         """
         token = _named_tokens(self.folder).get(role)
-        if token is None and default not in self.ids:  # as of RoBERTa, whose settings name none
+        if token is None and default not in self.ids:  # RoBERTa's settings, for example, name none
             ids = self.around()[0 if role == "cls_token" else 1]
             if len(ids) == 1:
                 return ids[0]
@@ -97,7 +97,7 @@ class Vocabulary:
         return self.ids[token]
 
     def name_of(self, token_id: int) -> str:
-        """Return the token with an id, quoted; the id alone where there is none."""
+        """Return the token with an id, quoted; only the id if there is none."""
         found = next((token for token, i in self.ids.items() if i == token_id), None)
         return f"{token_id}" if found is None else f"{found!r} ({token_id})"
 
@@ -117,7 +117,7 @@ class Vocabulary:
         return ids
 
     def _encode_whole(self, text: str) -> list[int]:
-        """Return the ids of a text with those around it."""
+        """Return the ids of a text, including those around it."""
         ids: list[int] = self.tokenizer.encode(text).ids
         return ids
 
@@ -125,8 +125,8 @@ class Vocabulary:
 class TransformersVocabulary(Vocabulary):
     """The tokens of a folder as transformers reads them.
 
-    transformers appends special tokens that a model's kind usually has and the files lack; their
-    ids are made up, so that they count as missing here.
+    transformers appends special tokens that are usual for a kind of model but missing in the files.
+    Their ids are made up, so these tokens count as missing here.
     """
 
     def __init__(self, folder: Path, tokenizer: Any) -> None:
@@ -148,7 +148,7 @@ class TransformersVocabulary(Vocabulary):
         return ids
 
     def id_of(self, role: str, default: str) -> int:
-        """Return the id of the token in a role, as transformers has it."""
+        """Return the id of the token in a role, as transformers defines it."""
         token = getattr(self.tokenizer, role, None) or default
         if token not in self.ids:
             raise UserError(f"the vocabulary in {self.folder} has no {role} {token!r}")
@@ -168,7 +168,7 @@ class TransformersVocabulary(Vocabulary):
 def read(folder: Path) -> Vocabulary | None:
     """Return the vocabulary of a folder; a `UserError` if it is broken.
 
-    None where there is none, or none that can be read here (see `why_none`).
+    None if there is none, or none that can be read here (see `why_none`).
     """
     if gguf_file.is_gguf(folder):
         tokenizer = _made(folder, gguf_file.read_tokenizer)
@@ -183,7 +183,7 @@ def read(folder: Path) -> Vocabulary | None:
 
 
 def why_none(folder: Path) -> str:
-    """Return why `read` finds nothing in a folder, and what to do."""
+    """Return why `read` finds nothing in a folder, and the remedy."""
     file = None if gguf_file.is_gguf(folder) else _file_of(folder)
     missing = [] if file is None else _missing_packages(file)
     if not missing:
@@ -196,9 +196,9 @@ def why_none(folder: Path) -> str:
 
 
 def require(words: Vocabulary | None, folder: Path, key: str) -> Vocabulary:
-    """Return a folder's vocabulary, as `read` found it.
+    """Return a folder's vocabulary, as found by `read`.
 
-    A `UserError` says that the folder has none and `key` needs it.
+    Raises `UserError`, which names `key`, if the folder has none.
     """
     if words is not None:
         return words
@@ -215,7 +215,7 @@ def _file_of(folder: Path) -> Path | None:
 
 
 def _missing_packages(file: Path) -> list[str]:
-    """Return the packages that a file of tokens needs and that are not installed."""
+    """Return the packages that a tokenizer's file requires and that are not installed."""
     if file.name == WHOLE:
         return []
     needed = {"transformers": "transformers"}
@@ -225,7 +225,7 @@ def _missing_packages(file: Path) -> list[str]:
 
 
 def _whole(file: Path) -> Any:
-    """Return the tokenizer that a tokenizer.json is, with tokens that were added beside it."""
+    """Return the tokenizer of a tokenizer.json, with tokens that the folder adds to it."""
     from tokenizers import AddedToken, Tokenizer
 
     tokenizer = Tokenizer.from_buffer(read_bytes(file, "tokenizer", MAX_BYTES))
@@ -241,27 +241,27 @@ def _by_transformers(file: Path) -> Any:
 
     folder = file.parent
     present = [n for n in os.listdir(folder) if n.endswith((".json", ".txt", SENTENCEPIECE))]
-    for name in present:  # regular files of a sensible size, before transformers opens them
+    for name in present:  # check types and sizes before transformers opens them
         read_bytes(folder / name, "file of a tokenizer", MAX_BYTES)
     for name in (ADDED, *SETTINGS):
         _read(folder / name)
-    # The folder's own class; code in the folder is never run
+    # Use the folder's own class; code in the folder is never run
     how = {"local_files_only": True, "trust_remote_code": False}
     if os.path.exists(folder / "config.json") or "tokenizer_class" in _read(folder / SETTINGS[0]):
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **how)
         listed = _tokens_of_files(folder)
         if listed is None or not listed.isdisjoint(tokenizer.get_vocab()):
             return tokenizer
-    # The folder does not say whose tokens these are, or its kind of model usually has other files
+    # The folder names no class of tokenizer, or one that usually reads other files
     kind = getattr(transformers, LISTS.get(file.name, "AutoTokenizer"))
     return kind.from_pretrained(str(folder), **how)
 
 
 def beginning(words: Vocabulary) -> list[int]:
-    """Return the ids of the tokens that the model's tokenizer begins every text with, often one.
+    """Return the ids with which the model's tokenizer begins every text, often one.
 
-    Settings beside a tokenizer.json (``add_bos_token``, a class of its own) change what it says
-    itself, by rules that transformers knows. Where that cannot read the folder, the file decides.
+    Settings next to a tokenizer.json (``add_bos_token``, a class of tokenizer) override the file,
+    by rules that transformers knows. If transformers cannot read the folder, the file decides.
     """
     folder = words.folder
     if gguf_file.is_gguf(folder):
@@ -277,30 +277,30 @@ def beginning(words: Vocabulary) -> list[int]:
 
 
 def joined(first: Sequence[int], ids: Sequence[int]) -> tuple[list[int], int]:
-    """Return ids behind a beginning, and how many of those in `first` they have already."""
+    """Return `first` followed by `ids` without their overlap, and the overlap's length."""
     most = min(len(first), len(ids))
     n = next(k for k in range(most, -1, -1) if list(first[len(first) - k :]) == list(ids[:k]))
     return [*first, *ids[n:]], n
 
 
 def _made(file: Path, make: Callable[[Path], Any]) -> Any:
-    """Return the tokenizer that is made of a file; a `UserError` where it cannot be."""
+    """Return the tokenizer made from a file; a `UserError` if that fails."""
     try:
         return make(file)
     except UserError:
         raise
-    except BaseException as error:  # what tokenizers raises is a bare Exception, or a Rust panic
+    except BaseException as error:  # tokenizers raises a bare Exception, or a Rust panic
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise UserError(f"{file} cannot be read as a tokenizer: {first_line(error)}") from None
 
 
 class Text:
-    """What a person sees of inputs [n, D]: their text behind the prefix's.
+    """The text that a person sees of inputs [n, D], with the fixed tokens around them.
 
     Parameters
     ----------
-    vocabulary : None where the folder has none; token ids are shown then
+    vocabulary : None if the folder has none; token ids are shown then
     token_ids : int64 [n_values], the token of each value
     before, after : fixed tokens around each input
     """
@@ -324,7 +324,7 @@ class Text:
 
 
 def _tokens_of_files(folder: Path) -> set[str] | None:
-    """Return all tokens that the files of a folder without tokenizer.json list; None: not known."""
+    """Return all tokens listed in the files of a folder without tokenizer.json; None if unknown."""
     file = _file_of(folder)
     if file is None or file.name not in LISTS:
         return None
@@ -337,7 +337,7 @@ def _tokens_of_files(folder: Path) -> set[str] | None:
 
 
 def _added_tokens(folder: Path) -> dict[int, tuple[str, bool]]:
-    """Return the tokens that a folder adds to its vocabulary by id, and whether each is special."""
+    """Return the tokens that a folder adds to its vocabulary: id -> (token, is special)."""
     found = {i: (token, False) for token, i in _read(folder / ADDED).items() if type(i) is int}
     declared = _read(folder / SETTINGS[0]).get("added_tokens_decoder")
     for number, token in declared.items() if isinstance(declared, dict) else ():
@@ -348,7 +348,7 @@ def _added_tokens(folder: Path) -> dict[int, tuple[str, bool]]:
 
 
 def _named_tokens(folder: Path) -> dict[str, str]:
-    """Return the settings of a folder, with each token's text, by its role ("cls_token")."""
+    """Return a folder's settings by key; a token in a role ("cls_token") is given as its text."""
     settings = {key: value for file in SETTINGS for key, value in _read(folder / file).items()}
     texts = {k: v.get("content") if isinstance(v, dict) else v for k, v in settings.items()}
     return {k: text for k, text in texts.items() if isinstance(text, str)}

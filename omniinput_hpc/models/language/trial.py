@@ -1,7 +1,7 @@
-"""Trying a model out before a run: whether it evaluates inputs at all, and how long ones.
+"""Try a model out before a run: whether it evaluates inputs, and up to which length.
 
-What it can do is found by doing it. How many positions a model has is written differently in each
-architecture's settings, and may include an offset (RoBERTa) or mean nothing (relative positions).
+A trial is needed because each architecture's settings write the number of positions differently; it
+may include an offset (RoBERTa) or mean nothing (relative positions).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ log = logging.getLogger("omniinput_hpc")
 def check_length(
     lm: Any, length: int, where: str, ends: Sequence[int] = (), n_before: int = 0
 ) -> None:
-    """Raise a `UserError` if a model cannot evaluate an input of so many tokens.
+    """Raise a `UserError` if a model cannot evaluate inputs of `length` tokens.
 
-    `ends` are the first and the last of them, where these are fixed; a prefix of `n_before` tokens
-    stands before the input.
+    `ends` are the first and the last token, if these are fixed; a prefix of `n_before` tokens
+    precedes the input.
     """
     n = n_before + length
     longest = longest_within(lm, n, ends)
@@ -42,7 +42,7 @@ def check_length(
 
 
 def longest_within(lm: Any, n: int, ends: Sequence[int] = ()) -> int:
-    """Return how many tokens, up to n, a model can evaluate; 0 if it cannot evaluate any."""
+    """Return the largest number of tokens, up to n, that a model can evaluate; 0 if none."""
     if _error_of(lm, n, ends) is None:
         return n
     works, fails = len(ends) + 1, n
@@ -58,10 +58,10 @@ def longest_within(lm: Any, n: int, ends: Sequence[int] = ()) -> int:
 
 
 def check_causal(lm: Any, where: str) -> None:
-    """Raise a `UserError` where what a model predicts depends on the tokens that it predicts.
+    """Raise a `UserError` if a model's predictions depend on the tokens that it predicts.
 
-    Encoders with a head for language do so (BERT without `is_decoder`): their NLL of a token is
-    not its probability given those before it.
+    Encoders with a language-modeling head do so (BERT without `is_decoder`): what they give is not
+    the probability of a token given those before it.
     """
     n_vocab = int(lm.get_output_embeddings().weight.shape[0])
     tokens = torch.arange(2, device=lm.device)[None]
@@ -72,7 +72,7 @@ def check_causal(lm: Any, where: str) -> None:
             both = [lm(input_ids=x, use_cache=False).logits for x in (tokens, other)]
     except torch.OutOfMemoryError:
         raise _too_little_memory(lm, 2) from None
-    except Exception as error:  # what the code of a model that is not ours raises
+    except Exception as error:  # a model's own code may raise anything
         raise UserError(f"{where}: cannot evaluate two tokens: {reason_of(error)}") from None
     ahead = [logits[0, :-1].float() for logits in both]
     rounding = 1e-4 if lm.dtype == torch.float32 else 0.1
@@ -86,15 +86,16 @@ def check_causal(lm: Any, where: str) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """Return what an error of transformers or of a model says, in one line."""
+    """Return the message of an error of transformers or of a model, in one line."""
     plain = isinstance(error, (OSError, ValueError, RuntimeError))
     return first_line(error) if plain else f"{type(error).__name__}: {first_line(error)}"
 
 
 class CheckedLookups(TorchDispatchMode):
-    """Raises an IndexError where a table is asked for a row that it lacks.
+    """Raise an IndexError if a row that a table lacks is looked up.
 
-    A GPU would end the whole process's use of it instead. For a trial: it waits for the device.
+    On a GPU such a lookup would make the device unusable for the whole process. Only for trials: it
+    synchronizes with the device.
     """
 
     def __torch_dispatch__(
@@ -141,7 +142,7 @@ _LOOKUPS: dict[Any, Callable[..., Lookups]] = {
 
 
 def _error_of(lm: Any, n: int, ends: Sequence[int]) -> Exception | None:
-    """Return what a model raises when it evaluates an input of n tokens, None if it does."""
+    """Return the error that a model raises for an input of n tokens; None if it raises none."""
     first, last = list(ends[:1]), list(ends[1:])
     filler = [_ordinary_token(lm)] * (n - len(ends))
     tokens = torch.tensor([[*first, *filler, *last]], device=lm.device)
@@ -151,7 +152,7 @@ def _error_of(lm: Any, n: int, ends: Sequence[int]) -> Exception | None:
             lm(input_ids=tokens, attention_mask=torch.ones_like(tokens))
     except torch.OutOfMemoryError:
         raise _too_little_memory(lm, n) from None
-    except Exception as error:  # what the code of a model that is not ours raises
+    except Exception as error:  # a model's own code may raise anything
         return error
     return None
 
@@ -164,7 +165,7 @@ def _too_little_memory(lm: Any, n: int) -> UserError:
 
 
 def _ordinary_token(lm: Any) -> int:
-    """Return a token that config.json gives no role: padding takes no position in some models."""
+    """Return a token without a role in config.json: in some models padding takes no position."""
     settings = lm.config.get_text_config()
     roles = [getattr(settings, f"{role}_token_id", None) for role in ("pad", "bos", "eos", "sep")]
     flat = {i for role in roles for i in (role if isinstance(role, list) else [role])}
@@ -172,7 +173,7 @@ def _ordinary_token(lm: Any) -> int:
 
 
 def _note_positions(lm: Any, n: int, where: str) -> None:
-    """Log that inputs are longer than config.json says, if they are evaluated all the same."""
+    """Log if inputs are longer than config.json allows, although the model evaluates them."""
     longest = getattr(lm.config.get_text_config(decoder=True), "max_position_embeddings", None)
     if type(longest) is int and 0 < longest < n:
         log.info(
