@@ -3,7 +3,6 @@
 import sys
 
 from omniinput_hpc.cli.run import main
-from omniinput_hpc.sampling import build
 from omniinput_hpc.tempering.ladder import Block, Grid
 
 if __name__ == "__main__":
@@ -13,6 +12,6 @@ if __name__ == "__main__":
         n_held[0] = len(blocks(self, rank))
         return blocks(self, rank)
 
-    build.Grid.blocks = noted
+    Grid.blocks = noted
     Block.key = property(lambda self: (self.number % n_held[0],))
     sys.exit(main())
