@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from omniinput_hpc.version import __version__
+from omniinput_hpc.text import __version__
 
 if TYPE_CHECKING:
     from pathlib import Path

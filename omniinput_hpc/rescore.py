@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc import __version__, models
+from omniinput_hpc import models
 from omniinput_hpc.cli import arguments, common
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
@@ -38,7 +38,7 @@ from omniinput_hpc.runfile.reader import RunReader, open_run
 from omniinput_hpc.runfile.writers import GuardedWriter
 from omniinput_hpc.sampling import plan
 from omniinput_hpc.tempering.ladder import placement
-from omniinput_hpc.text import duration
+from omniinput_hpc.text import __version__, duration
 
 if TYPE_CHECKING:
     from omniinput_hpc.models.checked import CheckedModel

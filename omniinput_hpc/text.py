@@ -10,6 +10,9 @@ import shlex
 import sys
 from pathlib import Path
 
+__version__ = "0.1.0"
+"""The package's version, here so that files can state it without importing the Python interface."""
+
 _FORMULA = (
     "[=+\\-@\t\r\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}"
     "\N{FULLWIDTH COMMERCIAL AT}]"

@@ -9,7 +9,7 @@ import numpy as np
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.run_data import require_rounds
 from omniinput_hpc.runfile.reader import RunReader
-from omniinput_hpc.version import __version__
+from omniinput_hpc.text import __version__
 
 if TYPE_CHECKING:
     import xarray

@@ -18,7 +18,7 @@ from omniinput_hpc.census.search import Space, State
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import census_file
 from omniinput_hpc.runfile.census_file import StoredCensus
-from omniinput_hpc.version import __version__
+from omniinput_hpc.text import __version__
 
 log = logging.getLogger("omniinput_hpc")
 

@@ -28,8 +28,7 @@ from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile import layout, reader, writers
 from omniinput_hpc.sampling import plan
-from omniinput_hpc.text import amount, first_line
-from omniinput_hpc.version import __version__
+from omniinput_hpc.text import __version__, amount, first_line
 
 T = TypeVar("T")
 

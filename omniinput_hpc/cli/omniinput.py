@@ -13,8 +13,7 @@ from importlib import import_module
 
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE
 from omniinput_hpc.parallel.signals import request
-from omniinput_hpc.text import print_any_text
-from omniinput_hpc.version import __version__
+from omniinput_hpc.text import __version__, print_any_text
 
 OFFLINE, RUN = "omniinput_hpc.cli.verbs", "omniinput_hpc.cli.run"
 

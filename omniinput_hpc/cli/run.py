@@ -25,8 +25,7 @@ from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile import layout, lock, writers
 from omniinput_hpc.sampling import auto_walkers, build, forecast, kept_walkers, plan, restart
 from omniinput_hpc.sampling.built import Built
-from omniinput_hpc.text import amount, duration, shown_path
-from omniinput_hpc.version import __version__
+from omniinput_hpc.text import __version__, amount, duration, shown_path
 
 log = logging.getLogger("omniinput_hpc")
 

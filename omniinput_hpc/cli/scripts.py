@@ -173,7 +173,7 @@ def in_results(options: argparse.Namespace, path: Path) -> Path:
 
 def add_version(parser: argparse.ArgumentParser) -> None:
     """Add --version."""
-    from omniinput_hpc.version import __version__
+    from omniinput_hpc.text import __version__
 
     version = f"omniinput_hpc {__version__}"
     parser.add_argument("--version", action="version", version=version, help="show it and exit")

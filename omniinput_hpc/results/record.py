@@ -26,10 +26,9 @@ from omniinput_hpc.estimators.errors.jackknife import Interval
 from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.results.tables import beside, write_table
 from omniinput_hpc.runfile.reader import RunReader
-from omniinput_hpc.text import write_atomically
+from omniinput_hpc.text import __version__, write_atomically
 from omniinput_hpc.untrusted.files import read_bytes
 from omniinput_hpc.untrusted.parsing import parse_json
-from omniinput_hpc.version import __version__
 
 FORMAT, FORMAT_VERSION = "omniinput-results", 1
 SCHEMA = Path(__file__).with_name("results.schema.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,18 +21,10 @@ if TYPE_CHECKING:
     from omniinput_hpc.sampling.rung import Rung
 
 
-@dataclass(frozen=True)
-class Built:
-    """A rank's part of a run, before its walkers are placed."""
+class RungsOfRank:
+    """Anything that holds this rank's rungs, in the ladder's order."""
 
-    config: Config
-    device: str  # "cpu", "cuda:2"
-    model: models.Model
-    geometry: layout.Geometry
-    rungs: list[Rung]
-    rows: RowSums | None = None  # sums of the model's conditional rows, if anchors need them
-    without_anchor: str = ""  # why a possible anchor is not used
-    trials: list[auto_walkers.Trial] = field(default_factory=list)  # that found the walkers
+    rungs: Sequence[Rung]
 
     @property
     def held(self) -> range:
@@ -42,6 +35,20 @@ class Built:
     def written(self) -> range:
         """The indices of the rungs that this rank writes: those whose first block it holds."""
         return self.held if self.rungs[0].block.number == 0 else range(0)
+
+
+@dataclass(frozen=True)
+class Built(RungsOfRank):
+    """A rank's part of a run, before its walkers are placed."""
+
+    config: Config
+    device: str  # "cpu", "cuda:2"
+    model: models.Model
+    geometry: layout.Geometry
+    rungs: list[Rung]
+    rows: RowSums | None = None  # sums of the model's conditional rows, if anchors need them
+    without_anchor: str = ""  # why a possible anchor is not used
+    trials: list[auto_walkers.Trial] = field(default_factory=list)  # that found the walkers
 
     @property
     def model_beta(self) -> float | None:

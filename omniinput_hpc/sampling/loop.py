@@ -21,6 +21,7 @@ from omniinput_hpc.runfile.records import ExchangeRecord, RungRecord, slabs_of_r
 from omniinput_hpc.runfile.side_checkpoint import SideWriter
 from omniinput_hpc.runfile.writers import GuardedWriter
 from omniinput_hpc.sampling.blocks import Gathering
+from omniinput_hpc.sampling.built import RungsOfRank
 from omniinput_hpc.sampling.exchange import Exchanger
 from omniinput_hpc.sampling.output_check import OutputCheck
 from omniinput_hpc.sampling.progress import Progress
@@ -67,7 +68,7 @@ class Totals:
 
 
 @dataclass
-class Run:
+class Run(RungsOfRank):
     """A rank's part of a run in progress."""
 
     config: Config
@@ -88,16 +89,6 @@ class Run:
     burn_in: Totals  # of the burn-in rounds since this process began
     output_check: OutputCheck = field(default_factory=OutputCheck)
     n_eager: int = 0  # ranks known to evaluate without CUDA graphs
-
-    @property
-    def held(self) -> range:
-        """The indices of this rank's rungs."""
-        return range(self.rungs[0].k, self.rungs[-1].k + 1)
-
-    @property
-    def written(self) -> range:
-        """The indices of the rungs that this rank writes: those whose first block it holds."""
-        return self.held if self.rungs[0].block.number == 0 else range(0)
 
     def beta_k(self) -> NDArray[np.float64]:
         """Return the present betas of all rungs, float64 [K] (all ranks call this)."""

@@ -2,9 +2,10 @@
 
 As in OmniInput (Liu et al., TMLR 2025), Tables 4 and 5, but with a network that knows such
 pictures. FID (Heusel et al., NeurIPS 2017; torchmetrics) compares means and covariances of
-features: it is one number per bin, not a score per picture. It is biased upwards if pictures are
-few, above all if there are no more pictures than features (the covariance is rank-deficient). The
-table therefore also holds the FID of equally many pictures drawn from the reference set itself.
+features: it is one number per bin, not a score per picture. It is biased upwards if there
+are few pictures, above all if they do not outnumber the features (the covariance is rank-
+deficient). The table therefore also holds the FID of equally many pictures drawn from the reference
+set itself.
 """
 
 from __future__ import annotations

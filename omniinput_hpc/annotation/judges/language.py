@@ -117,7 +117,7 @@ class LanguageModelJudge(Judge):
 class TextClassifierJudge(Judge):
     """Judge whose score is the probability of a class (AutoModelForSequenceClassification).
 
-    Raises a UserError if there is no model, no tokenizer or no such class.
+    Raises a UserError if the model, its tokenizer or the class is missing.
     """
 
     def __init__(self, path: str, label: int, dtype: str, device: str) -> None:

@@ -63,7 +63,7 @@ def _apart(log_sum_2g: FloatArray) -> float:
 def describe(run: RunData) -> list[str]:
     """Return a line on an ancestral run's known constants; none if they are unknown.
 
-    There is no line either if the ladder does not reach both beta = 0 and beta = m: draws of other
+    Nor is there a line if the ladder does not reach both beta = 0 and beta = m: draws of other
     rungs say next to nothing about that constant, and their errors are too small.
     """
     of_one = exact_difference(run, 1.0)  # of one predicted site

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import FloatArray, IntArray
-from omniinput_hpc.estimators.errors.chains import rhat_limit
+from omniinput_hpc.estimators.errors.chains import half_chains, rhat, rhat_limit
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
 from omniinput_hpc.text import shown
@@ -28,6 +28,8 @@ MAX_SITES = 64
 """Single sites to compare, evenly spaced."""
 N_RANGES = 16
 """Ranges of z with equal numbers of samples, in each of which the mean is subtracted."""
+ROUNDING = 1e-9
+"""Smaller differences from the mean are rounding: the number is constant."""
 
 
 def alike_at_equal_z(run: RunData, label_k: Sequence[str]) -> Check:
@@ -66,20 +68,10 @@ def rhat_at_equal_z(run: RunData) -> tuple[FloatArray, int]:
         if len(z_t) < 8 * run.walkers:
             continue
         number_tn = _without_z(_numbers(x_td), _ranges(z_t))
-        rhat_k[k] = _split_rhat(number_tn.reshape(-1, run.walkers, number_tn.shape[1])).max()
+        chains = half_chains(number_tn.reshape(-1, run.walkers, number_tn.shape[1]))
+        rhat_k[k] = rhat(chains).max()
         n_numbers = number_tn.shape[1]
     return rhat_k, n_numbers
-
-
-def _split_rhat(x_twn: FloatArray) -> FloatArray:
-    """Return the split R-hat of numbers [N] with W chains of T values each; 1 for constants."""
-    half = len(x_twn) // 2
-    chains = np.concatenate([x_twn[:half], x_twn[-half:]], axis=1)
-    within = chains.var(axis=0, ddof=1).mean(axis=0)
-    between = chains.mean(axis=0).var(axis=0, ddof=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        rhat_n = np.sqrt((half - 1) / half + between / within)
-    return np.where(between > 1e-12, rhat_n, 1.0)
 
 
 def _numbers(x_td: NDArray[Any]) -> FloatArray:
@@ -113,4 +105,5 @@ def _without_z(number_tn: FloatArray, range_t: IntArray) -> FloatArray:
     """Return the numbers minus their means in each sample's range of z, [T, N]."""
     count = np.bincount(range_t)
     sums = np.stack([np.bincount(range_t, weights=n_t) for n_t in number_tn.T], axis=1)
-    return np.asarray(number_tn - (sums / np.maximum(count, 1)[:, None])[range_t])
+    rest_tn = number_tn - (sums / np.maximum(count, 1)[:, None])[range_t]
+    return np.where(np.abs(rest_tn) < ROUNDING, 0.0, rest_tn)

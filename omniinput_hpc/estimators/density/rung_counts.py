@@ -42,7 +42,7 @@ def rungs_agree(
     """
     name, n_k = "counts of one rung and of the rest", counts_kgb.sum(axis=(1, 2))
     rungs, lanes_g = np.flatnonzero(n_k > 0), lane_sizes(found, counts_kgb)
-    if len(rungs) < 2:
+    if len(rungs) < 2 or len(lanes_g) < 2:
         return Check(name, np.nan, FALSE_ALARMS)
     log_p_kb, error_k = _log_shares(weights.at_bins(z_b)[rungs], found)
     log_np_kb = log_p_kb + np.log(n_k[rungs])[:, None]
@@ -121,17 +121,9 @@ def _worth(
     It comes from the spread of the lanes in these bins, and near them (`near_n`, of the rest). A
     rung that does not draw independently is assumed to be no better than the rest.
     """
-    rest = max(_dispersion(groups[1].sum(axis=1), lanes_g), float(near_n.mean()))
-    own = _dispersion(groups[0].sum(axis=1), lanes_g)
+    own, rest = (float(dispersion(some.sum(axis=1)[:, None], lanes_g)[0]) for some in groups)
+    rest = max(rest, float(near_n.mean()))
     return (own if exact else max(own, rest)), rest
-
-
-def _dispersion(counts_g: IntArray, lanes_g: IntArray) -> float:
-    """Return the variance between groups of lanes over that of independent counts, >= 1."""
-    expected_g = counts_g.sum() * lanes_g / lanes_g.sum()
-    if not counts_g.any() or len(lanes_g) < 2:
-        return 1.0
-    return max(1.0, float(((counts_g - expected_g) ** 2 / expected_g).sum()) / (len(lanes_g) - 1))
 
 
 def _log_shares(log_w_kb: FloatArray, found: LogDensity) -> tuple[FloatArray, FloatArray]:

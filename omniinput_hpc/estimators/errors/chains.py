@@ -37,14 +37,13 @@ def rank_normalized_rhat(z_tw: FloatArray) -> float:
     float; 1 for constants (within the rounding of float32), inf if chains are constant and differ,
     NaN if T < 4
     """
-    half = len(z_tw) // 2
-    if half < 2:
+    if len(z_tw) < 4:
         return np.nan
-    chains = np.concatenate([z_tw[:half], z_tw[-half:]], axis=1).astype(np.float64)
+    chains = half_chains(z_tw).astype(np.float64)
     if chains.std() < EPS_RELATIVE * np.abs(chains).max():
         return 1.0
     folded = np.abs(chains - np.median(chains))
-    return max(_rhat(_normal_scores(chains)), _rhat(_normal_scores(folded)))
+    return float(max(rhat(_normal_scores(chains)), rhat(_normal_scores(folded))))
 
 
 def _normal_scores(values: FloatArray) -> FloatArray:
@@ -53,13 +52,24 @@ def _normal_scores(values: FloatArray) -> FloatArray:
     return np.asarray(ndtri((rank - 0.375) / (values.size + 0.25)))
 
 
-def _rhat(x_tc: FloatArray) -> float:
-    """Return R-hat of chains [T, C] (Gelman et al., Bayesian Data Analysis (2013), 11.4)."""
-    if (x_tc == x_tc[0]).all():
-        return 1.0 if (x_tc == x_tc[0, 0]).all() else np.inf
-    within = x_tc.var(axis=0, ddof=1).mean()
-    between = x_tc.mean(axis=0).var(ddof=1)
-    return float(np.sqrt((len(x_tc) - 1) / len(x_tc) + between / within))
+def half_chains(x_tw: FloatArray) -> FloatArray:
+    """Return the halves of chains [T, W, ...], [T // 2, 2 W, ...], without a middle value."""
+    half = len(x_tw) // 2
+    return np.concatenate([x_tw[:half], x_tw[-half:]], axis=1)
+
+
+def rhat(x_tc: FloatArray) -> FloatArray:
+    """Return R-hat of chains [T, C, ...] (Gelman et al., Bayesian Data Analysis (2013), 11.4).
+
+    It is 1 for constants, and inf if chains are constant and differ.
+    """
+    within = x_tc.var(axis=0, ddof=1).mean(axis=0)
+    between = x_tc.mean(axis=0).var(axis=0, ddof=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        moving = np.sqrt((len(x_tc) - 1) / len(x_tc) + between / within)
+    still = (x_tc == x_tc[0]).all(axis=(0, 1))
+    alike = (x_tc[0] == x_tc[0, 0]).all(axis=0)
+    return np.where(still, np.where(alike, 1.0, np.inf), moving)
 
 
 def rhat_limit(n_tests: int, n_lanes: int, most: float = MAX_RHAT) -> float:

@@ -217,7 +217,7 @@ def _check_tables(model: Any, kind: Any, where: str) -> None:
         what, find = "predicts", model.get_output_embeddings
     try:
         axes = find().weight.dim()
-    except (AttributeError, NotImplementedError):  # a model without such a table, or method
+    except (AttributeError, NotImplementedError):  # how transformers reports a missing table
         axes = 0
     if axes != 2:
         raise UserError(
