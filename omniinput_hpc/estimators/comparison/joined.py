@@ -101,9 +101,6 @@ def _tests_of_constants(run: RunData, other: Density) -> list[tuple[float, str]]
 
 def _apart(density: Density, use_b: BoolArray, m: float, beta: float) -> tuple[float, float]:
     """Return ln Z(beta) - ln Z(m) of a density over its bins, and its standard error."""
-    moved_b = -m * np.where(np.isfinite(density.z_b), density.z_b, 0.0)
-    log_w_b, log_w_jb = density.log_g_b + moved_b, density.log_g_jb + moved_b
-    value, error = log_constants_apart(
-        log_w_b, log_w_jb, density.z_b, use_b, density.lanes_g, beta - m
-    )
+    parts = (density.log_g_b, density.log_g_jb, density.inside, use_b, density.lanes_g)
+    value, error = log_constants_apart(*parts, beta, start=m)
     return -value, error

@@ -52,10 +52,12 @@ def _mixture_change(density: Density, j: int) -> Callable[[FloatArray], FloatArr
     bins = np.flatnonzero(density.count_b)
     z_b, part = density.z_b[bins], density.n_k > 0
     assert density.rung_weights is not None  # see pairs_of
-    log_w_kb = density.rung_weights.at_bins(density.z_b)[np.ix_(part, bins)]
+    weights, some = density.rung_weights, np.ix_(part, bins)
     # the replicate's free energies follow from its density: exp(-f_k) = sum_b g_b w_kb
-    f_k = -logsumexp(density.log_g_jb[j, bins] + log_w_kb, axis=1)
+    mean_kb = weights.mean_in_bins(density.inside)[some]
+    f_k = -logsumexp(density.log_g_jb[j, bins] + mean_kb, axis=1)
     log_nf_k = np.log(density.n_k[part].astype(np.float64)) + f_k
+    log_w_kb = weights.at_bins(density.z_b)[some]
     change_b = logsumexp(log_nf_k[:, None] + log_w_kb, axis=0) - density.log_mixture(z_b)
     return lambda z: np.asarray(np.interp(z, z_b, change_b))
 

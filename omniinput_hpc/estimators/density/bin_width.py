@@ -1,70 +1,90 @@
-"""Check whether bins are too wide for rung weights that vary inside them.
+"""Correct the density for the width of its bins, and check that this is enough.
 
-The density treats all inputs of a bin as if they had its mean output. A bin's number of inputs is
-the sum of 1 / M(z_i) over its counts, where M is the mixture of all rungs' distributions.
-Evaluating M at the mean output makes log g too low by about s^2 v / 2 (second order), with
-s = d ln M / dz there and v the variance of the outputs inside the bin. On a lattice of outputs with
-one value per bin, v is 0.
+A bin's number of inputs is the sum of 1 / M(z_i) over its counts, where M is the mixture of all
+rungs' distributions. Histograms know the mean output of a bin only, and with M at this mean log g
+is too low by about s^2 v / 2, with s = d ln M / dz and v the variance of the outputs inside the
+bin. `RungWeights.mean_in_bins` corrects the weights of the equations for it, to second order.
+Recorded samples show what is left. On a lattice of outputs with one value per bin, v is 0.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.special import logsumexp
+from collections.abc import Sequence
 
-from omniinput_hpc.estimators import BoolArray, FloatArray
-from omniinput_hpc.estimators.density.rung_weights import RungWeights
+import numpy as np
+
+from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
+from omniinput_hpc.estimators.density.rung_weights import InsideBins, RungWeights
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
 from omniinput_hpc.histogram import bin_of
 
-MAX_SAMPLES = 1_000_000  # samples to read; evenly spaced rounds of longer runs
+MAX_SAMPLES = 1_000_000  # samples to read per run; evenly spaced rounds of longer runs
 MIN_BIAS = 0.02  # nats; a smaller bias is ignored, whatever the errors are
-
-
-def variance_within(run: RunData, edges: FloatArray, max_samples: int = MAX_SAMPLES) -> FloatArray:
-    """Return the variance of recorded outputs inside each bin, float64 [B]; 0 without samples."""
-    n_bins = len(edges) - 1
-    middle_b = 0.5 * (edges[:-1] + edges[1:])
-    sums = np.zeros((3, n_bins))
-    for round_ in evenly_spaced_rounds(run, max_samples):
-        z_n = run.samples_z(slice(round_, round_ + 1)).ravel().astype(np.float64)
-        bin_n = bin_of(z_n, edges)
-        inside = (bin_n >= 0) & (bin_n < n_bins)
-        bin_n, dz_n = bin_n[inside], z_n[inside] - middle_b[bin_n[inside]]
-        for power in range(3):
-            sums[power] += np.bincount(bin_n, dz_n**power, n_bins)
-    n = np.maximum(sums[0], 1.0)
-    return np.asarray(np.maximum(0.0, sums[2] / n - (sums[1] / n) ** 2))
+_MAX_EXPONENT = 50.0
 
 
 def mixture_slope(
-    weights: RungWeights, n_k: NDArray[np.integer], f_k: FloatArray, z_b: FloatArray
-) -> FloatArray:
-    """Return d ln M / dz in each bin [B]; 0 where z_b is NaN."""
-    part = n_k > 0
-    log_nf_k = np.log(n_k[part].astype(np.float64)) + f_k[part]
-    width_b = np.diff(weights.edges)
-    known_b = np.where(np.isfinite(z_b), z_b, weights.edges[:-1] + 0.5 * width_b)
-    ends = []
-    for side in (-1e-3, 1e-3):  # stay in the bin: a flat rung's weight is constant there
-        near_b = np.clip(
-            known_b + side * width_b,
-            weights.edges[:-1] + 1e-6 * width_b,
-            weights.edges[1:] - 1e-6 * width_b,
-        )
-        ends.append((near_b, logsumexp(log_nf_k[:, None] + weights.at(near_b)[part], axis=0)))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        slope_b = (ends[1][1] - ends[0][1]) / (ends[1][0] - ends[0][0])
-    return np.where(np.isfinite(z_b) & np.isfinite(slope_b), slope_b, 0.0)
+    weights: Sequence[RungWeights], counts_kb: IntArray, z_b: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the first and second derivatives of ln M at z_b, float64 [B] each; 0 without counts.
+
+    A rung's share of a bin's counts is its share of M there.
+
+    weights : of each run, whose rungs follow each other in counts_kb, [K, B]
+    """
+    share_kb = counts_kb / np.maximum(counts_kb.sum(axis=0), 1)
+    slope_kb = np.concatenate([some.slopes_at_bins(z_b) for some in weights])
+    kappa_k = np.concatenate([some.kappa_k for some in weights])
+    slope_b = (share_kb * slope_kb).sum(axis=0)
+    spread_b = (share_kb * (slope_kb - slope_b) ** 2).sum(axis=0)
+    return slope_b, spread_b - kappa_k @ share_kb
+
+
+def inside_bins(
+    runs: Sequence[RunData], z_b: FloatArray, derivatives: tuple[FloatArray, FloatArray]
+) -> tuple[InsideBins, FloatArray]:
+    """Return how recorded outputs are spread inside the bins, and the bias of log g that is left.
+
+    The bias, float64 [B], is the difference to the exact mean of 1 / M over the samples, or the
+    standard error of the correction if that is larger.
+
+    Parameters
+    ----------
+    runs : with the same bins
+    z_b : float64 [B], mean outputs
+    derivatives : of `mixture_slope`
+    """
+    edges, (slope_b, curve_b) = runs[0].edges, derivatives
+    n_bins = len(edges) - 1
+    sums = np.zeros((4, n_bins))
+    for run in runs:
+        for round_ in evenly_spaced_rounds(run, MAX_SAMPLES):
+            z_n = run.samples_z(slice(round_, round_ + 1)).ravel().astype(np.float64)
+            bin_n = bin_of(z_n, edges)
+            seen = (bin_n >= 0) & (bin_n < n_bins)
+            seen[seen] = np.isfinite(z_b[bin_n[seen]])
+            bin_n, dz_n = bin_n[seen], z_n[seen] - z_b[bin_n[seen]]
+            log_m_n = slope_b[bin_n] * dz_n + 0.5 * curve_b[bin_n] * dz_n**2
+            ratio_n = np.exp(np.minimum(-log_m_n, _MAX_EXPONENT))
+            for row, value_n in enumerate((np.ones(len(dz_n)), dz_n, dz_n**2, ratio_n)):
+                sums[row] += np.bincount(bin_n, value_n, n_bins)
+    n_b = np.maximum(sums[0], 1.0)
+    mean_b, ratio_b = sums[1] / n_b, np.where(sums[0] > 0, sums[3] / n_b, 1.0)
+    variance_b = np.maximum(0.0, sums[2] / n_b - mean_b**2)
+    found = InsideBins(z_b, variance_b, slope_b)
+    square_b = slope_b**2 * variance_b
+    corrected_b = 0.5 * (np.minimum(square_b, 1.0) - curve_b * variance_b)
+    left_b = np.abs(np.log(ratio_b) + slope_b * mean_b - corrected_b)
+    return found, np.maximum(left_b, square_b / np.sqrt(2.0 * n_b))
 
 
 def too_wide(
     bias_b: FloatArray, error_b: FloatArray, firm_b: BoolArray, edges: FloatArray
 ) -> Check:
-    """Check that the bias of log g from the bins' width is smaller than its error.
+    """Check that the bias that the bins' width leaves in log g is smaller than its error.
 
+    bias_b : float64 [B], of `inside_bins`
     firm_b : bool [B], bins with enough counts to be tested
     """
     use = firm_b & np.isfinite(error_b) & (bias_b > MIN_BIAS) & (bias_b > error_b)
@@ -72,10 +92,13 @@ def too_wide(
         return Check("bins too wide", 0, 0)
     worst = int(np.argmax(np.where(use, bias_b, -np.inf)))
     width = edges[worst + 1] - edges[worst]
-    narrow = width * np.sqrt(max(MIN_BIAS, error_b[worst]) / bias_b[worst])
+    # the bias that is left is of third order in the width
+    narrow = 0.9 * width * np.cbrt(max(MIN_BIAS, error_b[worst]) / bias_b[worst])
+    digit = 10.0 ** np.floor(np.log10(narrow))
     return Check(
         "bins too wide", int(use.sum()), 0,
-        f"bins are too wide: weights vary so much inside them that log g is too low by more than "
+        f"bins are too wide: weights vary so much inside them that log g may be off by more than "
         f"its error in {use.sum()} bins, by about {bias_b[worst]:.2g} at z = {edges[worst]:.4g} to "
-        f"{edges[worst + 1]:.4g}", f"a [bins] width of {narrow:.1g} would do",
+        f"{edges[worst + 1]:.4g}",
+        f"a [bins] width of {np.floor(narrow / digit) * digit:.1g} would do",
     )  # fmt: skip

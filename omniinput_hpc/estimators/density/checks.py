@@ -40,7 +40,7 @@ def of_chains(runs: Sequence[RunData], observed: Observations, found: LogDensity
             never = swaps_that_never_happened(run.swaps_k2(), weights.label_k)
             asked += [never] if not never.passed else [never, length_in_trips(run, weights.label_k)]
             asked += [
-                rungs_agree(run.lane_counts_kgb(), weights, observed.z_b, found),
+                rungs_agree(run.lane_counts_kgb(), weights, observed.inside, found),
                 alike_at_equal_z(run, weights.label_k),
                 long_stays(run),
             ]

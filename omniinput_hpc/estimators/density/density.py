@@ -220,7 +220,7 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         *brought,
         *([solved.ends.check] if solved.ends else []),
         *checks.of_errors(observed, log_g_jb, solved.why),
-        *_too_wide(runs, observed, solved.f_k, log_g_error_b),
+        *_too_wide(observed, log_g_error_b),
     ]
     verdict = _verdict(runs, observed, log_g_error_b, block_error_b, asked)
     return Density(
@@ -291,7 +291,7 @@ def _solve(runs: Sequence[RunData], observed: Observations, below_b: BoolArray) 
     ends = None
     if free.problem.absolute and (observed.beta_k == 0.0).any():  # else Z(0) was not seen
         use_b = (observed.count_b > 0) & ~below_b
-        parts = (free.log_g_b, free.log_g_jb, observed.z_b, use_b, observed.lanes_g)
+        parts = (free.log_g_b, free.log_g_jb, observed.inside, use_b, observed.lanes_g)
         found = log_constants_apart(*parts, m)
         ends = Ends(m, run.n_values, *found, exact, len(observed.lanes_g))
     chains = any(not isinstance(part, DrawTerms) for part in observed.lanes)
@@ -375,13 +375,9 @@ def upper_bounds(
     return upper_b
 
 
-def _too_wide(
-    runs: Sequence[RunData], observed: Observations, f_k: FloatArray, log_g_error_b: FloatArray
-) -> list[Check]:
-    """Check the bin width of a single run of chains; no check for other runs."""
-    if observed.rung_weights is None or observed.ancestral:
+def _too_wide(observed: Observations, log_g_error_b: FloatArray) -> list[Check]:
+    """Check the bin width; no check for draws alone."""
+    if all(part.ancestral for part in observed.parts):
         return []
-    slope_b = bin_width.mixture_slope(observed.rung_weights, observed.n_k, f_k, observed.z_b)
-    bias_b = 0.5 * slope_b**2 * bin_width.variance_within(runs[0], observed.edges)
     firm_b = observed.effective_b >= MIN_EFFECTIVE_COUNT
-    return [bin_width.too_wide(bias_b, log_g_error_b, firm_b, observed.edges)]
+    return [bin_width.too_wide(observed.width_bias_b, log_g_error_b, firm_b, observed.edges)]

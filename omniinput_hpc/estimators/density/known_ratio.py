@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
+from omniinput_hpc.estimators.density.rung_weights import InsideBins
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
 from omniinput_hpc.estimators.run_data import RunData
@@ -108,19 +109,20 @@ def ends_are_inside(
 def log_constants_apart(
     log_g_b: FloatArray,
     log_g_jb: FloatArray,
-    z_b: FloatArray,
+    inside: InsideBins,
     use_b: BoolArray,
     lanes_g: IntArray,
     beta: float,
+    start: float = 0.0,
 ) -> tuple[float, float]:
-    """Return log Z(0) - log Z(beta) of a density, and its standard error over lane groups.
+    """Return log Z(start) - log Z(beta) of a density, and its standard error over lane groups.
 
-    Z(beta) is the sum over bins of g exp(-beta z), where z is a bin's mean output.
+    Z(beta) is the sum over bins of g times the mean of exp(-beta z) over the bin's inputs.
 
     Parameters
     ----------
     log_g_b, log_g_jb : float64 [B], [G, B], the density and its replicates
-    z_b : float64 [B], mean outputs
+    inside : outputs inside the bins
     use_b : bool [B], trusted bins with counts
     lanes_g : int64 [G]
 
@@ -130,11 +132,11 @@ def log_constants_apart(
         In nats; the error is inf if a replicate is unknown.
     """
     bins = np.flatnonzero(use_b)
-    weight_b = -beta * z_b[bins]
+    start_b, beta_b = (inside.log_mean_exp(-b)[bins] for b in (start, beta))
 
     def apart(log_g: FloatArray) -> FloatArray:
-        of_all, weighted = log_g[..., bins], log_g[..., bins] + weight_b
-        return np.asarray(logsumexp(of_all, axis=-1) - logsumexp(weighted, axis=-1))
+        some = log_g[..., bins]
+        return np.asarray(logsumexp(some + start_b, axis=-1) - logsumexp(some + beta_b, axis=-1))
 
     value = apart(log_g_b)
     return float(value), float(jackknife_error(value, apart(log_g_jb), lanes_g))

@@ -8,9 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators.density.bin_width import inside_bins, mixture_slope
 from omniinput_hpc.estimators.density.draws import sum_draws
 from omniinput_hpc.estimators.density.known_ratio import model_log_z
-from omniinput_hpc.estimators.density.rung_weights import RungWeights, weights_of_run
+from omniinput_hpc.estimators.density.rung_weights import (
+    InsideBins,
+    RungWeights,
+    weights_of_run,
+)
 from omniinput_hpc.estimators.density.terms import ChainTerms, DrawTerms, Terms
 from omniinput_hpc.estimators.density.wham import mean_outputs
 from omniinput_hpc.estimators.errors.chains import chain_diagnostics, inefficiency
@@ -82,7 +87,7 @@ class Observed:
     ----------
     edges : float64 [B + 1]
     beta_k : float64 [K]; NaN for flat-histogram rungs
-    z_b : float64 [B], mean output per bin; NaN where count_b is 0
+    inside : the mean output of each bin's counts (also as z_b) and how they are spread
     count_b : int64 [B], over all rungs
     effective_b : float64 [B], effective number of independent counts
     outside_k2 : int64 [K, 2], moves below and above the bins
@@ -95,7 +100,7 @@ class Observed:
 
     edges: FloatArray
     beta_k: FloatArray
-    z_b: FloatArray
+    inside: InsideBins
     count_b: IntArray
     effective_b: FloatArray
     outside_k2: IntArray
@@ -104,6 +109,11 @@ class Observed:
     share_inside: float
     log_inputs: float
     parts: tuple[RunPart, ...]
+
+    @property
+    def z_b(self) -> FloatArray:
+        """Mean output per bin, float64 [B]; NaN where count_b is 0."""
+        return self.inside.z_b
 
     @property
     def rung_weights(self) -> RungWeights | None:
@@ -134,6 +144,7 @@ class Observations(Observed):
     n_blocks : int
     fewest_b : int64 [B], smallest count in a group of lanes or block of each run, summed; 0 without
         blocks
+    width_bias_b : float64 [B], bias of log g that the bins' width leaves, see `bin_width`
     cold : whether rungs colder than a language model itself have equilibrated, in the worst run
     """
 
@@ -150,6 +161,7 @@ class Observations(Observed):
     blocks: list[Terms]
     n_blocks: int
     fewest_b: IntArray
+    width_bias_b: FloatArray
     cold: ColdRungs
 
     def rungs_with_outputs(self) -> list[str]:
@@ -181,10 +193,11 @@ def observe(runs: Sequence[RunData]) -> Observations:
             f"({edges[0]:g} to {edges[-1]:g}); widen [bins]"
         )
     z_b = mean_outputs(count_kb, np.concatenate([run.z_sum_kb() for run in runs]), edges)
+    inside, width_bias_b = _inside(reads, count_kb, z_b)
     log_inputs = runs[0].n_sites * float(np.log(runs[0].n_values))
     n_groups = min(r.lane_counts_kgb.shape[1] for r in reads)
     n_blocks = min(number_of_blocks(r.run.rounds, r.tau_k, r.run.rounds_per_block) for r in reads)
-    cuts = [_cut(r, z_b, n_groups, n_blocks, log_inputs) for r in reads]
+    cuts = [_cut(r, inside, n_groups, n_blocks, log_inputs) for r in reads]
     fewest_b, fewest_block_b = np.zeros((2, n_bins), np.int64)
     for read, (_, _, fewest) in zip(reads, cuts, strict=True):
         fewest_block_b += fewest
@@ -209,7 +222,8 @@ def observe(runs: Sequence[RunData]) -> Observations:
         blocks=[blocks for _, blocks, _ in cuts if blocks is not None],
         lanes_g=np.sum([_sizes(r, n_groups) for r in reads], axis=0),
         n_blocks=n_blocks,
-        z_b=z_b,
+        inside=inside,
+        width_bias_b=width_bias_b,
         count_b=count_b,
         effective_b=np.sum([part.effective_b for part in parts], axis=0),
         fewest_b=np.minimum(fewest_b, fewest_block_b) if n_blocks else 0 * fewest_b,
@@ -219,6 +233,17 @@ def observe(runs: Sequence[RunData]) -> Observations:
         rows_k=_rows(reads),
         cold=max((_cold(r, z_b) for r in reads), key=lambda cold: cold.floor),
     )
+
+
+def _inside(
+    reads: Sequence[_RunRead], count_kb: IntArray, z_b: FloatArray
+) -> tuple[InsideBins, FloatArray]:
+    """Return `inside_bins` of all runs; draws alone have weights of their own, with no bias."""
+    if all(r.ancestral for r in reads):
+        nothing_b = np.zeros(len(z_b))
+        return InsideBins(z_b, nothing_b, nothing_b), nothing_b
+    derivatives = mixture_slope([r.rung_weights for r in reads], count_kb, z_b)
+    return inside_bins([r.run for r in reads], z_b, derivatives)
 
 
 def _parts(reads: Sequence[_RunRead], lanes: Sequence[Terms], n_groups: int) -> tuple[RunPart, ...]:
@@ -346,20 +371,20 @@ def _groups(read: _RunRead, n_groups: int) -> IntArray:
 
 
 def _cut(
-    read: _RunRead, z_b: FloatArray, n_groups: int, n_blocks: int, log_inputs: float
+    read: _RunRead, inside: InsideBins, n_groups: int, n_blocks: int, log_inputs: float
 ) -> tuple[Terms, Terms | None, IntArray]:
     """Return a run's terms by groups of lanes and by blocks, and the blocks' smallest counts."""
     run, size_g = read.run, _sizes(read, n_groups)
     one_n = np.ones(n_blocks, dtype=np.int64)
     if read.ancestral:
         return sum_draws(run, read.total_k, _lanes(read, n_groups), size_g, n_blocks)
-    log_w_kb = read.rung_weights.at_bins(z_b)
+    log_w_kb = read.rung_weights.mean_in_bins(inside)
     space_f_k = np.where(read.rung_weights.uniform_k, -log_inputs, np.nan)
     model_f_k = np.where(read.rung_weights.is_canonical(run.model_beta), -model_log_z(run), np.nan)
     known = (log_w_kb, space_f_k, model_f_k)
     lanes = ChainTerms(_groups(read, n_groups), read.total_k, size_g, *known)
     if not n_blocks:
-        return lanes, None, np.zeros(len(z_b), dtype=np.int64)
+        return lanes, None, np.zeros(len(inside.z_b), dtype=np.int64)
     per_block = n_blocks * run.rounds_per_block
     used_k = read.total_k * (run.rounds // per_block * per_block / run.rounds)
     counts_nkb = run.counts_nkb(n_blocks)

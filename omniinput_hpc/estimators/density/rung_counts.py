@@ -14,7 +14,7 @@ from scipy.special import betainc, logsumexp
 from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.density.facts import LogDensity
 from omniinput_hpc.estimators.density.observations import dispersion
-from omniinput_hpc.estimators.density.rung_weights import RungWeights
+from omniinput_hpc.estimators.density.rung_weights import InsideBins, RungWeights
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error
 
@@ -29,7 +29,7 @@ SHARES = 10.0 ** -np.arange(1.0, 9.0)
 
 
 def rungs_agree(
-    counts_kgb: IntArray, weights: RungWeights, z_b: FloatArray, found: LogDensity
+    counts_kgb: IntArray, weights: RungWeights, inside: InsideBins, found: LogDensity
 ) -> Check:
     """Check that each rung's counts agree with those of all others.
 
@@ -37,14 +37,14 @@ def rungs_agree(
     ----------
     counts_kgb : int64 [K, G, B], of groups of lanes
     weights : of the rungs
-    z_b : float64 [B], mean outputs
+    inside : outputs inside the bins
     found : the density
     """
     name, n_k = "counts of one rung and of the rest", counts_kgb.sum(axis=(1, 2))
     rungs, lanes_g = np.flatnonzero(n_k > 0), lane_sizes(found, counts_kgb)
     if len(rungs) < 2 or len(lanes_g) < 2:
         return Check(name, np.nan, FALSE_ALARMS)
-    log_p_kb, error_k = _log_shares(weights.at_bins(z_b)[rungs], found)
+    log_p_kb, error_k = _log_shares(weights.mean_in_bins(inside)[rungs], found)
     log_np_kb = log_p_kb + np.log(n_k[rungs])[:, None]
     all_gb, n_tests, worst = counts_kgb.sum(axis=0), 0, (1.0, 0, 0.0, 0.0, 0, 0)
     exact_k, both_b, worth_b = weights.uniform_k, all_gb.sum(axis=0), dispersion(all_gb, lanes_g)

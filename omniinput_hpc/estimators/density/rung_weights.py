@@ -15,6 +15,40 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
+class InsideBins:
+    """How outputs are spread inside the bins.
+
+    The counted inputs of a bin are distributed as all its inputs times M, the mixture of all rungs'
+    distributions. So the mean of exp(c z) over all inputs of a bin is, to second order,
+    exp(c z_b + v ((c - s)^2 - s^2) / 2).
+
+    Attributes
+    ----------
+    z_b : float64 [B], mean z_b of the counted outputs; NaN without counts
+    variance_b : float64 [B], their variance v; 0 if there is one output per bin
+    slope_b : float64 [B], s = d ln M / dz at z_b
+    """
+
+    z_b: FloatArray
+    variance_b: FloatArray
+    slope_b: FloatArray
+
+    def log_mean_ratio(self, slope: float | FloatArray) -> FloatArray:
+        """Return the log of the mean of exp(slope (z - z_b)) over all inputs of a bin [..., B].
+
+        Each term is at most 1/2: in wider bins the second order means nothing (see `bin_width`).
+        """
+        squares = (slope - self.slope_b) ** 2, self.slope_b**2
+        plus, minus = (0.5 * np.minimum(self.variance_b * square, 1.0) for square in squares)
+        return np.asarray(plus - minus)
+
+    def log_mean_exp(self, slope: float) -> FloatArray:
+        """Return the log of the mean of exp(slope z) over all inputs of a bin [B]; 0 for NaN."""
+        known_b = np.where(np.isfinite(self.z_b), self.z_b, 0.0)
+        return np.asarray(slope * known_b + self.log_mean_ratio(slope))
+
+
+@dataclass(frozen=True)
 class RungWeights:
     """Log-weights of all rungs: -beta z - kappa (z - z0)^2 / 2, or frozen ones per bin.
 
@@ -66,6 +100,18 @@ class RungWeights:
         """Return log w_k of each bin at its mean output z_b, float64 [K, B]; z = 0 replaces NaN."""
         known_b = np.where(np.isfinite(z_b), z_b, 0.0)
         return self._at(known_b, np.arange(len(z_b)))
+
+    def slopes_at_bins(self, z_b: FloatArray) -> FloatArray:
+        """Return d log w_k / dz at z_b, float64 [K, B]; 0 for a flat rung, z = 0 replaces NaN."""
+        known_b = np.where(np.isfinite(z_b), z_b, 0.0)
+        beta, kappa, z0 = (a[:, None] for a in (self.beta_k, self.kappa_k, self.z0_k))
+        return np.asarray(np.where(np.isnan(beta), 0.0, -beta - kappa * (known_b - z0)))
+
+    def mean_in_bins(self, inside: InsideBins) -> FloatArray:
+        """Return the log of the mean of w_k over all inputs of each bin, float64 [K, B]."""
+        curved_kb = np.minimum(self.kappa_k[:, None] * inside.variance_b, 1.0)
+        ratio_kb = inside.log_mean_ratio(self.slopes_at_bins(inside.z_b)) - 0.5 * curved_kb
+        return self.at_bins(inside.z_b) + ratio_kb
 
     def _at(self, z_i: FloatArray, bin_i: IntArray) -> FloatArray:
         flat = np.isnan(self.beta_k)

@@ -12,6 +12,7 @@ from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density, errors_and_bounds
+from omniinput_hpc.estimators.density.rung_weights import InsideBins
 
 
 def spans_of(fine: FloatArray, edges: FloatArray) -> list[slice]:
@@ -66,7 +67,7 @@ def coarsen(density: Density, edges: FloatArray) -> Density:
     return replace(
         density,
         edges=coarse_edges,
-        z_b=z_b,
+        inside=InsideBins(z_b, np.zeros(len(spans)), np.zeros(len(spans))),
         count_b=total(density.count_b),
         log_g_b=log_g_b,
         log_g_jb=log_g_jb,

@@ -1,11 +1,11 @@
-"""Bins too wide: the variance inside bins, the mixture's slope, and the sentence."""
+"""Bins too wide: the spread of outputs inside bins, the correction, and the sentence."""
 
 import numpy as np
 import pytest
 from lattice import Lattice, independent_run
 
-from omniinput_hpc.estimators.density.bin_width import mixture_slope, too_wide, variance_within
-from omniinput_hpc.estimators.density.rung_weights import RungWeights
+from omniinput_hpc.estimators.density.bin_width import inside_bins, mixture_slope, too_wide
+from omniinput_hpc.estimators.density.rung_weights import InsideBins, RungWeights
 
 MODEL = Lattice(n_sites=8, unit=0.25)
 BETA_K = np.array([-2.0, 0.0, 3.0])
@@ -17,51 +17,71 @@ def edges_of(levels):
     return (np.arange(0, top + levels, levels) - 0.5) * MODEL.unit
 
 
-def test_one_level_a_bin_has_no_variance():
-    run = independent_run(MODEL, BETA_K, edges_of(1))
-    np.testing.assert_allclose(variance_within(run, run.edges), 0.0, atol=1e-12)
-
-
-@pytest.mark.parametrize("levels", [2, 5])
-def test_the_variance_is_that_of_the_samples(levels):
-    run = independent_run(MODEL, BETA_K, edges_of(levels))
-    z = run.z_rks.astype(float).ravel()
-    expected = [
-        z[(z >= low) & (z < high)].var() if ((z >= low) & (z < high)).any() else 0.0
-        for low, high in zip(run.edges[:-1], run.edges[1:], strict=True)
-    ]
-    found = variance_within(run, run.edges)
-    np.testing.assert_allclose(found, expected, atol=1e-12)
-    few = variance_within(run, run.edges, max_samples=run.samples_per_round * 3 * 4)
-    assert (few != found).any()  # four rounds of sixteen
-    np.testing.assert_allclose(few[:3], found[:3], rtol=0.2, atol=1e-3)
-
-
-def rung_weights(beta_k, edges):
+def weights_of(beta_k, edges, kappa_k=None):
     zero_k, n_bins = np.zeros(len(beta_k)), len(edges) - 1
-    return RungWeights(beta_k, zero_k, zero_k, np.zeros((len(beta_k), n_bins)), edges)
+    kappa_k = zero_k if kappa_k is None else kappa_k
+    return RungWeights(np.asarray(beta_k), kappa_k, zero_k, np.zeros((len(beta_k), n_bins)), edges)
+
+
+@pytest.mark.parametrize("levels", [1, 2, 5])
+def test_the_spread_inside_bins_is_that_of_the_samples(levels):
+    run = independent_run(MODEL, BETA_K, edges_of(levels))
+    z, n_bins = run.z_rks.astype(float).ravel(), len(run.edges) - 1
+    bin_n = np.digitize(z, run.edges) - 1
+    groups = [z[bin_n == b] if (bin_n == b).any() else np.zeros(1) for b in range(n_bins)]
+    z_b = np.where(np.bincount(bin_n, minlength=n_bins) > 0, [g.mean() for g in groups], np.nan)
+    derivatives = mixture_slope([weights_of(BETA_K, run.edges)], run.counts_kb(), z_b)
+    found, bias_b = inside_bins([run], z_b, derivatives)
+    np.testing.assert_allclose(found.variance_b, [g.var() for g in groups], atol=1e-12)
+    slope_b, curve_b = derivatives
+    exact_b = [
+        np.log(np.exp(-s * (g - g.mean()) - 0.5 * c * (g - g.mean()) ** 2).mean())
+        for g, s, c in zip(groups, slope_b, curve_b, strict=True)
+    ]
+    square_b = slope_b**2 * found.variance_b
+    assert square_b.max() < 1
+    left_b = np.abs(exact_b - 0.5 * square_b + 0.5 * curve_b * found.variance_b)
+    noise_b = square_b / np.sqrt(2 * np.maximum(np.bincount(bin_n, minlength=n_bins), 1))
+    np.testing.assert_allclose(bias_b, np.maximum(left_b, noise_b), atol=1e-12)
+    assert levels > 1 or not found.variance_b.any()
 
 
 def test_the_slope_of_a_mixture():
     edges = edges_of(2)
     z_b = 0.5 * (edges[:-1] + edges[1:])
-    one = mixture_slope(rung_weights(np.array([1.5]), edges), np.array([9]), np.zeros(1), z_b)
-    np.testing.assert_allclose(one, -1.5, rtol=1e-6)
-    n_k, f_k, beta_k = np.array([100, 300]), np.array([0.2, 1.0]), np.array([0.5, 4.0])
-    share_kb = n_k[:, None] * np.exp(f_k[:, None] - np.outer(beta_k, z_b))
-    expected = -(beta_k @ share_kb) / share_kb.sum(axis=0)
-    found = mixture_slope(rung_weights(beta_k, edges), n_k, f_k, z_b)
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
-    z_b[3] = np.nan
-    assert mixture_slope(rung_weights(beta_k, edges), n_k, f_k, z_b)[3] == 0.0
+    counts_kb = np.array([[30, 0], [10, 0]]).repeat(len(z_b) // 2 + 1, axis=1)[:, : len(z_b)]
+    both = [weights_of([0.5], edges), weights_of([4.5], edges, np.array([2.0]))]
+    slope_b, curve_b = mixture_slope(both, counts_kb, z_b)
+    some = counts_kb.any(axis=0)
+    own_b, other_b = -0.5, -4.5 - 2.0 * z_b
+    np.testing.assert_allclose(slope_b, np.where(some, 0.75 * own_b + 0.25 * other_b, 0.0))
+    spread_b = 0.1875 * (own_b - other_b) ** 2
+    np.testing.assert_allclose(curve_b, np.where(some, spread_b - 0.5, 0.0), atol=1e-12)
 
 
-def test_a_rung_without_counts_has_no_part_in_the_mixture():
+def test_flat_rungs_have_no_slope():
     edges = edges_of(2)
     z_b = 0.5 * (edges[:-1] + edges[1:])
-    weights = rung_weights(np.array([1.5, 99.0]), edges)
-    found = mixture_slope(weights, np.array([9, 0]), np.zeros(2), z_b)
-    np.testing.assert_allclose(found, -1.5, rtol=1e-6)
+    flat = weights_of([np.nan], edges)
+    slope_b, curve_b = mixture_slope([flat], np.ones((1, len(z_b)), int), z_b)
+    assert not slope_b.any() and not curve_b.any()
+    inside = InsideBins(z_b, np.full(len(z_b), 0.1), slope_b)
+    np.testing.assert_array_equal(flat.mean_in_bins(inside), flat.at_bins(z_b))
+
+
+@pytest.mark.parametrize("kappa", [0.0, 2.0])
+def test_mean_weights_in_bins_are_exact_for_narrow_bins(kappa):
+    """The mean over equally many inputs at z = 0.9 to 1.1, whose counts lean to lower z."""
+    z, slope = np.linspace(0.9, 1.1, 41), -2.0
+    count = np.exp(slope * z) / np.exp(slope * z).sum()
+    mean = count @ z
+    inside = InsideBins(np.array([mean]), np.array([count @ (z - mean) ** 2]), np.array([slope]))
+    weights = weights_of([3.0], np.array([0.9, 1.1]), np.array([kappa]))
+    exact = np.log(np.exp(-3.0 * z - 0.5 * kappa * z**2).mean())
+    found = weights.mean_in_bins(inside)[0, 0]
+    assert found == pytest.approx(exact, abs=3e-4)
+    assert abs(weights.at_bins(inside.z_b)[0, 0] - exact) > 4e-3
+    assert inside.log_mean_exp(-3.0)[0] == pytest.approx(np.log(np.exp(-3.0 * z).mean()), abs=1e-4)
 
 
 @pytest.mark.parametrize(("bias", "error", "firm", "told"), [
@@ -77,5 +97,5 @@ def test_the_sentence(bias, error, firm, told):
     check = too_wide(bias_b, error_b, np.full(4, firm), edges)
     assert check.passed is not told
     if told:
-        words = "in 1 bins, by about 0.5 at z = 1 to 2; a [bins] width of 0.4 would do"
+        words = "in 1 bins, by about 0.5 at z = 1 to 2; a [bins] width of 0.5 would do"
         assert words in check.reason

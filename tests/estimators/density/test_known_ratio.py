@@ -92,7 +92,7 @@ def test_the_density_at_m_is_the_models_own_probability():
     run = run_of(rounds=24)
     density = density_of_run(run)
     use_b = density.believed_b
-    parts = (density.log_g_b, density.log_g_jb, density.z_b, use_b, density.lanes_g)
+    parts = (density.log_g_b, density.log_g_jb, density.inside, use_b, density.lanes_g)
     value, error = log_constants_apart(*parts, M)
     assert density.pinned and density.ends.agree
     assert abs(value - M * np.log(4)) < 3 * error

@@ -37,7 +37,7 @@ def log_density(density):
 def rung_counts(run, counts_kgb=None):
     density = density_of_run(run)
     counts_kgb = run.lane_counts_kgb() if counts_kgb is None else counts_kgb
-    return rungs_agree(counts_kgb, weights_of_run(run), density.z_b, log_density(density))
+    return rungs_agree(counts_kgb, weights_of_run(run), density.inside, log_density(density))
 
 
 def test_rungs_of_right_runs_agree():

@@ -229,7 +229,7 @@ def test_fixed_weights_are_as_good_as_solving_them_again():
     for j in range(16):
         rest = group_s != j
         n_k = counts_kgb.sum(axis=(1, 2)) - counts_kgb[:, j].sum(axis=1)
-        w_kb = density.log_g_jb[j] - np.outer(BETA_K, density.z_b)
+        w_kb = density.log_g_jb[j] + density.rung_weights.mean_in_bins(density.inside)
         f_k = -np.logaddexp.reduce(w_kb, axis=1)
         log_w_ik = np.log(n_k) + f_k - np.outer(z[:, rest].ravel(), BETA_K)
         w_i = np.exp(-np.logaddexp.reduce(log_w_ik, axis=1))
