@@ -15,7 +15,7 @@ import scipy.stats
 from lattice import Lattice, independent_run
 
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.errors.jackknife import N_DRAWS, TAILS, draw_together
+from omniinput_hpc.estimators.errors.jackknife import N_DRAWS, TAILS, draw_log_g
 from omniinput_hpc.estimators.precision_recall import curves
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, scored_curve
 from omniinput_hpc.estimators.precision_recall.intervals import bands_of_draws
@@ -119,7 +119,7 @@ def jeffreys_in_every_bin(result, seed):
     if len(move_ab) > 1:
         r_mb += rng.normal(size=(N_DRAWS, len(move_ab))) @ move_ab
     r_mb = np.clip(r_mb, 0.0, 1.0)
-    log_g_mb = draw_together(coarse.log_g_b[bins], coarse.log_g_jb[:, bins], coarse.lanes_g, rng)
+    log_g_mb = draw_log_g(coarse.log_g_b[bins], coarse.log_g_jb[:, bins], coarse.lanes_g, rng)
     low_b, high_b = np.quantile(r_mb, TAILS, axis=0)
     r_b = curve.r_b[bins]
     draws = curves.trace(log_g_mb, r_mb, "low")

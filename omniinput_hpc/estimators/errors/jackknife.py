@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
+from scipy.special import logsumexp, stdtrit
 
 from omniinput_hpc.estimators import BoolArray, FloatArray
 from omniinput_hpc.text import interval, shown
@@ -127,6 +127,27 @@ def draw_together(
     scale_m = np.sqrt((n_groups - 1) / rng.chisquare(n_groups - 1, size=(n, 1)))
     moved = theta + scale_m * rng.normal(size=(n, n_groups)) @ deviation_jb
     return np.where(inhabited, moved, -np.inf)
+
+
+def draw_log_g(
+    log_g_b: FloatArray,
+    log_g_jb: FloatArray,
+    size_j: NDArray[np.integer],
+    rng: np.random.Generator,
+    n: int = N_DRAWS,
+) -> FloatArray:
+    """Return samples of log g [n, B], as `draw_together`, whose sums of g have their own error.
+
+    The sum over all bins may be known exactly. The mean of exp(log g_b + noise) is too large,
+    so samples of log g alone would all have too large a sum: samples of the shares g_b / sum(g)
+    are normalized, and that of the log of the sum is drawn together with them.
+    """
+    total, total_j = logsumexp(log_g_b), logsumexp(log_g_jb, axis=1)
+    theta_b = np.append(log_g_b - total, total)
+    theta_jb = np.column_stack([log_g_jb - total_j[:, None], total_j])
+    drawn = draw_together(theta_b, theta_jb, size_j, rng, n)
+    shares = drawn[:, :-1] - logsumexp(drawn[:, :-1], axis=1, keepdims=True)
+    return np.asarray(shares + drawn[:, -1:])
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.jackknife import (
     N_DRAWS,
     TAILS,
-    draw_together,
+    draw_log_g,
     jackknife_error,
 )
 from omniinput_hpc.estimators.precision_recall import curves, mid_p
@@ -272,7 +272,7 @@ def rule_curve(
     r_b = mean_scores(sums.weight_gb.sum(axis=0), sums.score_gb.sum(axis=0), z_b, used_b)
     worth = _worth(density, sums, bins, side)
     log_g_b, log_g_jb = density.log_g_b[bins], density.log_g_jb[:, bins]
-    log_g_mb = draw_together(log_g_b, log_g_jb, density.lanes_g, rng)
+    log_g_mb = draw_log_g(log_g_b, log_g_jb, density.lanes_g, rng)
     drawn, (low_b, high_b) = _draws_of_r(r_b, worth, z_b, used_b, rng)
     if len(density.lanes_g) < 2:  # the correlation of the samples is unknown
         low_b, high_b = np.where(used_b, 0.0, np.nan), np.where(used_b, 1.0, np.nan)

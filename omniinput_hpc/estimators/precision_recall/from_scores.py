@@ -16,7 +16,7 @@ import numpy as np
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.density.wide_bins import coarsen
-from omniinput_hpc.estimators.errors.jackknife import N_DRAWS, TAILS, draw_together
+from omniinput_hpc.estimators.errors.jackknife import N_DRAWS, TAILS, draw_log_g
 from omniinput_hpc.estimators.precision_recall import curves, mid_p
 from omniinput_hpc.estimators.precision_recall.annotator_effects import (
     AnnotatorEffects,
@@ -251,7 +251,7 @@ def scored_curve(
     bins, rng = np.flatnonzero(used_b), np.random.default_rng(seed)
     r_b = curves.fill_gaps(scores.r_b, coarse.z_b, used_b, scores.inputs_b > 0)
     log_g_b = coarse.log_g_b[bins]
-    log_g_mb = draw_together(log_g_b, coarse.log_g_jb[:, bins], coarse.lanes_g, rng)
+    log_g_mb = draw_log_g(log_g_b, coarse.log_g_jb[:, bins], coarse.lanes_g, rng)
     drawn = _draws_of_r(scores, coarse.z_b, used_b, rng)
     means = _bin_means(scores, r_b, drawn.sums, used_b, enough_b)
     values = curves.trace(log_g_b, r_b[bins], side)

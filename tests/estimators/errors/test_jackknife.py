@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import logsumexp
 
 from omniinput_hpc.estimators.errors.jackknife import (
+    draw_log_g,
     draw_together,
     jackknife_deviations,
     jackknife_error,
@@ -62,6 +64,27 @@ def test_draws_have_the_jackknifes_covariance(sizes):
     # Student's t with 7 degrees of freedom: variance 7 / 5; kurtosis makes 2% of noise
     np.testing.assert_allclose(drawn.std(axis=0), error_b * np.sqrt(7 / 5), rtol=0.05)
     np.testing.assert_allclose(drawn[:, 0] - theta_b[0], -(drawn[:, 1] - theta_b[1]))
+
+
+def test_draws_of_log_g_keep_a_sum_that_is_known():
+    """All replicates have the same sum of g; their spread is large, so that curvature shows."""
+    rng = np.random.default_rng(7)
+    log_g_jb = rng.normal(scale=0.02, size=(16, 12)) + np.linspace(0.0, 2.0, 12)
+    log_g_jb += 9.0 - logsumexp(log_g_jb, axis=1, keepdims=True)
+    log_g_b = log_g_jb.mean(axis=0)
+    log_g_b += 9.0 - logsumexp(log_g_b)
+    ones = np.ones(16, int)
+    drawn = draw_log_g(log_g_b, log_g_jb, ones, rng, 4000)
+    np.testing.assert_allclose(logsumexp(drawn, axis=1), 9.0, rtol=1e-12)
+    error_b = jackknife_error(log_g_b, log_g_jb, ones)
+    np.testing.assert_allclose(drawn.std(axis=0), error_b * np.sqrt(15 / 13), rtol=0.1)
+    wrong = draw_together(log_g_b, log_g_jb, ones, rng, 4000)
+    assert (logsumexp(wrong, axis=1) > 9.0).mean() > 0.95
+    log_g_jb += rng.normal(scale=0.05, size=(16, 1))  # now the sum has an error
+    total_j = logsumexp(log_g_jb, axis=1)
+    drawn = draw_log_g(log_g_b, log_g_jb, ones, rng, 4000)
+    expected = jackknife_error(logsumexp(log_g_b), total_j, ones) * np.sqrt(15 / 13)
+    assert logsumexp(drawn, axis=1).std() == pytest.approx(float(expected), rel=0.1)
 
 
 def test_draws_where_the_jackknife_does_not_know():
