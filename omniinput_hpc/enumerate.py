@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from omniinput_hpc import models
 from omniinput_hpc.cli import arguments, common
 from omniinput_hpc.cli.scripts import check_output, new_record
-from omniinput_hpc.config import Config, input_file
+from omniinput_hpc.config import Config
 from omniinput_hpc.errors import EXIT_COMPLETE, UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.precision_recall.from_rule import Rule, load_rule
@@ -226,7 +226,7 @@ def run(world: World, argv: Sequence[str] | None, program: str = PROGRAM) -> int
     """Run the program on this rank, and return its exit code."""
     args = world.together(lambda: _arguments(world, argv, program))
     world.together(lambda: check_output(args.output, [args.input]))
-    config = input_file.parse(world.on_rank_0(lambda: common.read_input(args)), str(args.input))
+    config = common.read_input(world, args)
     about = world.on_rank_0(lambda: models.preflight(config))
     output = args.output or Path("inputs/exact") / f"{args.input.stem}.csv"
     rule = world.together(lambda: load_rule(args.rule)) if args.rule else None

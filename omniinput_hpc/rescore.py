@@ -59,8 +59,7 @@ def main(
 def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     args = world.together(lambda: _arguments(world, argv, program))
     world.together(lambda: plan.check_launch(comm.connected()))
-    text = world.on_rank_0(lambda: common.read_input(args))
-    config = input_file.parse(text, str(args.input))
+    config = common.read_input(world, args)
     about = world.on_rank_0(lambda: models.preflight(config))
     path = rescored.path_of(args.run, args.input.stem)
     world.on_rank_0(lambda: open_run(args.run).close())  # so that an error is reported once
@@ -77,7 +76,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
         model, device = _build(world, run, config, args.input, about, rounds)
         world.together(lambda: _try_out(model, run, config, args.input, batch, device))
         attributes = {
-            "config": text,
+            "config": common.to_toml(config),
             "model_fingerprint": about["fingerprint"],
             "package_version": __version__,
         }
@@ -159,8 +158,7 @@ def _check(run: RunReader, config: Config, name: Path, shape: dict[str, Any], ro
     if shape["n_values"] is None:
         return  # known once the model is built
     own = input_space.space_of(str(run.path), run.config, run.n_sites, run.n_values)
-    table = config.model_dump(exclude_none=True)
-    other = input_space.space_of(str(name), table, shape["n_sites"], shape["n_values"])
+    other = input_space.space_of(str(name), config, shape["n_sites"], shape["n_values"])
     input_space.require_same(own, other)
 
 

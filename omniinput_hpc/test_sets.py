@@ -274,7 +274,7 @@ def _run(arguments: Sequence[str] | None, program: str) -> None:
     found = [one for name, role in named for one in outputs_of(model, config, name, role)]
     run = Path(config.run.output)
     path = args.output or run.with_name(run.stem + ".test_sets.csv")
-    side = side_of(config.model_dump(mode="json")).end
+    side = side_of(config).end
     lines = table(found, config) + evaluation(found, side)
     record = new_record(program, arguments or sys.argv[1:], args, path.with_name(run.name))
     record.notes = lines

@@ -96,7 +96,6 @@ TESTED_ELSEWHERE = {
         "analysis/test_score_scripts.py": ["curves"],
     },
     "runfile": {
-        "runfile/test_reader.py": ["stored_input"],
         "test_rescore.py": ["rescored"],
         "campaigns/hostile/test_hostile_files.py": ["untrusted_hdf5"],
     },

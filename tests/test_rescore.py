@@ -11,6 +11,7 @@ import h5py
 import model_pair
 import numpy as np
 import pytest
+from configs import config_with
 from huggingface_hub import constants
 from run_tools import (
     LATTICE,
@@ -315,7 +316,7 @@ def tokenizer(folder, tokens, added=()):
 
 def space(path, **more):
     model = {"kind": "causal-lm", "path": str(path), "length": 8, **more}
-    return input_space.space_of(Path(path).name, {"model": model}, 8, 4)
+    return input_space.space_of(Path(path).name, config_with(model=model), 8, 4)
 
 
 def test_vocabularies_are_compared_by_their_tokens(tmp_path):

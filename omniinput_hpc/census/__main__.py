@@ -31,7 +31,7 @@ from omniinput_hpc.census.search import Search, Space, State
 from omniinput_hpc.census.session import Session
 from omniinput_hpc.cli import arguments, common
 from omniinput_hpc.cli.scripts import new_record, positive_count
-from omniinput_hpc.config import Config, input_file
+from omniinput_hpc.config import Config
 from omniinput_hpc.errors import EXIT_COMPLETE, UserError
 from omniinput_hpc.kernels.parts import conditionals
 from omniinput_hpc.parallel.comm import World
@@ -65,8 +65,7 @@ def main(
 
 def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     args = world.together(lambda: _arguments(world, argv, program))
-    text = world.on_rank_0(lambda: common.read_input(args))
-    config = input_file.parse(text, str(args.input))
+    config = common.read_input(world, args)
     world.together(lambda: _check_input(config))
     about = world.on_rank_0(lambda: models.preflight(config))
     path = args.output or census_file.path_of(Path(config.run.output))
@@ -79,7 +78,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     batch = args.prefixes or min(max(ROWS_AT_ONCE // model.n_values, FEWEST), MOST)
     tree = PrefixTree(model, device, batch, MAX_BATCHES, name)
     world.together(lambda: try_losses(model, tree, space, name))
-    texts = {"config": text, "model_fingerprint": about["fingerprint"]}
+    texts = {"config": common.to_toml(config), "model_fingerprint": about["fingerprint"]}
     with lock.hold(path, world, key="") as held_lock:
         state = saved.begin(space, config.bins.edges, args.frontier, args.list)
         world.on_rank_0(lambda: saved.resume_if_there(path, state, space, texts))

@@ -6,6 +6,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tomli_w
 
@@ -14,6 +15,7 @@ from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_FAILURE, EXIT_STOPPED, Sto
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile import given_input
 from omniinput_hpc.text import print_any_text
+from omniinput_hpc.untrusted.parsing import MAX_TOML_BYTES
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -46,9 +48,20 @@ def main(command: Command, argv: Sequence[str] | None, world: World | None = Non
     return EXIT_FAILURE
 
 
-def read_input(args: argparse.Namespace) -> str:
-    """Return the resolved input as TOML, from an input file or from the run file that stores it."""
-    return to_toml(given_input.load(args.input, args.set))
+def read_input(world: World, args: argparse.Namespace) -> Config:
+    """Return the resolved input on every rank.
+
+    Rank 0 reads it, from an input file or from the run file that stores it.
+    """
+
+    def read() -> dict[str, Any]:
+        config = given_input.load(args.input, args.set)
+        if len(to_toml(config)) > MAX_TOML_BYTES:  # a run file with it could not be read
+            words = f"longer than {MAX_TOML_BYTES:,} characters"
+            raise UserError(f"{args.input}: not valid TOML: {words}")
+        return config.model_dump(exclude_none=True)
+
+    return Config.model_validate(world.on_rank_0(read))
 
 
 def to_toml(config: Config) -> str:

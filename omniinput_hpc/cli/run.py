@@ -16,7 +16,7 @@ from typing import Any
 
 from omniinput_hpc import models
 from omniinput_hpc.cli import arguments, common, doctor, salvage, verify
-from omniinput_hpc.config import Config, input_file
+from omniinput_hpc.config import Config
 from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
 from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
@@ -203,8 +203,7 @@ def _sample(
 def _read_input(world: World, args: argparse.Namespace) -> tuple[Config, Config]:
     """Return the checked input, as given and with a first number of walkers in place of "auto"."""
     world.together(lambda: plan.check_launch(comm.connected()))
-    text = world.on_rank_0(lambda: common.read_input(args))
-    given = models.with_side(input_file.parse(text, str(args.input)))
+    given = models.with_side(common.read_input(world, args))
     config = given
     if given.sampler.walkers == "auto":
         config = given.with_walkers(auto_walkers.FIRST_WALKERS * given.sampler.blocks)

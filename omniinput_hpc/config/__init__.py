@@ -259,6 +259,45 @@ class Config(Table):
         return None if self.space is None else self.space.allowed
 
     @property
+    def seed(self) -> int | None:
+        """``run.seed``; None if a stored input of another version does not state it."""
+        return self.run.seed
+
+    @property
+    def exchanges(self) -> int | None:
+        """Exchanges per round; None as for `seed`."""
+        return self.sampler.exchanges
+
+    @property
+    def annealed(self) -> bool:
+        """Whether draws come in populations."""
+        return self.sampler.method == "annealed"
+
+    @property
+    def noisy(self) -> bool:
+        """Whether z is not a function of the input, ``model.noise``."""
+        return bool(self.model.noise)
+
+    @property
+    def model_name(self) -> str:
+        """The model's path, or the function that makes it; "" if it has neither."""
+        model = self.model
+        return str(getattr(model, "path", None) or getattr(model, "factory", None) or "")
+
+    @property
+    def predicted_from(self) -> int | None:
+        """First site that a decoder predicts; None for other kinds of models."""
+        if self.model.kind != "causal-lm":
+            return None
+        return 0 if getattr(self.model, "prefix", None) else 1
+
+    @property
+    def every_token(self) -> bool:
+        """Whether the model is a decoder whose sites may take all of its tokens."""
+        decoder = self.model.kind == "causal-lm" and self.allowed is None
+        return decoder and getattr(self.model, "tokens", "all") == "all"
+
+    @property
     def rounded_as(self) -> str:
         """The type to whose precision z is rounded; TF32 keeps as many bits as float16."""
         dtype = str(getattr(self.model, "dtype", "float32"))

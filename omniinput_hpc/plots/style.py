@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.models.table import z_label as z_label
 from omniinput_hpc.results.record import Record
-from omniinput_hpc.results.tables import beside
+from omniinput_hpc.results.tables import DescribedRun, beside
 
 P = ParamSpec("P")
 
@@ -217,13 +216,13 @@ class Caption:
 
 
 def caption_of(
-    runs: Sequence[RunData], densities: Sequence[Density] = (), about: str = ""
+    runs: Sequence[DescribedRun], densities: Sequence[Density] = (), about: str = ""
 ) -> Caption:
     """Return the caption of a figure of some runs and of the densities that it shows.
 
     `about` is the last line of the title, for instance a curve's side and rule.
     """
-    noisy = any(run.config.get("model", {}).get("noise") for run in runs)
+    noisy = any(run.config.noisy for run in runs)
     remarks = ["model.noise = true: the output is not a function of the input"] * noisy
     trusted = max((density.trusted_below for density in densities), default=-np.inf)
     if trusted > -np.inf:
@@ -246,11 +245,9 @@ def joined(captions: Sequence[Caption]) -> Caption:
     return Caption("\n".join(one.title for one in captions), "; ".join(remarks), converged)
 
 
-def title_of(run: RunData) -> str:
+def title_of(run: DescribedRun) -> str:
     """Return a run's file name, model, space and rounds on one line."""
-    model = run.config.get("model", {})
-    name = Path(str(model.get("path") or model.get("factory") or "")).name
-    whose = " ".join(filter(None, [str(model.get("kind", "")), name]))
+    whose = " ".join(filter(None, [run.config.model.kind, Path(run.config.model_name).name]))
     decades = run.n_sites * np.log10(run.n_values)
     rounds = (
         f"{run.rounds}"

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from omniinput_hpc.annotation.choose import draw_independently
 from omniinput_hpc.annotation.display import Display, shown_of, values_as_text
 from omniinput_hpc.annotation.tasks import Kind, key_path, read_key, read_tasks
-from omniinput_hpc.config import ImageClassifier
+from omniinput_hpc.config import Config, ImageClassifier
 from omniinput_hpc.config.models import read_options
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Side
-from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
+from omniinput_hpc.estimators.run_data import evenly_spaced_rounds
 from omniinput_hpc.models.images.files import shape_of
 from omniinput_hpc.results.redact import mask
 from omniinput_hpc.results.tables import Columns
@@ -126,7 +126,7 @@ def edges_for(
     return np.asarray(fine[[*range(first, last, step), last]])
 
 
-def how_to_show(config: dict[str, Any], render: bool) -> Display:
+def how_to_show(config: Config, render: bool) -> Display:
     """Return how a run's inputs are displayed; by their values if nothing else is possible.
 
     With `render`, a `python` model is built for its own ``render``; this runs its code.
@@ -135,7 +135,7 @@ def how_to_show(config: dict[str, Any], render: bool) -> Display:
     def values(why: str) -> Display:
         return Display("text", values_as_text, None, f"values are shown: {why}")
 
-    if config.get("model", {}).get("kind") == "python" and not render:
+    if config.model.kind == "python" and not render:
         return values("--render builds the run's own model and lets it render them")
     try:
         return shown_of(config)
@@ -144,7 +144,7 @@ def how_to_show(config: dict[str, Any], render: bool) -> Display:
 
 
 def representatives(
-    run: RunData,
+    run: RunReader,
     density: Density,
     edges: FloatArray,
     per_bin: int = PER_BIN,
@@ -235,9 +235,9 @@ def pictures_at_ends(run: RunReader, n: int) -> list[list[tuple[float, NDArray[n
         The model's options (perhaps of an older version) or files do not give its pictures' shape,
         or the shape does not match the run.
     """
-    if run.config.get("model", {}).get("kind") != "image-classifier" or not run.rounds or not n:
+    if run.config.model.kind != "image-classifier" or not run.rounds or not n:
         return []
-    shape = shape_of(read_options(ImageClassifier, run.config["model"]))
+    shape = shape_of(read_options(ImageClassifier, run.config.model))
     if shape.n_sites != run.n_sites:
         raise UserError(
             f"{run.path}: the model's pictures have {shape.n_sites} sites now, the run's "

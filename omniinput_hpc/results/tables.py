@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from omniinput_hpc.annotation.display import DescribedRun
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.comparison.to_exact import Exact
 from omniinput_hpc.estimators.density.certified import Certified
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
 from omniinput_hpc.estimators.errors.convergence import MAX_BLOCKS, Check
-from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.text import read_cell, safe_cell, shown, write_atomically
 from omniinput_hpc.untrusted import tables
 
@@ -185,10 +185,10 @@ def describe_density(density: Density, source: str) -> list[str]:
     return lines
 
 
-def describe_run(*runs: RunData) -> str:
+def describe_run(*runs: DescribedRun) -> str:
     """Return one line on the source of the numbers."""
     first = runs[0]
-    noisy = any(run.config.get("model", {}).get("noise") for run in runs)
+    noisy = any(run.config.noisy for run in runs)
     return (
         "; ".join(_rounds_of(run) for run in runs)
         + f", {first.n_sites} sites of {first.n_values} values, model {first.fingerprint}"
@@ -196,7 +196,7 @@ def describe_run(*runs: RunData) -> str:
     )
 
 
-def _rounds_of(run: RunData) -> str:
+def _rounds_of(run: DescribedRun) -> str:
     unfinished = "" if run.rounds == run.rounds_planned else ", not finished"
     return f"{run.path}, {run.rounds} of {run.rounds_planned} rounds{unfinished}"
 

@@ -237,7 +237,7 @@ def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -
         n_rungs = run.geometry.n_rungs
         for k in range(0, n_rungs, RUNGS_AT_ONCE):
             run.checkpoint(range(k, min(k + RUNGS_AT_ONCE, n_rungs)))  # raises if damaged
-        threads = run.config["run"].get("threads", 1)
+        threads = run.config.run.threads
     mine = asdict(g)
     sizes = [
         f"{n} is {there[n]} in the file and {v} here" for n, v in mine.items() if v != there[n]
