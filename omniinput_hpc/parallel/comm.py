@@ -38,7 +38,11 @@ _FIRST_POLLS = ((50, 0.0), (50, 1e-4))
 """The number of polls, and the seconds of sleep after each."""
 _SLEEP_SECONDS = 1e-3
 _DATE = "\0date"
-_DATES = {"datetime": datetime, "date": date, "time": time_of_day}  # a datetime is also a date
+_DATES: dict[str, type[date] | type[time_of_day]] = {
+    "datetime": datetime,  # also a date: it comes first
+    "date": date,
+    "time": time_of_day,
+}
 _SECONDS_FOR_READERS = 10.0
 """How long an aborting rank waits for the launcher to read its messages."""
 

@@ -87,7 +87,8 @@ def test_what_is_missing_is_none():
 
 @pytest.mark.parametrize("text", [
     "a = 1", "run = 3\nmodel = 4", "[run]\nburn_in = 'x'", "[run]\nburn_in = -1",
-    "[run]\n[[model]]", "[run]\n[model]\nkind = 'causal-lm'\npath = 3", "[run]\n[sampler", "sampler = 1\n[run]",
+    "[run]\n[[model]]", "[run]\n[model]\nkind = 'causal-lm'\npath = 3", "[run]\n[sampler",
+    "sampler = 1\n[run]",
     "[run]\n[analysis]\nside = 'left'",
 ])  # fmt: skip
 def test_no_input_of_any_version(text):
