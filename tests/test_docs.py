@@ -101,8 +101,10 @@ def program_of(words):
 def exists(program):
     name = program[-1]
     if program[0] == "-m":
-        base = ROOT / name.replace(".", "/")
-        return base.with_suffix(".py").is_file() or (base / "__main__.py").is_file()
+        found = importlib.util.find_spec(name)
+        if found is not None and found.submodule_search_locations:
+            found = importlib.util.find_spec(f"{name}.__main__")
+        return found is not None
     return (ROOT / name).is_file()
 
 
@@ -138,9 +140,10 @@ def importable(name):
 def test_modules_and_files_in_the_text_exist(page):
     words = re.findall(r"`([^`\n]+)`", prose(page))
     for word in words:
-        if re.fullmatch(r"omniinput_hpc(\.\w+)+", word):
+        if re.fullmatch(r"omniinput_(hpc|zoo)(\.\w+)+", word):
             assert importable(word), f"{page.name}: {word}"
-        rooted = re.fullmatch(r"((?:omniinput_hpc|inputs|tests|jobscripts|docs)/[\w./-]+)", word)
+        folders = "omniinput_hpc|omniinput_zoo|inputs|tests|jobscripts|docs"
+        rooted = re.fullmatch(rf"((?:{folders})/[\w./-]+)", word)
         if rooted and "my_" not in word and not word.endswith(("mine.toml", "NAME.csv")):
             assert (ROOT / word).exists(), f"{page.name}: {word}"
         if page == PAGE and re.fullmatch(r"[a-z_]+/([\w/]+\.py)?", word) and "my_" not in word:

@@ -51,11 +51,11 @@ GROUPS = {
                         "omniinput_hpc.rescore", stops=True),
         "enumerate": Verb("evaluate every input of a small space", "omniinput_hpc.enumerate"),
         "census": Verb("find every input with an output up to Z, of an autoregressive model",
-                       "omniinput_hpc.census.__main__", stops=True),
+                       "omniinput_zoo.census.__main__", stops=True),
         "test-sets": Verb("a classifier's outputs, AUPR and AUROC on test sets",
                           "omniinput_hpc.test_sets"),
         "benchmark": Verb("every sampling method on models whose density is known",
-                          "omniinput_hpc.benchmark.__main__"),
+                          "omniinput_zoo.benchmark.__main__"),
     },
     "Run files": {
         "verify": _run_verb("check that a run file is consistent"),

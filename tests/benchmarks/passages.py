@@ -32,7 +32,7 @@ from scipy.special import logsumexp
 from omniinput_hpc.cli import run as program
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.zoo.passages import planted_passages
+from omniinput_zoo.passages import planted_passages
 
 KERNELS = {
     "today": {"name": "lm-conditional"},

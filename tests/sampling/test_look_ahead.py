@@ -14,7 +14,7 @@ from omniinput_hpc.kernels.lm_conditional import LmConditional
 from omniinput_hpc.parallel.stopping import StopRun
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import loop
-from omniinput_hpc.zoo.passages import planted_passages
+from omniinput_zoo.passages import planted_passages
 
 INPUT = """
 [run]

@@ -13,7 +13,7 @@ from omniinput_hpc.parallel.stopping import StopRun
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import loop, population, rung
 from omniinput_hpc.tempering.annealing import Carried, carry
-from omniinput_hpc.zoo.passages import planted_passages
+from omniinput_zoo.passages import planted_passages
 
 PASSAGES = {"n_sites": 9, "n_values": 24, "n_passages": 3, "enter_bits": 5}
 INPUT = """

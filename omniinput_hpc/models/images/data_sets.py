@@ -1,6 +1,7 @@
 """Read the papers' image data sets from a local folder: IDX files, and CIFAR's binary version.
 
-Nothing is downloaded: errors state which file to fetch and where to put it. Does not import torch.
+Nothing is downloaded: errors state which file to fetch and where to put it; the digits come with
+scikit-learn. Does not import torch.
 """
 
 from __future__ import annotations
@@ -65,6 +66,21 @@ class Images:
     def __len__(self) -> int:
         """Return the number of images."""
         return len(self.x)
+
+
+def read_digits(*labels: int) -> Images:
+    """Return scikit-learn's images of some digits, x uint8 [n, 64] with values 0 to 16."""
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    images = Images(np.asarray(data.data, dtype=np.uint8), np.asarray(data.target, dtype=np.int64))
+    return images.only(*labels) if labels else images
+
+
+def split_digits(images: Images) -> tuple[Images, Images]:
+    """Return the training and the test images; every third image is a test image."""
+    test = np.arange(len(images)) % 3 == 0
+    return Images(images.x[~test], images.y[~test]), Images(images.x[test], images.y[test])
 
 
 def read_idx(path: Path) -> NDArray[Any]:

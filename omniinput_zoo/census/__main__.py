@@ -26,9 +26,6 @@ from typing import Any
 import numpy as np
 
 from omniinput_hpc import models, rng
-from omniinput_hpc.census import report, saved
-from omniinput_hpc.census.search import Search, Space, State
-from omniinput_hpc.census.session import Session
 from omniinput_hpc.cli import arguments, common
 from omniinput_hpc.cli.scripts import new_record, positive_count
 from omniinput_hpc.config import Config, input_file
@@ -39,6 +36,9 @@ from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.runfile import census_file, lock
 from omniinput_hpc.sampling import plan
+from omniinput_zoo.census import report, saved
+from omniinput_zoo.census.search import Search, Space, State
+from omniinput_zoo.census.session import Session
 
 log = logging.getLogger("omniinput_hpc")
 

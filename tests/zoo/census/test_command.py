@@ -11,14 +11,14 @@ import pytest
 from census_cases import enumerated
 from run_tools import PATIENCE, ROOT, command, environment
 
-from omniinput_hpc.census import __main__ as census
-from omniinput_hpc.census import report
-from omniinput_hpc.census.report import complete_bins
 from omniinput_hpc.parallel import stopping
 from omniinput_hpc.parallel.signals import StopRequest
 from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.runfile import census_file
-from omniinput_hpc.zoo.exact import MarkovChain, save_decoder
+from omniinput_zoo.census import __main__ as census
+from omniinput_zoo.census import report
+from omniinput_zoo.census.report import complete_bins
+from omniinput_zoo.exact import MarkovChain, save_decoder
 
 MARKOV = """
 [run]
@@ -143,7 +143,7 @@ def test_a_model_that_is_not_autoregressive_is_refused(capfd, toml):
 
 
 OFF = """
-from omniinput_hpc.zoo.exact import MarkovChain
+from omniinput_zoo.exact import MarkovChain
 class Sum(MarkovChain):
     def output(self, x):
         return super().output(x) * (self.n_sites - 1)

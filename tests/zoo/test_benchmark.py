@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from omniinput_hpc.benchmark.__main__ import Row, main, run_case
-from omniinput_hpc.benchmark.cases import CASES
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.kernels import metropolis
+from omniinput_zoo.benchmark.__main__ import Row, main, run_case
+from omniinput_zoo.benchmark.cases import CASES
 
 
 @pytest.mark.slow

@@ -25,11 +25,11 @@ from omniinput_hpc import kernels, rng
 from omniinput_hpc.config import ImageClassifier, KernelTable
 from omniinput_hpc.config.kernels import DiscreteLangevin, GibbsWithGradients
 from omniinput_hpc.models.images import classifier
+from omniinput_hpc.models.images.data_sets import Images
 from omniinput_hpc.models.images.files import DESCRIPTION, WEIGHTS, Architecture
 from omniinput_hpc.models.images.networks import ImageNetwork
 from omniinput_hpc.tempering.ensembles import Canonical
-from omniinput_hpc.zoo.image_data import Images
-from omniinput_hpc.zoo.training import OneCycle
+from omniinput_zoo.training import OneCycle
 
 MAX_NORM = 5.0
 """Norm to which the gradient of the loss is clipped."""

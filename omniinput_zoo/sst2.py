@@ -17,7 +17,7 @@ from typing import Any
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 from omniinput_hpc.models.language import hf_folder
 from omniinput_hpc.untrusted.files import read_text
-from omniinput_hpc.zoo import new_parser
+from omniinput_zoo import new_parser
 
 BASE = "distilbert/distilbert-base-uncased"
 PAPERS_ACCURACY = 91.0
@@ -105,7 +105,7 @@ def train_and_save(
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    from omniinput_hpc.zoo.training import OneCycle
+    from omniinput_zoo.training import OneCycle
 
     torch.manual_seed(seed)
     tokenizer = AutoTokenizer.from_pretrained(base, local_files_only=True)

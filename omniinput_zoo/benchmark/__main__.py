@@ -24,7 +24,6 @@ import tomli_w
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from omniinput_hpc.benchmark.cases import CASES, METHODS, Case
 from omniinput_hpc.cli import run as program
 from omniinput_hpc.cli.scripts import add_version, positive_count
 from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE
@@ -33,6 +32,7 @@ from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Densit
 from omniinput_hpc.estimators.errors.jackknife import t_quantile
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.text import print_any_text
+from omniinput_zoo.benchmark.cases import CASES, METHODS, Case
 
 LEVEL = 0.95
 PROGRAM = "python -m omniinput_hpc.benchmark"

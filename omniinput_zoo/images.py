@@ -14,9 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
+from omniinput_hpc.models.images.data_sets import (
+    CIFAR_SHAPE,
+    MNIST_SHAPE,
+    Images,
+    read_cifar,
+    read_idx_set,
+)
 from omniinput_hpc.models.images.files import Architecture
-from omniinput_hpc.zoo import new_parser
-from omniinput_hpc.zoo.image_data import CIFAR_SHAPE, MNIST_SHAPE, Images, read_cifar, read_idx_set
+from omniinput_zoo import new_parser
 
 SIZES = {"cnn": 1, "mlp": 128, "resnet": 64}
 CPU_CHANNELS = 16
@@ -100,7 +106,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
 
-    from omniinput_hpc.zoo.image_training import Task, train_and_save
+    from omniinput_zoo.image_training import Task, train_and_save
 
     size, shape = SIZES[recipe.architecture], MNIST_SHAPE if recipe.data == "mnist" else CIFAR_SHAPE
     if args.effort == "cpu" and recipe.architecture == "resnet":

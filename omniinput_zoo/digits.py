@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 
+from omniinput_hpc.models.images.data_sets import read_digits, split_digits
 from omniinput_hpc.models.images.files import Architecture, Shape
-from omniinput_hpc.zoo import new_parser
-from omniinput_hpc.zoo.image_data import Images
-from omniinput_hpc.zoo.images import RECIPES
+from omniinput_zoo import new_parser
+from omniinput_zoo.images import RECIPES
 
 SHAPE = Shape(8, 8, 1, 17)
 # Channels of the ResNet, width of the MLP; the CNN has only one size.
@@ -29,19 +28,6 @@ MODELS = {
     if name.endswith("-mnist")
 }
 MIN_CORRELATION = 0.7  # real 1s have 0.8 or more among each other, uniform noise below 0.55
-
-
-def digits(*labels: int) -> Images:
-    """Return scikit-learn's images of some digits, x uint8 [n, 64] with values 0 to 16."""
-    data = load_digits()
-    images = Images(np.asarray(data.data, dtype=np.uint8), np.asarray(data.target, dtype=np.int64))
-    return images.only(*labels) if labels else images
-
-
-def split(images: Images) -> tuple[Images, Images]:
-    """Return the training and the test images; every third image is a test image."""
-    test = np.arange(len(images)) % 3 == 0
-    return Images(images.x[~test], images.y[~test]), Images(images.x[test], images.y[test])
 
 
 def looks_like_one(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
@@ -66,12 +52,12 @@ def nearest_is_one(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
 
 def pictures_of_ones() -> NDArray[np.uint8]:
     """Return scikit-learn's images of a 1 as a person sees them, uint8 [n, 8, 8]."""
-    return SHAPE.pixels(digits(1).x)
+    return SHAPE.pixels(read_digits(1).x)
 
 
 def _nearest(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
     """Return the largest correlations with images of a 1 and with those of other digits, [2, n]."""
-    images = digits()
+    images = read_digits()
     known, ones = _standardized(images.x), images.y == 1
     parts = (_standardized(x[i : i + 4096]) @ known.T for i in range(0, len(x), 4096))
     return np.hstack([(part[:, ones].max(axis=1), part[:, ~ones].max(axis=1)) for part in parts])
@@ -95,7 +81,7 @@ def main() -> int:
 
     import torch
 
-    from omniinput_hpc.zoo.image_training import Task, train_and_save
+    from omniinput_zoo.image_training import Task, train_and_save
 
     torch.set_num_threads(args.threads)
     for name in args.models or MODELS:
@@ -103,7 +89,7 @@ def main() -> int:
         recipe = MODELS[name]
         size = SIZES[recipe.architecture]
         architecture = Architecture(recipe.architecture, SHAPE, 1, size)
-        data = split(digits(0, 1))
+        data = split_digits(read_digits(0, 1))
         task = Task(architecture, recipe.training, data, "digits", recipe.papers_accuracy)
         line = train_and_save(task, args.output / f"digits-{name}", args.seed)
         print(f"digits-{name}: {line}; {time.monotonic() - begin:.0f} s", flush=True)

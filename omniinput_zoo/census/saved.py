@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.census.found import Found
-from omniinput_hpc.census.frontier import Frontier, Nodes
-from omniinput_hpc.census.search import Space, State
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import census_file
 from omniinput_hpc.runfile.census_file import StoredCensus
 from omniinput_hpc.text import __version__
+from omniinput_zoo.census.found import Found
+from omniinput_zoo.census.frontier import Frontier, Nodes
+from omniinput_zoo.census.search import Space, State
 
 log = logging.getLogger("omniinput_hpc")
 

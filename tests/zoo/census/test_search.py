@@ -5,13 +5,13 @@ import pytest
 import torch
 from census_cases import MARGIN, WALKERS, enumerated, expected, finish, found, search, thresholds
 
-from omniinput_hpc.census.frontier import Frontier
-from omniinput_hpc.census.search import Search, Space
 from omniinput_hpc.config.models import CausalLm
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import causal_lm
 from omniinput_hpc.models.prefix_tree import PrefixTree, Walked
-from omniinput_hpc.zoo.exact import MarkovChain, PassageChain, save_decoder
+from omniinput_zoo.census.frontier import Frontier
+from omniinput_zoo.census.search import Search, Space
+from omniinput_zoo.exact import MarkovChain, PassageChain, save_decoder
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from omniinput_hpc.zoo.exact import Exact, FloatArray
+from omniinput_zoo.exact import Exact, FloatArray
 
 IntArray = NDArray[np.int64]
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.census.found import Found
-from omniinput_hpc.census.frontier import Frontier, Nodes, batches_of
 from omniinput_hpc.config.space import Space as Values
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel.comm import World
+from omniinput_zoo.census.found import Found
+from omniinput_zoo.census.frontier import Frontier, Nodes, batches_of
 
 if TYPE_CHECKING:
     from omniinput_hpc.models import Model

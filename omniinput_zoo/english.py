@@ -28,8 +28,8 @@ from tqdm import trange
 from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 from transformers.utils import logging as hf_logging
 
-from omniinput_hpc.zoo import new_parser
-from omniinput_hpc.zoo.training import build_gpt2, cosine_rate, descend
+from omniinput_zoo import new_parser
+from omniinput_zoo.training import build_gpt2, cosine_rate, descend
 
 # Not part of every installation (Debian packages them separately), or not meant to be read.
 EXCLUDED_FOLDERS = {

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from omniinput_hpc.census.found import Found
-from omniinput_hpc.census.frontier import Frontier, Nodes, batches_of, lowest
+from omniinput_zoo.census.found import Found
+from omniinput_zoo.census.frontier import Frontier, Nodes, batches_of, lowest
 
 
 def nodes(depth, loss, n_sites=4):

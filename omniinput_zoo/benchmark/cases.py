@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from omniinput_hpc.zoo import exact
+from omniinput_zoo import exact
 
 Tables = Mapping[str, Mapping[str, Any]]
 """Tables of an input file."""

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.census.search import Space, State
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.text import write_atomically
+from omniinput_zoo.census.search import Space, State
 
 Texts = Callable[[NDArray[Any]], Iterable[str | None]]
 """Returns the text of each input, given inputs [n, D]; None for inputs without a text."""

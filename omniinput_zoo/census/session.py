@@ -7,12 +7,12 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from omniinput_hpc.census import saved
-from omniinput_hpc.census.search import Search
 from omniinput_hpc.errors import StopRun
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile import census_file
+from omniinput_zoo.census import saved
+from omniinput_zoo.census.search import Search
 
 log = logging.getLogger("omniinput_hpc")
 
