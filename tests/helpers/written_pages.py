@@ -40,7 +40,7 @@ def tree():
             visit(inner, depth + 1)
 
     for package in PACKAGES:
-        lines.append(f"{package}/")
+        lines.append(f"{package}/  # {first_line(ROOT / package / '__init__.py')}")
         visit(ROOT / package, 1)
     return "\n".join(f"    {line}" for line in lines)
 

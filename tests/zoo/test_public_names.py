@@ -1,4 +1,4 @@
-"""Modules of `omniinput_zoo` under the names that pages, input files and run files have for them."""
+"""Modules of `omniinput_zoo` under the names that pages and input files have for them."""
 
 import importlib.util
 
