@@ -166,7 +166,7 @@ def inspect(id_="id0000", value=1):
         ("a.csv", "", "has no column id or score"),
         ("a.csv", "id|score\n1|2\n", "in its first line (it has id|score)"),
         ("a.csv", "id,score\nid0000\n", "line 2: cut short"),
-        ("a.csv", "id,score\nid0000,0.5,x\n", "line 2: cut short, or not as long"),
+        ("a.csv", "id,score\nid0000,0.5,x\n", "line 2: cut short, or longer"),
         ("a.csv", 'id,score\n"id0000,0.5\n', "cannot be read as CSV"),
         ("a.csv", "id,score\nid0000,0.5\n", "line 2: it does not say who scored"),
         ("a.csv", "id,score,annotator\nid0000,1.5,a\n", 'line 2: "score" must be a score from 0'),
@@ -277,7 +277,7 @@ def test_an_export_replaces_nothing_that_is_read(scored, capsys):
     for path in (scored.path, key_path(scored.path), scores_path(scored.path, "ana")):
         before = path.read_bytes()
         code, _, err = call(capsys, scored.path, "--export", "csv", "--output", path)
-        assert code == 2 and "is a file that is read" in err and path.read_bytes() == before
+        assert code == 2 and "is one of the input files" in err and path.read_bytes() == before
     (folder / "run.h5").write_bytes(b"a run")
     code, _, err = call(capsys, scored.path, "--export", "csv", "--output", folder / "run.h5")
-    assert code == 2 and "is named as a run file is" in err
+    assert code == 2 and "is named like a run file" in err

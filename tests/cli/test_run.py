@@ -69,7 +69,7 @@ def test_a_wall_time_that_is_shorter_than_a_round_is_said(capfd, toml, tmp_path,
     assert code == 75
     assert "no round was committed since this start, and one takes about" in text
     assert re.search(r"set --max-walltime, or the job's time limit, to \d+ s or more", text)
-    assert "fewer sampler.exchanges in a new run" in text
+    assert "a smaller sampler.exchanges in a new run" in text
     assert "everything committed" not in text
 
 
