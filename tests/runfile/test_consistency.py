@@ -58,7 +58,7 @@ def test_counts_add_up():
     counts_kb, outside_k2 = np.array([[3, 4], [5, 0]], np.uint32), np.array([[0, 1], [2, 1]])
     assert not list(consistency.counted(counts_kb, outside_k2, 8))
     outside_k2[1] += 1
-    assert list(consistency.counted(counts_kb, outside_k2, 8)) == [(1, "10 counts of 8 moves")]
+    assert list(consistency.counted(counts_kb, outside_k2, 8)) == [(1, "10 counts for 8 moves")]
 
 
 def test_no_more_is_accepted_than_attempted():
