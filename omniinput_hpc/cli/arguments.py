@@ -81,8 +81,7 @@ def _add_restart(parser: argparse.ArgumentParser) -> None:
         choices=("auto", "never", "require"),
         default="auto",
         help="auto: resume if the run file exists; never: refuse if it exists; require: refuse if "
-        "it does not "
-        "(default: %(default)s)",
+        "it does not (default: %(default)s)",
     )
 
 

@@ -348,7 +348,9 @@ def test_another_model_is_found(path):
     assert any("model: its files or options have changed" in line for line in findings)
     assert any("rescored: round" in line for line in findings)
     findings = verify_file(path, 50, ["model.options.n_sites=5"])[1]
-    assert any("model: 5 sites of 4 values; the run's model has 6 of 4" in line for line in findings)
+    assert any(
+        "model: 5 sites of 4 values; the run's model has 6 of 4" in line for line in findings
+    )
     nan = verify_file(path, 800, ["model.factory=toy_models:nan"])[1]
     assert any("the model gives nan" in line for line in nan)
 

@@ -75,7 +75,7 @@ def test_tf32_is_for_float32_and_is_compared_as_float16():
     )  # fmt: skip
     assert models.rounding(config) > models.rounding(plain)
     assert models.closeness(config) > models.closeness(plain)
-    with pytest.raises(UserError, match=r'"tf32" is for float32 numbers, and model\.dtype'):
+    with pytest.raises(UserError, match=r'"tf32" is for float32, but model\.dtype'):
         input_file.parse(tree, "a.toml", ["model.dtype=bfloat16"])
 
 
@@ -167,7 +167,7 @@ MISTAKES = [
     ("kernel", mixture(sit=1), 'kernel.parts[0].sit: unknown key (did you mean "sites"?)'),
     ("kernel.weight", 2.0, "kernel.weight: unknown key"),
     ("bins.width", 0.0, "bins.width: expected a number above 0"),
-    ("bins.width", 0.023, "no whole number of bins"),
+    ("bins.width", 0.023, "not a whole number of bins"),
     ("bins.width", 1e-9, "too many"),
     ("bins.upper", -1.0, "must be below upper"),
     ("bins.lower", float("nan"), "bins.lower: expected a finite number"),
