@@ -329,7 +329,7 @@ def test_vocabularies_are_compared_by_their_tokens(tmp_path):
     a = space(tmp_path / "a")
     for name in "acdef":  # e has no tokenizer, and f is not there: nothing speaks against them
         input_space.require_same(a, space(tmp_path / name))
-    with pytest.raises(UserError, match="the values of a and of b mean different tokens"):
+    with pytest.raises(UserError, match="the values of a and b stand for different tokens"):
         input_space.require_same(a, space(tmp_path / "b"))
     with pytest.raises(UserError, match=r"model\.tokens is 'words' in a and 'all' in c"):
         input_space.require_same(space(tmp_path / "a", tokens="words"), space(tmp_path / "c"))
@@ -348,5 +348,5 @@ def test_vocabularies_of_a_hubs_models_are_compared(tmp_path, monkeypatch):
         (model / "refs" / "main").write_text("0" * 40)
     one = space("someone/one")
     input_space.require_same(one, one)
-    with pytest.raises(UserError, match="the values of one and of two mean different tokens"):
+    with pytest.raises(UserError, match="the values of one and two stand for different tokens"):
         input_space.require_same(one, space("someone/two"))
