@@ -205,7 +205,7 @@ def _cool(
         elif barrier >= LARGEST_BARRIER:
             end = f"about {round(2 * barrier)} rungs reach no further"
         elif deadline.is_over:
-            end = "the pilot's time was over"
+            end = "the pilot ran out of time"
     beta_i, mean_i, sd_i = np.array(visited).T
     return Side(beta_i, mean_i, np.maximum(sd_i, 1e-12), lowest, highest, end)
 

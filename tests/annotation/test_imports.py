@@ -25,8 +25,8 @@ def collected(tasks, *people, annotator=None):
     ("people", "name", "notes"),
     [
         (("ana", " ana ", "ana\u00a0"), "ana", []),
-        (("José", DECOMPOSED), "Jose", ["José is called Jose"]),
-        ((DECOMPOSED,), "Jose", ["José is called Jose"]),
+        (("José", DECOMPOSED), "Jose", ["José is imported as Jose"]),
+        ((DECOMPOSED,), "Jose", ["José is imported as Jose"]),
     ],
 )
 def test_one_person_is_one_annotator(tasks, people, name, notes):

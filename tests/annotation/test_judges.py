@@ -302,7 +302,7 @@ def test_a_pattern_for_people_finds_no_judge_and_an_old_file_is_continued(tmp_pa
         (["--judge", "causal-lm"], "--judge causal-lm requires --model"),
         (["--judge", "causal-lm", "--model", ENGLISH], "requires --template"),
         (["--judge", "causal-lm", "--model", ENGLISH, "--template", "none"], "none: no such file"),
-        (["--judge", "causal-lm", "--model", ENGLISH, "--template", "bare"], "hold {text} once"),
+        (["--judge", "causal-lm", "--model", ENGLISH, "--template", "bare"], "contain {text} once"),
         (["--judge", "causal-lm", "--model", "/none", "--template", "good"], "/none: no such"),
         (["--judge", "causal-lm", "--model", MLP, "--template", "good"], "needs a tokenizer"),
         (["--judge", "causal-lm", "--model", ENGLISH, "--template", "good", "--answers", " yes"],
