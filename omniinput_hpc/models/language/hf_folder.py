@@ -193,7 +193,8 @@ def site_tokens(
     ids = sorted(i for i in found.ids.values() if i < n_vocab and i not in found.special)
     if len(ids) < 2:
         raise UserError(
-            f"{folder}: the tokenizer has {len(ids)} tokens that are not special; it needs 2"
+            f"{folder}: the tokenizer has {len(ids)} tokens that are not special; "
+            "at least 2 are needed"
         )
     return np.array(ids, dtype=np.int64)
 

@@ -254,7 +254,7 @@ def _forget_packing(model: Any, settings: Mapping[str, Any], where: str) -> None
     n_vocab = int(model.get_output_embeddings().weight.shape[0])
     if n_vocab != settings["vocab_size"]:
         raise UserError(
-            f"{where}: transformers reads {n_vocab} tokens, but its tensors have "
+            f"{where}: transformers reads {n_vocab} tokens, but the file's tensors have "
             f"{settings['vocab_size']}"
         )
 

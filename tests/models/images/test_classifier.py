@@ -217,7 +217,7 @@ def test_broken_weights_are_bad_input(tmp_path):
     bad = {k: v.clone() for k, v in good.items()}
     bad["pixels.table"][0, 3, 2] = torch.nan
     for tensors, said in (
-        (bad, "not finite"),
+        (bad, "NaN or infinite numbers"),
         ({k: v for k, v in good.items() if k != "pixels.bias"}, "does not fit"),
         ({**good, "pixels.bias": torch.zeros(4)}, "does not fit"),
     ):

@@ -166,7 +166,7 @@ def test_a_judges_prompt_has_the_beginning_once(tmp_path):
     task = tasks.Task("t", text="abc")
     assert once.score([task]) == twice.score([task])
     assert not any("once" in note for note in once.notes())
-    assert "the template begins with '<s>' (26), which the tokenizer puts" in twice.notes()[0]
+    assert "the template begins with '<s>' (26), which the tokenizer also puts" in twice.notes()[0]
 
 
 def test_a_judge_refuses_texts_and_prompts_of_tokens_that_its_model_lacks(tmp_path):
