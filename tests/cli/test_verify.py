@@ -169,7 +169,7 @@ DAMAGE = {
     ),
     "a value that does not exist": (
         change("samples/x", (0, 0, 0, 0), 4),
-        ["samples: round 0, rung 0: a value of x is 4, of 4 values"],
+        ["samples: round 0, rung 0: a value of x is 4, not below 4"],
     ),
     "an output that is no number": (
         change("samples/z", (2, 3, 5), np.inf),
