@@ -182,7 +182,7 @@ def _arguments(world: World, argv: Sequence[str] | None, program: str) -> argpar
         metavar="H",
         help="or the hours that one process may compute; two processes take half as long",
     )
-    add("--side", choices=("low", "high"), help="the confident end of z (default: by kind)")
+    add("--side", choices=("low", "high"), help="the confident end of z (default: from its kind)")
     add(
         "--seconds",
         type=arguments.positive_seconds,

@@ -52,7 +52,7 @@ def test_the_digits_family_on_its_own_test_set(tmp_path, capsys, monkeypatch):
     [
         ("digit:1", "no such set"),
         ("digits:11", "no images of class 11"),
-        ("digits:one", "whole numbers"),
+        ("digits:one", "expected classes such as"),
         ("mnist", "expected mnist:FOLDER"),
         ("mnist:/nowhere", "fetch it"),
         ("cifar10:/nowhere:1", "fetch cifar-10-binary.tar.gz"),

@@ -175,7 +175,7 @@ def _of_csv(sheet: tables.Sheet, notes: list[str]) -> tuple[list[Any], list[int 
         notes.append(f"{path}: the first row, {ends}, is read as an input, not as names of columns")
     for name in ("label", "text"):
         if names.count(name) > 1:
-            raise UserError(f"{path} has several columns named {name}; keep one")
+            raise UserError(f"{path} has several columns {name}; keep one")
     at = names.index("label") if "label" in names else None
     labels: list[int | None] = [None] * len(rows)
     if at is not None:

@@ -246,8 +246,8 @@ class Config(Table):
         kind = self.model.kind
         if self.allowed is not None and kind not in ("causal-lm", "sequence-classifier"):
             raise ValueError(
-                f'space.allowed = "{self.allowed}" is for language models, but model.kind = '
-                f'"{kind}" has no tokenizer; leave it out'
+                f'space.allowed = "{self.allowed}" is for models with a tokenizer, not '
+                f'for model.kind = "{kind}"; leave it out'
             )
         return self
 

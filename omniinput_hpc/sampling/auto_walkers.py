@@ -190,5 +190,5 @@ def measured(world: World, trial: Trial, budget: MemoryBudget, device: str) -> s
     on_host = budget.on_host + budget.records * trial.n_walkers + (need if device == "cpu" else 0)
     on_device = budget.on_device + need
     host, card = world.max(np.array([on_host, on_device]))
-    text = f"by trial moves, {amount(host)} of host memory per rank, including the libraries"
+    text = f"in trial moves, {amount(host)} of host memory per rank, including the libraries"
     return text if device == "cpu" else f"{text}, and {amount(card)} of device memory"

@@ -24,7 +24,7 @@ def examine(capsys, folder, world=None):
     found = {line.split()[1]: line for line in lines}
     n_wrong = sum(line.startswith("WRONG") for line in lines)
     assert (code == 0) == (n_wrong == 0)
-    assert verdict == (f"{n_wrong} thing(s) wrong" if n_wrong else "nothing wrong")
+    assert verdict == (f"{n_wrong} problem(s) found" if n_wrong else "nothing wrong")
     return code, found
 
 

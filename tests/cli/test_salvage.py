@@ -45,7 +45,7 @@ def test_it_brings_back_all_rounds(capfd, path, whole, tmp_path):
     assert not list(tmp_path.glob("*.lock"))
     code, out, _ = call(capfd, new, "--verify")
     assert code == 0
-    assert f"{checkpoint_of(new)}: of 2 rounds and 1 of burn-in" in out
+    assert f"{checkpoint_of(new)}: 2 rounds and 1 of burn-in" in out
 
 
 def test_what_is_wrong_ends_with_1(capfd, path, tmp_path):

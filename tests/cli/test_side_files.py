@@ -17,7 +17,7 @@ def path(tmp_path):
 
 def test_whole_ones_are_a_note(path):
     notes, findings = verify_file(path)
-    assert notes[-1] == f"{path.with_name('run.rescored.lattice.h5')}: of 5 rounds"
+    assert notes[-1] == f"{path.with_name('run.rescored.lattice.h5')}: 5 rounds"
     assert findings == []
 
 

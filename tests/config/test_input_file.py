@@ -96,7 +96,7 @@ MISTAKES = [
     ("model", {**CUSTOM, "shape": [8]}, "model.shape"),
     ("model", {**CUSTOM, "n_values": 1}, "model.n_values: expected a number of at least 2"),
     ("model", {**IMAGES, "factory": "a:b"}, "a factory also requires shape"),
-    ("model", {**CUSTOM, "path": "a.pt2"}, "model.path: programs of torch.export (.pt2) are not"),
+    ("model", {**CUSTOM, "path": "a.pt2"}, "model.path: torch.export programs (.pt2) are not"),
     ("run.rounds", 0, "run.rounds: expected a number of at least 1"),
     ("run.rounds", 2.5, "run.rounds: expected a whole number, found 2.5"),
     ("run.rounds", True, "run.rounds: expected a whole number, found true"),

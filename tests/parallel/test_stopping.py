@@ -56,7 +56,7 @@ def test_a_stop_within_the_first_round_says_how_long_one_takes(monkeypatch, roun
     now[0] += 20.0
     limit = 20.0 + 400.0 * rounds
     check = StopCheck(request, World(), limit)
-    with pytest.raises(StopRun, match="is over"):
+    with pytest.raises(StopRun, match="is reached"):
         while True:
             now[0] += 1.0
             check.after_move()

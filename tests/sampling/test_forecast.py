@@ -105,8 +105,8 @@ def test_bins_betas_and_m_are_judged(tmp_path):
     assert notes == [
         "40% of the trial's outputs were outside the bins: z ranged from 7 to 7.05, the bins from "
         "-0.125 to 4.625",
-        "largest |beta| * bins.width = 0.5 is above 0.25: weights vary inside a bin; use a width of "
-        "0.062",
+        "largest |beta| * bins.width = 0.5 is above 0.25: weights vary inside a bin; use a width "
+        "of 0.062",
         "no rung at beta = m = 3, the model's own distribution: with one, the density could be "
         "checked there against a known value",
         "beta = 4 is above m = 3: language models get stuck there without "

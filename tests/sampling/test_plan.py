@@ -179,10 +179,10 @@ def test_a_large_file_is_told_with_what_makes_it_smaller(tmp_path, monkeypatch):
     g = plan.geometry_of(config, 4, 6)
     many_bins = replace(g, rounds=10_000, n_bins=100_000)
     [words] = plan.disk_warnings(config, many_bins)
-    assert "of them are histogram" in words and "run.histogram_blocks" in words
+    assert "of it for histogram" in words and "run.histogram_blocks" in words
     assert plan.disk_warnings(config, replace(many_bins, rounds_per_block=50)) == []
     [words] = plan.disk_warnings(config, replace(g, samples_per_round=80_000, rounds=10_000))
-    assert "of them are samples" in words and "samples.every" in words
+    assert "of it for samples" in words and "samples.every" in words
 
 
 def test_the_environment_names_libraries():
