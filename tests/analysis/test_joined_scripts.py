@@ -75,7 +75,7 @@ def test_runs_of_other_sides_need_one(runs, tmp_path, inside):
         tmp_path / "high.h5", beta_k=COLD, walkers=16, seed=3, config_seed=3, model=model
     )  # fmt: skip
     code, _, err = inside("precision_recall.py", "hot.h5+high.h5", *CALL)
-    assert is_plain(code, err, "hot.h5 is counted from the low side and high.h5 from the high one")
+    assert is_plain(code, err, "hot.h5 is counted from the low side and high.h5 from the high side")
     code, out, err = inside("precision_recall.py", "hot.h5+high.h5", *CALL, "--side", "high")
     assert (code, err) == (0, "") and "as --side says" in out
 
