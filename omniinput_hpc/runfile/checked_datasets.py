@@ -182,7 +182,7 @@ class CheckedDatasets:
 
     def report_damage(self, words: str) -> None:
         """Report data that do not match their checksum."""
-        self._report(f"{words} does not fit its checksum", self._on_damage)
+        self._report(f"{words} does not match its checksum", self._on_damage)
 
     def _sums_of(self, per: str, round_: int) -> checksums.Sums | None:
         """Return a round's checksums for all datasets of a kind, uint64 [K, n]; [n] for "once"."""
@@ -207,7 +207,8 @@ class CheckedDatasets:
         for i in np.flatnonzero(found_k != stored_k):
             if "parity" in field.per and self._counters() != self._progress:
                 raise BeingWritten(
-                    f"{self._path} was written to while it was read: another job samples into it"
+                    f"{self._path} was written to while it was being read: another job is sampling "
+                    "into it"
                 )
             self._damaged(name, round_, rungs[i])
 

@@ -45,8 +45,8 @@ def test_advice_names_the_pair_that_does_not_exchange(run_path):
     with open_run(run_path) as run:
         d = diagnosis.diagnose(run)
     text = "\n".join(diagnosis.advice(d))
-    assert "rungs 2 and 3 exchange" in text and "between beta = 1.5 and 40" in text
-    assert "rungs 0 and 1 exchange" not in text
+    assert "rungs 2 and 3 accept" in text and "between beta = 1.5 and 40" in text
+    assert "rungs 0 and 1 accept" not in text
 
 
 def test_round_trips_are_judged_only_where_there_was_time_for_some(run_path):

@@ -98,7 +98,7 @@ def too_wide(
     return Check(
         "bins too wide", int(use.sum()), 0,
         f"bins are too wide: weights vary so much inside them that log g may be off by more than "
-        f"its error in {use.sum()} bins, by about {bias_b[worst]:.2g} at z = {edges[worst]:.4g} to "
-        f"{edges[worst + 1]:.4g}",
-        f"a [bins] width of {np.floor(narrow / digit) * digit:.1g} would do",
+        f"its error in {use.sum()} bins, by up to about {bias_b[worst]:.2g} at z = "
+        f"{edges[worst]:.4g} to {edges[worst + 1]:.4g}",
+        f"a [bins] width of {np.floor(narrow / digit) * digit:.1g} would suffice",
     )  # fmt: skip

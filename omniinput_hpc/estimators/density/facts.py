@@ -88,7 +88,7 @@ def broken_facts(density: LogDensity, runs: Sequence[RunData]) -> list[Check]:
     sentences = []
     if np.isfinite(error) and least > density.log_inputs + 1e-9:
         sentences.append(
-            f"impossible: the bins hold exp({total:.6g}) inputs, and the whole space has "
+            f"impossible: the bins hold exp({total:.6g}) inputs, but the whole space has only "
             f"exp({density.log_inputs:.6g})"
         )
     too_many_b = lowest_b > density.log_inputs + 1e-9
@@ -138,15 +138,15 @@ def gaps(counts_kb: IntArray, edges: FloatArray) -> list[Check]:
     order = np.argsort(first_k, kind="stable")
     reached = np.maximum.accumulate(last_k[order])
     sentences = [
-        f"no rung has been on both sides of z = {edges[end + 1]:g} to {edges[begin]:g}, "
-        "where no walker was: how many inputs lie there is not known"
+        f"no rung visited both sides of z = {edges[end + 1]:g} to {edges[begin]:g}, "
+        "where no walker was: the number of inputs there is not known"
         for end, begin in zip(reached[:-1], first_k[order][1:], strict=True)
         if begin > end + 1
     ]
     name, n = "gaps between rungs", len(sentences)
     if not n:
         return [Check(name, 0, 0)]
-    return [Check(name, n, 0, said, "put rungs between") for said in sentences]
+    return [Check(name, n, 0, said, "add rungs in between") for said in sentences]
 
 
 def swaps_that_never_happened(swaps_k2: IntArray, label_k: Sequence[str]) -> Check:
@@ -162,10 +162,9 @@ def swaps_that_never_happened(swaps_k2: IntArray, label_k: Sequence[str]) -> Che
     more = f", and {len(never) - 4} more pairs" if len(never) > 4 else ""
     sentence = (
         f"no swap was ever accepted between {'; between '.join(pairs)}{more}, in "
-        f"{swaps_k2[never, 0].min():,} attempts or more: what one of them has not found the other "
-        "cannot bring"
+        f"{swaps_k2[never, 0].min():,} attempts or more: neither can pass inputs to the other"
     )
-    return Check(name, len(never), 0, sentence, "put rungs between")
+    return Check(name, len(never), 0, sentence, "add rungs in between")
 
 
 def length_in_trips(run: RunData, label_k: Sequence[str]) -> Check:
@@ -188,7 +187,7 @@ def length_in_trips(run: RunData, label_k: Sequence[str]) -> Check:
     if trip_times < 1.0:
         return Check(
             name, trip_times, 1.0,
-            f"the run is shorter than one round trip of its ladder: {exchanges:,} exchanges, and a "
+            f"the run is shorter than one round trip of its ladder: {exchanges:,} exchanges, but a "
             f"walker needs about {len(label_k) / ideal_rate:,.0f} at best",
             f"raise run.rounds to {int(np.ceil(run.rounds / trip_times))} or more",
         )  # fmt: skip
@@ -198,8 +197,8 @@ def length_in_trips(run: RunData, label_k: Sequence[str]) -> Check:
     return Check(
         name, trip_times, 1.0,
         f"no walker went from {label_k[0]} to {label_k[-1]} and back in {exchanges:,} exchanges, "
-        f"where {expected:.0f} round trips could be: what one end of the ladder has found did not "
-        "reach the other", "raise sampler.steps, or put rungs where swaps are rare",
+        f"although {expected:.0f} round trips were possible: inputs from one end of the ladder did "
+        "not reach the other", "raise sampler.steps, or add rungs where swaps are rare",
     )  # fmt: skip
 
 

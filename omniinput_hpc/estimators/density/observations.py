@@ -284,21 +284,21 @@ def _require_alike(runs: Sequence[RunData]) -> None:
     for run in runs:
         if run.fingerprint != first.fingerprint:
             raise EstimateError(
-                f"{run.path} was made with another model than {first.path} ({run.fingerprint}, "
+                f"{run.path} and {first.path} have different models ({run.fingerprint}, "
                 f"{first.fingerprint}): only runs of one model can be combined"
             )
         if (run.n_sites, run.n_values) != (first.n_sites, first.n_values):
             raise EstimateError(f"{run.path} and {first.path} have different spaces of inputs")
         if not np.array_equal(run.edges, first.edges):
             raise EstimateError(
-                f"{run.path} has other bins than {first.path}: only runs with the same [bins] can "
-                "be combined (reweight --bins LOWER:UPPER:WIDTH counts their recorded samples in "
-                "bins of its own)"
+                f"{run.path} and {first.path} have different bins: only runs with the same [bins] "
+                "can be combined (reweight --bins LOWER:UPPER:WIDTH counts their recorded samples "
+                "in new bins)"
             )
         seed = run.config.get("run", {}).get("seed")
         if seed is not None and seed in seeds:
             raise EstimateError(
-                f"{run.path} and {seeds[seed]} have the same [run] seed, so that their random "
+                f"{run.path} and {seeds[seed]} have the same [run] seed, so their random "
                 "numbers are not independent: only runs with different seeds can be combined"
             )
         seeds[seed] = run.path

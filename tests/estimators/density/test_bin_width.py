@@ -97,5 +97,5 @@ def test_the_sentence(bias, error, firm, told):
     check = too_wide(bias_b, error_b, np.full(4, firm), edges)
     assert check.passed is not told
     if told:
-        words = "in 1 bins, by about 0.5 at z = 1 to 2; a [bins] width of 0.5 would do"
+        words = "in 1 bins, by up to about 0.5 at z = 1 to 2; a [bins] width of 0.5 would suffice"
         assert words in check.reason
