@@ -139,7 +139,7 @@ def gaps(counts_kb: IntArray, edges: FloatArray) -> list[Check]:
     reached = np.maximum.accumulate(last_k[order])
     sentences = [
         f"no rung visited both sides of z = {edges[end + 1]:g} to {edges[begin]:g}, "
-        "where no walker was: the number of inputs there is not known"
+        "and no walker visited outputs between them: the number of inputs there is not known"
         for end, begin in zip(reached[:-1], first_k[order][1:], strict=True)
         if begin > end + 1
     ]
