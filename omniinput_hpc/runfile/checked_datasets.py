@@ -172,6 +172,7 @@ class CheckedDatasets:
     def read(self, name: str, where: Any) -> NDArray[Any]:
         """Return a part of a dataset, unchecked. Raise a `BrokenRun` if it cannot be read."""
         try:
+            # opened anew each time: HDF5 keeps old bytes of a dataset that stays open
             return np.asarray(self._file[name][where])
         except (OSError, RuntimeError) as error:  # a bad sector, or a file cut short meanwhile
             raise BrokenRun(f"{self._path}: {name} cannot be read: {first_line(error)}") from None
