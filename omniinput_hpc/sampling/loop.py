@@ -325,7 +325,7 @@ def report_burn_in(run: Run) -> None:
         if text and run.world.rank == 0:
             log.warning(
                 "warning: Wang-Landau did not reach ln_f_last in %s; its weights are frozen as "
-                "they are, which is exact but may mix slowly: raise run.burn_in",
+                "they are; results stay exact, but may converge slowly: raise run.burn_in",
                 text,
             )
 
@@ -341,7 +341,7 @@ def require_bins(run: Run) -> None:
         where = outside_words(run.burn_in.extremes, (bins.lower, bins.upper))
         raise UserError(
             f"all outputs of burn-in fell outside the bins: {where}; set bins.lower and bins.upper "
-            "so that they hold these, and another run.output"
+            "so that they include these, and choose another run.output"
         )
 
 
@@ -366,8 +366,8 @@ def warn_of_eager_passes(run: Run) -> None:
     slow = [rank for rank, reason in enumerate(reasons) if reason]
     if len(slow) > run.n_eager and run.world.rank == 0:
         log.warning(
-            "warning: %d of %d ranks evaluate the model without CUDA graphs, which may take a "
-            "multiple of the time, and all ranks wait for them: %s (rank %d)",
+            "warning: %d of %d ranks evaluate the model without CUDA graphs, which may be "
+            "several times slower, and all ranks wait for them: %s (rank %d)",
             len(slow), len(reasons), reasons[slow[0]], slow[0],
         )  # fmt: skip
     run.n_eager = len(slow)
@@ -378,7 +378,7 @@ def outside_words(extremes: NDArray[np.float64], ends: tuple[float, float]) -> s
     (lowest, highest), (lower, upper) = extremes, ends
     sides = [f"bins begin at {lower:g}"] if lowest < lower else []
     sides += [f"bins end at {upper:g}"] if highest > upper else []
-    return f"z was {lowest:.4g} to {highest:.4g}; {' and '.join(sides)}"
+    return f"z ranged from {lowest:.4g} to {highest:.4g}; {' and '.join(sides)}"
 
 
 def warn(run: Run) -> None:
