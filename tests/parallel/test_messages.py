@@ -20,7 +20,7 @@ def test_arrays_come_back():
     for array in ARRAYS:
         found = message.take(array.shape, array.dtype)
         assert found.dtype == array.dtype
-        np.testing.assert_array_equal(found, array)
+        assert found.shape == array.shape and found.tobytes() == array.tobytes()
         found[...] = array  # it can be written
     assert message.left == 0
 
