@@ -342,7 +342,8 @@ def start(
     side = SideWriter(path, world)
     opened = writers.open_writer(writer_kind, path, g, written, world)
     burn_in = BurnIn(world, config, g, rungs, tuning)
-    moves = config.sampler.moves_per_round * g.n_walkers * g.n_rungs
+    sampler, shown = config.sampler, shown and world.rank == 0
+    moves = sampler.moves_per_round * g.n_walkers * g.n_rungs
     return Run(
         config=config,
         geometry=g,
@@ -357,14 +358,7 @@ def start(
         world=world,
         stopping=stopping,
         clock=Clock(world),
-        progress=Progress(
-            first,
-            g.rounds,
-            config.run.burn_in,
-            moves,
-            shown and world.rank == 0,
-            config.sampler.exchanges,
-        ),
+        progress=Progress(first, g.rounds, config.run.burn_in, moves, shown, sampler.exchanges),
         next_round=first,
     )
 
