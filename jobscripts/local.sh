@@ -26,7 +26,7 @@ show_and_run() { printf '+'; printf ' %q' "$@"; echo; "$@" </dev/null; }
 input=$1
 code=0
 show_and_run "${mpirun[@]}" -n "${RANKS:-4}" "$python" -m omniinput_hpc "$@" || code=$?
-[[ $code != 75 ]] || { printf 'stopped early, all is saved; to resume: bash'; printf ' %q' "$0" "$@"; echo; }
+[[ $code != 75 ]] || { printf 'stopped early, everything is saved; to resume: bash'; printf ' %q' "$0" "$@"; echo; }
 [[ $code == 0 ]] || exit "$code"
 case " $* " in *' --check '* | *' --help '* | *' -h '*) exit 0 ;; esac
 

@@ -80,7 +80,7 @@ find_system_mpi() { # sets mpicc, hdf5 (what h5py's build is told) and launcher
             hdf5=HDF5_DIR=$prefix
             launcher=$(dirname "$mpicc")/mpirun
             [[ -x $launcher ]] || launcher=$(command -v mpirun || command -v mpiexec) ||
-                die "$mpicc is here, but neither mpirun nor mpiexec"
+                die "found $mpicc, but neither mpirun nor mpiexec"
             return
         fi
     done
@@ -112,14 +112,14 @@ choose_mpi() { # sets flavour, mpirun and mpi, the text that .venv/mpi-flavour k
             esac
             has_headers || packages+=(python3-dev)
             logged "installing ${packages[*]} with apt-get" apt_install "${packages[@]}"
-            find_system_mpi || die "apt-get went well, and still no mpicc with a parallel HDF5 was found"
+            find_system_mpi || die "apt-get succeeded, but no mpicc with a parallel HDF5 was found"
             has_headers || die "$base_python has no Python.h: install its headers"
         elif [[ $flavour == system ]]; then
             die "no mpicc with a parallel HDF5 and Python's headers here: load the modules that provide them" \
                 "(mpicc on the PATH; HDF5_DIR, or h5pcc on the PATH), or set OMNIINPUT_MPI=wheel"
         else
-            say "no mpicc with a parallel HDF5 and Python's headers here, and no root to install them:" \
-                "taking the mpich wheel from PyPI (rank 0 will write the run file)"
+            say "no mpicc with a parallel HDF5 and Python's headers here, and only root could install them:" \
+                "using the mpich wheel from PyPI (rank 0 will write the run file)"
             flavour=wheel
         fi
     fi
@@ -164,7 +164,7 @@ install_mpi() { # mpi4py and h5py on one and the same MPI
 verify_mpi() {
     local output count='from mpi4py.MPI import COMM_WORLD as world
 if world.rank == 0: print("ranks:", world.size)'
-    "$python" - "$flavour" "$venv" <<'PYTHON' || die "the MPI of $venv does not fit: remove it and start again"
+    "$python" - "$flavour" "$venv" <<'PYTHON' || die "the MPI in $venv does not fit: remove that folder and start again"
 import re, sys
 import h5py
 from mpi4py import MPI
@@ -185,7 +185,7 @@ PYTHON
     output=$(timeout 120 "${mpirun[@]}" -n 2 "$python" -c "$count" 2>>"$log" </dev/null 9>&-) ||
         die_with_log "'${mpirun[*]} -n 2' failed"
     [[ $output == *'ranks: 2'* ]] ||
-        die "'${mpirun[*]} -n 2' should start ranks that count 2; is it the launcher of another MPI? $output"
+        die "'${mpirun[*]} -n 2' should start 2 connected ranks; is it the launcher of another MPI? $output"
 }
 
 install_all() { # EXTRA

@@ -32,7 +32,7 @@ pick() { # INPUT...: prints the input of this member of the array
         return 2
     fi
     ((SLURM_ARRAY_TASK_COUNT == $#)) ||
-        echo "warning: --array has $SLURM_ARRAY_TASK_COUNT numbers, and there are $# input files" >&2
+        echo "warning: --array has $SLURM_ARRAY_TASK_COUNT numbers, but there are $# input files" >&2
     echo "${@:index+1:1}"
 }
 
@@ -92,7 +92,7 @@ requeue() { # CODE BEFORE RUN.h5 INPUT.toml [ARGUMENT]...
     remedy="A round must fit into --time: lower sampler.exchanges or sampler.steps, or raise --time"
     if [[ $code != 75 ]]; then
         say "exit code $code: a failure, see the message above"
-        remedy="What is committed is safe, and sbatch resumes it"
+        remedy="Committed rounds are safe, and sbatch resumes the run"
     fi
     if ((now <= before && restarts > 0)); then
         [[ ! -f $note ]] || read -r whose idle <"$note" || true
@@ -100,9 +100,9 @@ requeue() { # CODE BEFORE RUN.h5 INPUT.toml [ARGUMENT]...
         idle=$((idle + 1))
     fi
     if ended_from_outside; then
-        say "stopped, $now rounds committed; the job was cancelled or preempted: not queued again by itself"
+        say "stopped, $now rounds committed; the job was cancelled or preempted: not queued again"
     elif [[ $code != 75 ]] && ((now == 0 || now < before || (now == before && restarts == 0))); then
-        say "not queued again: $now rounds are committed, $before were before this start"
+        say "not queued again: $now rounds are committed; before this start it was $before"
     elif ((idle >= max_idle_restarts)); then
         say "stopped, and not queued again: $idle restarts in a row committed no round. $remedy"
     else
@@ -134,7 +134,7 @@ run_and_requeue() { # INPUT.toml [ARGUMENT]...
         wait_for "$!" || code=$?
     fi
     if [[ $signal && $code -gt 128 ]]; then
-        say "exit code $code: some ranks were ended before they could stop by themselves"
+        say "exit code $code: some ranks were killed before they could stop"
         code=75
     fi
 

@@ -56,7 +56,7 @@ begin() { # begin NAME COMMAND...
 finish() { # finish NAME
     local code=0
     wait "${job[$1]}" || code=$?
-    printf -- '--- %s (beside the above)\n' "$1"
+    printf -- '--- %s (ran alongside the above)\n' "$1"
     cat "$reports/$1.log"
     end_stage "$1" "$code" "$(cat "$reports/$1.seconds")"
 }

@@ -64,7 +64,7 @@ for word in "$@"; do
         --tiny) OMNIINPUT_GPU_TINY=1 ;;
         wheels) fetch_wheels && exit ;;
         right | speed | memory) parts+=("$word") ;;
-        *) echo "test_gpu.sh: '$word' is none of right, speed, memory, wheels, --tiny" >&2; exit 2 ;;
+        *) echo "test_gpu.sh: '$word' is not one of right, speed, memory, wheels, --tiny" >&2; exit 2 ;;
     esac
 done
 [[ ${#parts[@]} != 0 ]] || parts=(right speed memory)

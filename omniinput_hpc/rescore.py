@@ -170,10 +170,10 @@ def _rounds_done(path: Path, run: RunReader, fingerprint: str, name: Path) -> in
         return 0
     with rescored.open_rescored(path) as old:
         if not old.belongs_to(run):
-            raise UserError(f"{path} was made from another run than {run.path}; move it away")
+            raise UserError(f"{path} was made from a run other than {run.path}; move it away")
         if old.fingerprint != fingerprint:
             raise UserError(
-                f"{path} holds the outputs of another model than that of {name}; move it away"
+                f"{path} holds the outputs of a model other than that of {name}; move it away"
             )
         return old.rounds
 
@@ -257,9 +257,9 @@ def _rescore(
 
 
 def _arguments(world: World, argv: Sequence[str] | None, program: str) -> Any:
-    words = "Give a run's recorded samples to another model: RUN.rescored.INPUT.h5."
+    words = "Evaluate a run's recorded samples with another model: RUN.rescored.INPUT.h5."
     parser = arguments.new_parser(program, words, "runs/toy.h5 inputs/toy-worse.toml")
-    parser.add_argument("run", type=Path, metavar="RUN.h5", help="whose samples")
+    parser.add_argument("run", type=Path, metavar="RUN.h5", help="the run with the samples")
     parser.add_argument(
         "input", type=Path, metavar="INPUT.toml", help="the other model's input file, or a run file"
     )

@@ -108,7 +108,7 @@ class Guard:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if host.rpartition(":")[0] not in HOSTS and host not in HOSTS:
-            return [], (403, "this page is served under 127.0.0.1 and localhost only")
+            return [], (403, "this page is served only under 127.0.0.1 and localhost")
         origin = headers.get("origin")
         if scope["method"] not in ("GET", "HEAD"):
             json_body = headers.get("content-type", "").partition(";")[0] == "application/json"
@@ -120,7 +120,7 @@ class Guard:
         if scope["path"] == PROGRESS_PATH:
             if _same(given, self._tokens.progress):
                 return [], None
-            return [], (403, "open the address of the progress that the server printed")
+            return [], (403, "open the address of the progress page that the server printed")
         if scope["path"] == "/" and _same(given, self._tokens.annotator):
             cookie = f"{self._cookie}={self._tokens.annotator}; Path=/; HttpOnly; SameSite=Strict"
             return [(b"set-cookie", cookie.encode())], None

@@ -112,11 +112,11 @@ def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
     )  # fmt: skip
     add_version(parser)
     add, models = parser.add_argument, ["lattice", "markov"]
-    words = "of zoo.exact (default: lattice markov)"
+    words = "models of zoo.exact (default: lattice markov)"
     add("--models", nargs="+", choices=CASES, default=models, help=words)
-    words = "how to sample (default: all that a model offers)"
+    words = "sampling methods (default: all that a model supports)"
     add("--methods", nargs="+", choices=METHODS, default=list(METHODS), help=words)
-    add("--runs", type=positive_count, default=4, metavar="N", help="of each (default: 4)")
+    add("--runs", type=positive_count, default=4, metavar="N", help="runs of each (default: 4)")
     options = parser.parse_args(argv)
     code = EXIT_COMPLETE
     print(HEAD, flush=True)

@@ -101,7 +101,9 @@ def space_of(model: Any, config: Config, args: argparse.Namespace, device: str) 
             f"model.length = {model.n_sites} leaves no predicted site; set a larger one"
         )
     if args.frontier < model.n_values:
-        raise UserError(f"--frontier must be at least {model.n_values}, the values of a site")
+        raise UserError(
+            f"--frontier must be at least {model.n_values}, the number of values per site"
+        )
     rounding = models.rounding(config)
     assert rounding is not None  # see `_check_input`
     reference = 1.0 if args.below is None else abs(args.below)
@@ -131,19 +133,19 @@ def try_losses(model: Any, tree: Any, space: Space, name: str) -> None:
         limit_n = space.margin * np.maximum(1.0, np.abs(expected[allowed]))
         if not (apart_n <= limit_n).all():
             raise UserError(
-                f"{name}: z of an input is not the mean of -l over its predicted sites, but "
-                f"{np.nanmax(apart_n):.3g} apart (the margin is {space.margin:.3g}): a census "
-                "requires an output that its conditional_logits give; else set --margin"
+                f"{name}: z of an input differs from the mean of -l over its predicted sites by "
+                f"{np.nanmax(apart_n):.3g} (the margin is {space.margin:.3g}): a census requires "
+                "an output that follows from conditional_logits; if this is rounding, set --margin"
             )
 
 
 def _check_input(config: Config) -> None:
     if config.model.noise:
-        raise UserError("model.noise = true: a census requires a model that is a function")
+        raise UserError("model.noise = true: a census requires a model without noise")
     side = models.with_side(config).analysis
     if side is not None and side.side == "high":
         raise UserError(
-            'analysis.side = "high": a census lists inputs of low outputs, where an '
+            'analysis.side = "high": a census lists inputs with low outputs, where an '
             "autoregressive model is confident; it does not apply to this model"
         )
 
@@ -166,24 +168,24 @@ def _number(text: str) -> float:
 
 
 def _arguments(world: World, argv: Sequence[str] | None, program: str) -> argparse.Namespace:
-    words = "Find every input with an output up to Z, of an autoregressive model, exactly."
+    words = "Find all inputs of an autoregressive model with an output up to Z, exactly."
     parser = arguments.new_parser(program, words, "inputs/toy.toml --below 1.7")
     add = parser.add_argument
     add("input", type=Path, metavar="INPUT.toml", help="the input file")
-    z = "find all inputs with z <= Z (default: as far as --seconds allow)"
+    z = "find all inputs with z <= Z (default: as far as --seconds allows)"
     add("--below", type=_number, metavar="Z", help=z)
-    seconds = "go on by the lowest losses for that long, and say what is complete then"
+    seconds = "expand the lowest losses for S seconds, and report up to which z it is complete"
     add("--seconds", type=arguments.positive_seconds, metavar="S", help=seconds)
-    prefixes = "prefixes evaluated at once (default: by V, 64 to 2048)"
+    prefixes = "prefixes evaluated at once (default: 64 to 2048, fewer for more values)"
     add("--prefixes", type=positive_count, metavar="N", help=prefixes)
-    frontier = "open prefixes kept at most; of more, the highest losses are left, and bounded"
+    frontier = "limit on open prefixes; beyond it, the highest losses are pruned and bounded"
     frontier += " (default: %(default)s)"
     add("--frontier", type=positive_count, default=FRONTIER, metavar="N", help=frontier)
-    listed = "likeliest inputs kept for the list; all are counted (default: %(default)s)"
+    listed = "number of likeliest inputs to list; all are counted (default: %(default)s)"
     add("--list", type=positive_count, default=LISTED, metavar="N", help=listed)
-    margin = "of z, by which prefixes are kept longer (default: 4 times what rounding explains)"
+    margin = "margin of z before a prefix is pruned (default: 4 times the rounding error)"
     add("--margin", type=arguments.positive_seconds, metavar="Z", help=margin)
-    output = "the census's file (default: RUN.census.h5 beside run.output)"
+    output = "file of the census (default: RUN.census.h5 beside run.output)"
     add("--output", type=Path, metavar="FILE.census.h5", help=output)
     arguments.add_set(parser)
     arguments.add_max_walltime(parser)

@@ -58,12 +58,12 @@ def lines(state: State, space: Space) -> list[str]:
     share = state.frontier.open_mass / float(space.n_values) ** space.predicted_from
     said = [
         f"complete for {upto}: {n}",
-        f"found: {total:,} inputs, of them {found.count_b[-2]:,} below the bins and "
+        f"found: {total:,} inputs, including {found.count_b[-2]:,} below the bins and "
         f"{found.count_b[-1]:,} above",
-        f"not known: at most a share of {share:.4g} of what the model generates, in "
-        f"{len(state.frontier.nodes):,} open prefixes and all that was left",
+        f"not known: at most a share of {share:.4g} of the model's probability, in "
+        f"{len(state.frontier.nodes):,} open prefixes and the pruned ones",
         f"{state.n_evaluated:,} prefixes evaluated; sums of losses and the model's outputs "
-        f"differed by {state.apart:.2g} at most, and the margin is {space.margin:.2g}",
+        f"differed by at most {state.apart:.2g} (the margin is {space.margin:.2g})",
     ]
     if np.isfinite(found.least_unlisted):
         said.append(f"listed: the inputs with z < {found.least_unlisted:.6g} (--list)")
@@ -116,7 +116,7 @@ def write(record: Record, state: State, space: Space, texts: Texts) -> list[Path
         write_atomically(listed, text + "\n" if text else "")
         record.files.append(str(listed))
         record.add_table(table, about, density)
-        words = "ln of how many inputs have outputs below z, at least and at most (exact bounds)"
+        words = "ln of the number of inputs with outputs below z: exact lower and upper bounds"
         record.add_table(of_bounds, [words], bounds)
     except OSError as error:
         raise UserError(f"{error.filename or path} cannot be written: {error.strerror}") from None

@@ -203,9 +203,9 @@ class Search:
         apart = max(self.state.apart, float(self._world.max(np.array([apart]))[0]))
         if apart > 0.5 * self.space.margin:
             raise UserError(
-                f"the model's output and its conditional_logits give outputs of one input that "
-                f"differ by {apart:.3g}, more than half of the margin {self.space.margin:.3g}: "
-                f"begin again with --margin {4 * apart:.2g}"
+                f"for one input, z from the model's output and from its conditional_logits differ "
+                f"by {apart:.3g}, more than half of the margin {self.space.margin:.3g}: start "
+                f"again with --margin {4 * apart:.2g}"
             )
         self.state.apart = apart
 

@@ -181,7 +181,7 @@ def _sample(
             loop.sample(run)
     except StopRun as stop:
         moves = built.config.sampler.moves_per_round * len(run.rungs)
-        stop.outcome = stopping.outcome(moves, ", or fewer sampler.exchanges in a new run")
+        stop.outcome = stopping.outcome(moves, ", or use a smaller sampler.exchanges in a new run")
         run.writer.close()
         raise
     except UserError:  # on all ranks; other failures abort them with the file open
@@ -195,7 +195,7 @@ def _sample(
     run.observer.warn()
     log.info("complete: %s, %s", path, duration(seconds))
     log.info(
-        "its density, and whether it has converged: python -m omniinput_hpc reweight %s",
+        "for its density, and whether it has converged: python -m omniinput_hpc reweight %s",
         shown_path(path),
     )
 

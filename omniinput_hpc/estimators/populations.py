@@ -149,8 +149,8 @@ def floor_of(run: RunData) -> tuple[float, str]:
     k, floor = int(few_k[0]), float(found.mean_z_k[few_k[0]])
     return floor, (
         f"not known below z = {floor:.3g}: at beta = {run.beta_k[k]:.4g} the weights of "
-        f"{len(found.log_z_nk):,} populations are worth {found.worth_k[k]:.2g} equal ones, and "
-        f"{MIN_POPULATIONS:.0f} are needed; raise run.rounds or sampler.walkers, or put betas "
+        f"{len(found.log_z_nk):,} populations are worth {found.worth_k[k]:.2g} equal weights, but "
+        f"{MIN_POPULATIONS:.0f} are needed; raise run.rounds or sampler.walkers, or add betas in "
         "between; no errors are given there, and curves leave these outputs out"
     )
 
@@ -163,7 +163,7 @@ def describe(run: RunData) -> list[str]:
     n = len(found.log_z_nk)
     return [
         f"beta = {beta:.6g}: ln Z = {log_z:.4f} +- {shown(error, '.4f', '(not known)')} (standard "
-        f"error; {n:,} populations, worth {worth:.3g} equal ones)"
+        f"error; {n:,} populations, {worth:.3g} effective)"
         for beta, log_z, error, worth in zip(
             run.beta_k, found.log_z_k, found.error_k, found.worth_k, strict=True
         )

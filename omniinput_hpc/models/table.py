@@ -161,7 +161,7 @@ def display(config: Mapping[str, Any]) -> Display:
     table = config.get("model", {})
     kind = table.get("kind")
     if kind not in KINDS:
-        raise UserError(f'how to show inputs of model.kind = "{kind}" is not known')
+        raise UserError(f'unknown model.kind = "{kind}": its inputs cannot be shown')
     row = KINDS[kind]
     options = options_of.read_options(row.options, table)
     show = getattr(_module(row.checks), "display", None)
@@ -211,7 +211,7 @@ def side_of(config: Mapping[str, Any], given: Side | None = None) -> ConfidentSi
         return ConfidentSide(said, f"as the run's [analysis] side says{usual}")
     if side is not None:
         return ConfidentSide(side, f'the default of model.kind = "{model["kind"]}"')
-    why = "assumed, since a model of your own may be either; say it by [analysis] side or --side"
+    why = "assumed, since a custom model may be either; set it with [analysis] side or --side"
     return ConfidentSide("low", why, assumed=True)
 
 

@@ -117,7 +117,7 @@ def _unseen(g: Geometry, per_move: float, steps: int, times: float) -> Seen:
         Rehearsal(np.inf, moves, np.nan, per_move),
         Spread(nothing, nothing, nothing, np.inf, -np.inf),
         nothing[1:],
-        f"the pilot was too short to try {g.n_rungs} betas with {g.n_walkers} walkers each: give "
+        f"the pilot was too short to try {g.n_rungs} betas with {g.n_walkers} walkers each: make "
         f"--seconds {math.ceil(times + 0.5)} times as large",
     )
 

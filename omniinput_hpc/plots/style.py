@@ -227,7 +227,7 @@ def caption_of(
     remarks = ["model.noise = true: the output is not a function of the input"] * noisy
     trusted = max((density.trusted_below for density in densities), default=-np.inf)
     if trusted > -np.inf:
-        remarks.append(f"outputs below z = {trusted:.3g} have not equilibrated and are counted")
+        remarks.append(f"outputs below z = {trusted:.3g} have not equilibrated but are counted")
     converged = all(density.verdict.converged for density in densities)
     titles = [*map(title_of, runs), *filter(None, [about])]
     return Caption("\n".join(titles), "; ".join(remarks), converged)
@@ -236,7 +236,7 @@ def caption_of(
 def about_curve(side: str, by: str | None) -> str:
     """Return the line of a title that states a curve's side and the source of its scores."""
     scores = f", scores by {by}" if by else ""
-    return f"inputs are accepted from the {side} end of z on{scores}"
+    return f"inputs are accepted from the {side} end of z{scores}"
 
 
 def joined(captions: Sequence[Caption]) -> Caption:

@@ -70,13 +70,13 @@ def _settings(run: RunReader) -> list[tuple[str, str]]:
     model_name = str(model.get("path") or model.get("factory") or "")
     return [
         ("model", f"{model.get('kind')} {model_name}".strip()),
-        ("its fingerprint", run.fingerprint),
+        ("model's fingerprint", run.fingerprint),
         ("input space", f"{run.n_sites} sites of {run.n_values:,} values"),
         ("method", str(sampler.get("method", "parallel-tempering"))),
         ("kernel", str(kernel.get("name", "metropolis"))),
-        ("rungs, walkers each", f"{len(run.beta_k)}, {run.walkers}"),
+        ("rungs, walkers per rung", f"{len(run.beta_k)}, {run.walkers}"),
         ("rounds", rounds_of(run)),
-        ("moves a round, walker", f"{_moves(sampler):,}"),
+        ("moves per walker and round", f"{_moves(sampler):,}"),
         ("recorded samples", f"{run.rounds * len(run.beta_k) * run.samples_per_round:,}"),
         ("bins", f"{len(run.edges) - 1}, {run.edges[0]:g} to {run.edges[-1]:g}"),
         ("seed", str(config.get("run", {}).get("seed", DASH))),
@@ -179,9 +179,9 @@ def last_threshold(density: Density, curve: Curve) -> str:
     ):
         ends = np.array([values[-1], least[-1], most[-1]]) / LN10
         if np.isneginf(ends[0]):
-            found.append(f"no {what} one (at most 10^{ends[2]:.3f})")
+            found.append(f"no {what} input (at most 10^{ends[2]:.3f})")
         else:
-            found.append(f"10^{ends[0]:.3f} {what} ones (10^{ends[1]:.3f} to 10^{ends[2]:.3f})")
+            found.append(f"10^{ends[0]:.3f} {what} inputs (10^{ends[1]:.3f} to 10^{ends[2]:.3f})")
     threshold, share = curve.threshold_t[-1], 1.0 - curve.precision_t[-1]
     way = "Up" if curve.side == "low" else "Down"
     if not density.absolute:

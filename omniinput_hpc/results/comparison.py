@@ -92,8 +92,8 @@ def shift_of(
         name = "+".join(str(run.path) for run in joined)
         why = "--range was given" if z_range is not None else "a ladder has no beta = 0"
         raise UserError(
-            f"{name}: models are normalized by samples that both have evaluated of single runs "
-            f"alone, and here {why}: compare single runs, or absolute densities without --range"
+            f"{name}: {why}, so the models are normalized by samples that both have evaluated, "
+            "which needs single runs: compare those, or absolute densities without --range"
         )
     one, other = groups[0][0], groups[1][0]
     pairs_a, _ = read_pairs(one, other, a)
@@ -142,7 +142,7 @@ def compare_two_samplers(
         There are more than two groups, or they share a run or a seed.
     """
     if len(groups) > 2:
-        raise UserError("these are runs of one model: give two of them at a time")
+        raise UserError("these are runs of one model: give only two of them")
     require_apart(groups)
     pair = (densities[0], densities[1])
     found = samplers.compare_samplers(*pair)
@@ -178,7 +178,7 @@ def curves_of(
     for runs, density in zip(groups, densities, strict=True):
         its_own = replace(options.of_model(runs[0].fingerprint), recall_range=None)
         if not (its_own.rule or its_own.scores):
-            raise UserError(f"none of the score files is of the model of {runs[0].path}")
+            raise UserError(f"no score file is for the model of {runs[0].path}")
         curves.append(curve_of(runs, density, its_own))
     return curves
 

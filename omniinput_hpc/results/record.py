@@ -203,10 +203,10 @@ def read_results(path: Path) -> dict[str, Any]:
     except ValueError:
         document = None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise UserError(f"{path} is not a file of results of this program: move it away")
+        raise UserError(f"{path} is not a results file of this program: move it away")
     if document.get("format_version") != FORMAT_VERSION:
         raise UserError(
-            f"{path} has format_version {document.get('format_version')}, this program reads "
+            f"{path} has format_version {document.get('format_version')}, but this program reads "
             f"{FORMAT_VERSION}: move it away"
         )
     entries = document.get("analyses")

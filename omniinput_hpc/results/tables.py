@@ -173,11 +173,11 @@ def describe_density(density: Density, source: str) -> list[str]:
     blocks = f"{verdict.n_blocks} blocks of rounds" if verdict.n_blocks else "no blocks"
     lines += [
         f"errors: one standard error, jackknife over {n_groups} groups of lanes; Student's t has "
-        f"{n_groups - 1} degrees of freedom; inf where only one group saw the bin",
-        f"log_g_upper: 95% upper bound of log_g in the {bounded} bins of fewer than "
-        f"{MIN_EFFECTIVE_COUNT:.0f} effective counts, whose log_g_error is not to be believed; nan "
-        "elsewhere, and in all bins of a run that has not converged, whose log_g_error is the "
-        "spread of its lanes and no more",
+        f"{n_groups - 1} degrees of freedom; inf if only one group visited the bin",
+        f"log_g_upper: 95% upper bound of log_g in the {bounded} bins with fewer than "
+        f"{MIN_EFFECTIVE_COUNT:.0f} effective counts, whose log_g_error is not reliable; nan "
+        "elsewhere, and in all bins of a run that has not converged, whose log_g_error is only the "
+        "spread of its lanes",
         f"checked against: {blocks} (at most {MAX_BLOCKS}), median ratio of the errors "
         f"{verdict.ratio:.3g} over {verdict.n_bins} bins",
         f"source: {source}",
@@ -227,25 +227,25 @@ def summarize_density(density: Density) -> list[str]:
     if bounded_b.any():
         lines.append(
             f"{bounded_b.sum()} further bins have fewer than {MIN_EFFECTIVE_COUNT:.0f} effective "
-            "counts: their upper bounds count, not their errors"
+            "counts: use their upper bounds, not their errors"
         )
     if not density.verdict.converged:
-        lines.append("these are the spread of the lanes; the errors of this run are not known")
+        lines.append("these errors are only the spread of the lanes: the run has not converged")
     return lines + verdict_lines(density)
 
 
-VISITED = "of what was visited:"
+VISITED = "for visited inputs only:"
 """Beginning of the line that says which inputs the verdict "converged" cannot cover."""
 
 
 def verdict_lines(density: Density) -> list[str]:
     """Return the verdict as text, a line per reason."""
     if density.verdict.converged:
-        return ["converged: yes", f"{VISITED} inputs that no walker came near cannot be seen"]
+        return ["converged: yes", f"{VISITED} no check can see inputs that no walker came near"]
     return ["converged: no"] + [f"not converged: {reason}" for reason in density.verdict.reasons]
 
 
-CHECKS = ("what was asked of the run", "found", "limit", "")
+CHECKS = ("check", "found", "limit", "")
 """Names of the columns of `check_rows`."""
 
 
@@ -295,10 +295,10 @@ def certified_columns(found: Certified) -> dict[str, NDArray]:
 def describe_certified(found: Certified) -> list[str]:
     """Return lines that explain certified bounds; the first one is also printed."""
     return [
-        "certified: each pair of bounds on the number of inputs with outputs up to z holds in 95%, "
-        f"by {found.n_groups:,} groups of independent draws and no other assumption than that the "
-        "model's conditional probabilities add up to at most 1",
-        "log_inputs: ln of the number; -inf: none was drawn; exact is 1 where a census knows all",
+        "certified: each pair of bounds on the number of inputs with outputs up to z holds with "
+        f"95% probability, from {found.n_groups:,} groups of independent draws, assuming only that "
+        "the model's conditional probabilities add up to at most 1",
+        "log_inputs: ln of the number, -inf if none was drawn; exact: 1 if a census lists all",
         f"z is below the draws' own loss by {found.apart:.2g} at most, which the bounds allow for",
     ]
 
@@ -311,7 +311,10 @@ def compare_certified(found: Certified, density: Density) -> list[str]:
     log_n_t = upto_b[np.searchsorted(density.edges[1:], found.z_t - 1e-9)]
     seen = np.isfinite(log_n_t)
     outside = seen & ((log_n_t < found.low_t) | (log_n_t > found.high_t))
-    line = f"the density is within them at {(seen & ~outside).sum()} of {seen.sum()} thresholds"
+    line = (
+        f"the density is within these bounds at {(seen & ~outside).sum()} of {seen.sum()} "
+        "thresholds"
+    )
     if outside.any():
         z = found.z_t[outside]
         line += f"; it is not at z = {z[0]:.4g}" + (f" to {z[-1]:.4g}" if len(z) > 1 else "")

@@ -79,7 +79,7 @@ def rounds_per_block(rounds: int, n_histograms: int | None, counts_per_round: in
     if wanted > fits:
         raise UserError(
             f"run.histogram_blocks = {n_histograms}: {wanted:,} rounds of {counts_per_round:,} "
-            f"counts a rung overflow the 32 bits of a bin; set run.histogram_blocks = "
+            f"counts per rung overflow the 32 bits of a bin; set run.histogram_blocks = "
             f"{-(-rounds // fits)} or more"
         )
     return wanted

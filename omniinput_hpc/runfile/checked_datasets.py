@@ -172,6 +172,7 @@ class CheckedDatasets:
     def read(self, name: str, where: Any) -> NDArray[Any]:
         """Return a part of a dataset, unchecked. Raise a `BrokenRun` if it cannot be read."""
         try:
+            # opened anew each time: HDF5 keeps old bytes of a dataset that stays open
             return np.asarray(self._file[name][where])
         except (OSError, RuntimeError) as error:  # a bad sector, or a file cut short meanwhile
             raise BrokenRun(f"{self._path}: {name} cannot be read: {first_line(error)}") from None
@@ -182,7 +183,7 @@ class CheckedDatasets:
 
     def report_damage(self, words: str) -> None:
         """Report data that do not match their checksum."""
-        self._report(f"{words} does not fit its checksum", self._on_damage)
+        self._report(f"{words} does not match its checksum", self._on_damage)
 
     def _sums_of(self, per: str, round_: int) -> checksums.Sums | None:
         """Return a round's checksums for all datasets of a kind, uint64 [K, n]; [n] for "once"."""
@@ -207,7 +208,8 @@ class CheckedDatasets:
         for i in np.flatnonzero(found_k != stored_k):
             if "parity" in field.per and self._counters() != self._progress:
                 raise BeingWritten(
-                    f"{self._path} was written to while it was read: another job samples into it"
+                    f"{self._path} was written to while it was being read: another job is sampling "
+                    "into it"
                 )
             self._damaged(name, round_, rungs[i])
 

@@ -102,14 +102,14 @@ class RescoredReader(CheckedFile):
     def _read_header(self) -> None:
         file = self._file
         versions = (WITHOUT_CHECKSUMS, FORMAT_VERSION)
-        version = untrusted_hdf5.require(file, FORMAT, versions, "one of rescored samples")
+        version = untrusted_hdf5.require(file, FORMAT, versions, "a file of rescored samples")
         self.config: dict[str, Any] = parse_toml(untrusted_hdf5.text(file, "config"))
         self.fingerprint = untrusted_hdf5.text(file, "model_fingerprint")
         self.run_created = untrusted_hdf5.text(file, "run_created")
         self.run_fingerprint = untrusted_hdf5.text(file, "run_fingerprint")
         z = untrusted_hdf5.dataset(file, "samples/z")
         if len(z.shape) != 3:
-            raise ValueError("a dataset has another shape or type")
+            raise ValueError("a dataset has the wrong shape or type")
         self.rounds_planned: int = z.shape[0]
         self.shape: tuple[int, int] = z.shape[1:]
         self.has_checksums = version == FORMAT_VERSION
@@ -117,7 +117,7 @@ class RescoredReader(CheckedFile):
         for name, field in fields.items():
             found = untrusted_hdf5.dataset(file, name)
             if found.shape != field.shape or found.dtype != field.dtype:
-                raise ValueError(f"dataset {name} has another shape or type")
+                raise ValueError(f"dataset {name} has the wrong shape or type")
         possible = {"samples/z": consistency.outputs}
         self._data = CheckedDatasets(
             file, self.path, fields, self.shape[0], possible, self.on_damage, self._on_impossible

@@ -118,7 +118,7 @@ class MpioWriter(Writer):
     def _open(self, path: Path) -> h5py.File:
         name = mpio_name(path)
         if name is None:
-            raise OSError(f"{comm.library()} takes a colon in a name for a prefix")
+            raise OSError(f"{comm.library()} reads the part of a name before a colon as a prefix")
         return h5py.File(name, "r+", driver="mpio", comm=self._world.comm)
 
     def _prepared(self, round_: int, values: Mapping[str, NDArray[Any]]) -> Callable[[], None]:
@@ -157,7 +157,7 @@ class GatherWriter(Writer):
         for name, (field, where) in self._slabs(round_, self._rungs).items():
             part = values[name]
             if part.shape != shape_of(field, where):  # rank 0 would misplace all that follows
-                raise ValueError(f"{name}: {part.shape} in place of {shape_of(field, where)}")
+                raise ValueError(f"{name}: {part.shape} instead of {shape_of(field, where)}")
             if changed_parts.is_sparse(field, where):
                 runs = self._last_written.changed(name, round_, part)
                 mine += changed_parts.to_send(part, runs)
@@ -257,7 +257,7 @@ class GuardedWriter:
                 raise
             self.check()
         except WriteError as error:
-            words = f"{file}: {error}; nothing committed is lost: make room and run again"
+            words = f"{file}: {error}; no committed round is lost: free some space and run again"
             self._end(self._file.what_happened() or words)
         except FileLost as error:
             self._end(str(error))
@@ -316,9 +316,9 @@ def choose_writer(requested: str, path: Path, n_nodes: int) -> tuple[str, str]:
     """
     folder = path.parent
     if requested != "gather" and mpio_name(path) is None:
-        return "gather", "the name has a colon, which this MPI library takes for a prefix"
+        return "gather", "this MPI library reads the part of the name before its colon as a prefix"
     if requested != "auto":
-        return requested, "as [run] writer says"
+        return requested, "set by [run] writer"
     if not h5py.get_config().mpi:
         return "gather", "h5py has no MPI"
     kind = file_system(folder)

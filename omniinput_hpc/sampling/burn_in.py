@@ -97,7 +97,7 @@ class BurnIn:
             where = outside_words(self.seen.extremes, (bins.lower, bins.upper))
             raise UserError(
                 f"all outputs of burn-in fell outside the bins: {where}; set bins.lower and "
-                "bins.upper so that they hold these, and another run.output"
+                "bins.upper so that they include these, and choose another run.output"
             )
 
     def _learn(self, rounds: int) -> None:
@@ -158,6 +158,6 @@ class BurnIn:
             if text and self._world.rank == 0:
                 log.warning(
                     "warning: Wang-Landau did not reach ln_f_last in %s; its weights are frozen as "
-                    "they are, which is exact but may mix slowly: raise run.burn_in",
+                    "they are; results stay exact, but may converge slowly: raise run.burn_in",
                     text,
                 )

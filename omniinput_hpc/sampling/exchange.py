@@ -106,7 +106,9 @@ class Exchanger:
         """
         if imbalance_w.any():
             lanes = np.flatnonzero(imbalance_w)[:10].tolist()
-            raise LostWalker(f"exchanges lost or mixed walkers in lanes {lanes}; nothing committed")
+            raise LostWalker(
+                f"exchanges lost or mixed walkers in lanes {lanes}; the round is not committed"
+            )
 
     def pack(self, rung: Rung) -> NDArray[Any]:
         """Return a rung's configurations, structured [W]."""

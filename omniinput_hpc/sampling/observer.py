@@ -94,8 +94,8 @@ class Observer:
         slow = [rank for rank, reason in enumerate(reasons) if reason]
         if len(slow) > self._n_eager and self._world.rank == 0:
             log.warning(
-                "warning: %d of %d ranks evaluate the model without CUDA graphs, which may take a "
-                "multiple of the time, and all ranks wait for them: %s (rank %d)",
+                "warning: %d of %d ranks evaluate the model without CUDA graphs, which may be "
+                "several times slower, and all ranks wait for them: %s (rank %d)",
                 len(slow), len(reasons), reasons[slow[0]], slow[0],
             )  # fmt: skip
         self._n_eager = len(slow)

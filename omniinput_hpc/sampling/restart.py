@@ -110,14 +110,14 @@ def find_existing(config: Config, fingerprint: str | Callable[[], str], restart:
     if differences:
         head = (
             f"run.output = {path} holds another run; choose another run.output, or move it away. "
-            "What differs:"
+            "Differences:"
         )
         extended = _how_to_extend(stored, config)
         raise UserError("\n  ".join([head, *differences, *filter(None, [extended])]))
     if config.run.rounds < found.rounds_planned:
         raise UserError(
             f"run.rounds = {config.run.rounds}, but {path} was made for {found.rounds_planned} "
-            "rounds; rounds may only grow"
+            "rounds; run.rounds can only be raised"
         )
     if not os.access(path, os.W_OK):
         raise UserError(f"{path} cannot be written (read-only)")
@@ -157,9 +157,9 @@ def _how_to_extend(stored: Config, given: Config) -> str:
     file, other = given.run.output, Path(given.run.output).with_stem("NEW")
     two, joined = f"{shown_path(file)} {shown_path(other)}", shown_path(f"{file}+{other}")
     return (
-        "further betas need a run of their own: give it another run.output, another run.seed and "
-        f"[ladder] betas = {kept} (the new ones and the old ones beside them, so that both runs "
-        f"share bins), then join the two by omniinput reweight {two}, and by omniinput "
+        "to add betas, start a separate run with another run.output, another run.seed and "
+        f"[ladder] betas = {kept} (the new betas and their old neighbours, so that both runs "
+        f"share bins), then join the two with omniinput reweight {two}, and with omniinput "
         f"precision-recall {joined}"
     )
 
@@ -182,8 +182,8 @@ def _check_folder(path: Path) -> None:
         # A missing target folder may be on a file system that is not mounted at present.
         if target.is_symlink() or not os.path.isdir(target.parent):
             raise UserError(
-                f"run.output = {path} is a link to {os.readlink(path)}, whose folder is not there; "
-                "make (or mount) that folder, or remove the link"
+                f"run.output = {path} is a link to {os.readlink(path)}, whose folder does not "
+                "exist; create (or mount) that folder, or remove the link"
             )
         path = target
     folder = path.parent
@@ -214,10 +214,12 @@ def _remedy(path: Path, damaged: int) -> str:
     with suppress(UserError):
         side = side_checkpoint.read(path)
         if side.has_state and side.rounds <= damaged:
-            return f"--salvage NEW.h5 goes back to round {side.rounds}, from where it is resumed"
+            return (
+                f"--salvage NEW.h5 goes back to round {side.rounds}, from which the run can resume"
+            )
     return (
-        "its side file cannot bring that back: no rounds are added, and the scripts of analysis/ "
-        "read it with --damaged"
+        "its side file cannot restore this round: no rounds are added; the scripts of analysis/ "
+        "read the file with --damaged"
     )
 
 
@@ -264,8 +266,8 @@ def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -
     source = changed.pop("model_source", "")
     if source:
         log.warning(
-            "warning: the file of model.factory has changed since this run was begun: %s; z of %d "
-            "inputs that were tried is still the same, but if it is not for others, choose another "
+            "warning: the file of model.factory has changed since this run began: %s; z of %d "
+            "inputs that were tried is unchanged; if z of others may have changed, choose another "
             "run.output",
             source,
             len(here.probe_z),

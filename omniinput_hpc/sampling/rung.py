@@ -241,7 +241,7 @@ class Rung:
         if not inside_w.any():
             low, high = (self._edges[i] for i in frozen.window)
             raise UserError(
-                f"no walker has come into the window [{low:g}, {high:g}] of rung {self.k}: raise "
+                f"no walker has reached the window [{low:g}, {high:g}] of rung {self.k}: raise "
                 "run.burn_in, or let the windows of [wang_landau] overlap more"
             )
         take = np.arange(len(z))

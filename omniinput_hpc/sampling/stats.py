@@ -91,4 +91,4 @@ def outside_words(extremes: NDArray[np.float64], ends: tuple[float, float]) -> s
     (lowest, highest), (lower, upper) = extremes, ends
     sides = [f"bins begin at {lower:g}"] if lowest < lower else []
     sides += [f"bins end at {upper:g}"] if highest > upper else []
-    return f"z was {lowest:.4g} to {highest:.4g}; {' and '.join(sides)}"
+    return f"z ranged from {lowest:.4g} to {highest:.4g}; {' and '.join(sides)}"

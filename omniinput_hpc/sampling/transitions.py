@@ -52,7 +52,7 @@ def warn_of_transitions(
         kept = (0.0,) if m is None else (0.0, m)
         ladder = bridge.bridged(rung_k3, found[0], kept)
         log.warning(
-            "Gaussian rungs would cross it, in a run of another output:\n%s",
+            "Gaussian rungs would cross it, in a new run with another run.output:\n%s",
             "\n".join(bridge.lines(ladder)),
         )
 
@@ -77,7 +77,7 @@ def _counts_of_round(
 def words(transition: bridge.Transition, beta_k: NDArray[np.float64]) -> str:
     """Return a sentence that describes a transition."""
     below, above = transition.below, transition.above
-    kinds = f"inputs of z = {transition.z_high:.4g} and of z = {transition.z_low:.4g}"
+    kinds = f"inputs with z = {transition.z_high:.4g} and with z = {transition.z_low:.4g}"
     if below == above:
         where = f"at beta = {beta_k[below]:.4g} (rung {below}) there are two kinds of inputs"
         return f"{where}, {kinds}, with hardly any between (a first-order transition)"

@@ -59,11 +59,11 @@ def read_header(path: Path) -> dict[str, Tensor]:
 
 def _tensors(header: Any, n_bytes: int) -> dict[str, Tensor]:
     if not isinstance(header, dict):
-        raise ValueError("the header is no JSON object")
+        raise ValueError("the header is not a JSON object")
     metadata = header.pop("__metadata__", None) or {}
     texts = isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values())
     if not texts:
-        raise ValueError("the header's __metadata__ does not hold texts")
+        raise ValueError("the header's __metadata__ holds values other than text")
     found, parts = {}, []
     for name, entry in header.items():
         found[name], begin, end = _tensor(name, entry)
@@ -74,7 +74,7 @@ def _tensors(header: Any, n_bytes: int) -> dict[str, Tensor]:
             raise ValueError("its tensors overlap, or leave holes")
         place = end
     if place != n_bytes:
-        raise ValueError(f"its tensors take {place:,} bytes, and it has {n_bytes:,} for them")
+        raise ValueError(f"its tensors need {place:,} bytes, but it holds {n_bytes:,} for them")
     return found
 
 
@@ -82,7 +82,7 @@ def _tensor(name: str, entry: Any) -> tuple[Tensor, int, int]:
     """Return a tensor and the offsets of its first byte and of its end, counted from the header."""
     shown = repr(name[:60])
     if not isinstance(entry, dict):
-        raise ValueError(f"the header's entry {shown} is no JSON object")
+        raise ValueError(f"the header's entry {shown} is not a JSON object")
     dtype: Any = entry.get("dtype")
     shape: Any = entry.get("shape")
     place: Any = entry.get("data_offsets")

@@ -20,6 +20,9 @@ def new_parser(module: str, description: str | None, folder: str = "") -> argpar
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     threads = min(2, cores or 1)
     parser.add_argument(
-        "--threads", type=int, default=threads, help="of torch (default: 2 if there are two cores)"
+        "--threads",
+        type=int,
+        default=threads,
+        help="threads of torch (default: 2, or 1 on one core)",
     )
     return parser

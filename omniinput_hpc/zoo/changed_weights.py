@@ -60,7 +60,7 @@ def make(folder: Path, output: Path, change: Change, about: dict[str, object]) -
         raise UserError(f"--output {output} exists; remove it, or choose another folder")
     files = sorted(folder.glob(WEIGHTS)) if folder.is_dir() else []
     if not files:
-        raise UserError(f"{folder}: no folder of a model with weights in {WEIGHTS}")
+        raise UserError(f"{folder}: not a folder of a model with weights in {WEIGHTS}")
     output.parent.mkdir(parents=True, exist_ok=True)
     half_made = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
     try:
@@ -100,12 +100,12 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m omniinput_hpc.zoo.changed_weights", description=__doc__
     )
-    parser.add_argument("folder", type=Path, help="of a Hugging Face model")
+    parser.add_argument("folder", type=Path, help="folder of a Hugging Face model")
     parser.add_argument("--output", type=Path, required=True, help="the new folder")
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--bfloat16", action="store_true", help="round to the nearest bfloat16")
-    how.add_argument("--noise", type=float, metavar="LEVEL", help="standard deviation, relative")
-    parser.add_argument("--seed", type=int, default=1, help="of the noise (default: 1)")
+    how.add_argument("--noise", type=float, metavar="LEVEL", help="relative standard deviation")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the noise (default: 1)")
     return parser.parse_args(arguments)
 
 

@@ -87,11 +87,13 @@ def _standardized(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
 def main() -> int:
     """Run ``python -m omniinput_hpc.zoo.digits``."""
     parser = new_parser("digits", __doc__)
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}")
+    parser.add_argument(
+        "models", nargs="*", metavar="MODEL", help=f"default: all of {', '.join(MODELS)}"
+    )
     args = parser.parse_args()
     unknown = [name for name in args.models if name not in MODELS]
     if unknown:
-        parser.error(f"no model {unknown[0]}; known: {', '.join(MODELS)}")
+        parser.error(f"unknown model {unknown[0]}; known: {', '.join(MODELS)}")
 
     import torch
 

@@ -194,8 +194,10 @@ def main() -> int:
     """Run ``python -m omniinput_hpc.zoo.english``."""
     parser = new_parser("english", __doc__, "english")
     parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--last-step", type=int, help="stop there; the rates stay those of --steps")
-    parser.add_argument("--minutes", type=float, default=30.0, help="stop after this long")
+    parser.add_argument(
+        "--last-step", type=int, help="stop at this step; the rates stay those of --steps"
+    )
+    parser.add_argument("--minutes", type=float, default=30.0, help="stop after this many")
     parser.add_argument("--width", type=int, default=192)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--dropout", type=float, default=0.15)

@@ -125,7 +125,7 @@ def read_idx_set(folder: Path, name: str, part: str) -> Images:
     if y.ndim != 1 or y.dtype.kind not in "iu":
         raise UserError(f"{labels} holds {y.dtype} {list(y.shape)}, not labels")
     if len(x) != len(y):
-        raise UserError(f"{images} has {len(x):,} images, {labels} {len(y):,} labels")
+        raise UserError(f"{images} has {len(x):,} images, but {labels} has {len(y):,} labels")
     return Images(x, y.astype(np.int64))
 
 
@@ -170,7 +170,7 @@ def _cifar_records(file: Path, size: int, n: int, archive: str) -> NDArray[np.ui
     if not file.is_file():
         if pickled.is_file():
             raise UserError(
-                f"{pickled} is of CIFAR's pickled version, which is never loaded: {advice}"
+                f"{pickled} belongs to CIFAR's pickled version, which is never loaded: {advice}"
             )
         raise UserError(f"{file} is missing: {advice}")
     content = np.frombuffer(read_bytes(file, "CIFAR file", MAX_BYTES), dtype=np.uint8)
@@ -179,6 +179,6 @@ def _cifar_records(file: Path, size: int, n: int, archive: str) -> NDArray[np.ui
     if len(content) != n * size:
         raise UserError(
             f"{file} has {len(content):,} bytes, not the {n * size:,} of {n:,} images: it is cut "
-            f"short or no CIFAR file; {advice}"
+            f"short or not a CIFAR file; {advice}"
         )
     return content.reshape(n, size)

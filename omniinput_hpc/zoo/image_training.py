@@ -180,16 +180,16 @@ def _evaluate(
         mean = float(f[torch.from_numpy(test.y == 1)].mean())
         about = {"test_auroc": round(auroc, 6), "mean_log_likelihood_of_test_ones": round(mean, 3)}
         return about, (
-            f"AUROC of test images of class 1 against the others {100 * auroc:.2f} %; mean f "
-            f"{mean:.2f} of them, {noise:.2f} of uniform noise"
+            f"AUROC of class 1 against the other test images {100 * auroc:.2f} %; mean f "
+            f"{mean:.2f} for class 1, {noise:.2f} for uniform noise"
         )
     reached = accuracy(network, test)
     about = {"test_accuracy": round(reached, 6), "test_images": len(test)}
     comparison = ""
     if papers_accuracy is not None:
-        comparison = f" (the papers' own, on their data: {papers_accuracy:g} %)"
+        comparison = f" (the papers' model, on their data: {papers_accuracy:g} %)"
         about["papers_test_accuracy"] = papers_accuracy / 100
-    return about, f"{100 * reached:.2f} % of {len(test)} test images right{comparison}"
+    return about, f"{100 * reached:.2f} % of {len(test)} test images correct{comparison}"
 
 
 def add_noise(x: torch.Tensor, n_values: int, generator: torch.Generator) -> torch.Tensor:

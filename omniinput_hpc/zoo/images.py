@@ -86,14 +86,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.set_defaults(output=None)
     parser.add_argument("recipe", choices=RECIPES, metavar="RECIPE", help=", ".join(RECIPES))
     add = parser.add_argument
-    add("--data", type=Path, required=True, help="the folder with the data's files")
+    add("--data", type=Path, required=True, help="folder with the files of the data")
     add("--effort", choices=("full", "cpu"), default="full", help="cpu: minutes, MNIST only")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU, if any")
     args = parser.parse_args(arguments)
     recipe = RECIPES[args.recipe]
     try:
         if args.effort == "cpu" and recipe.data != "mnist":
-            raise UserError(f"--effort cpu: {args.recipe} has none, only networks of MNIST do")
+            raise UserError(f"--effort cpu: only for networks of MNIST, not for {args.recipe}")
         data = read_data(recipe, args.data)
         device = _device(args.device, args.threads)
     except UserError as error:

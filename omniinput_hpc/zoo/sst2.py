@@ -29,7 +29,7 @@ LABELS = {0: "negative", 1: "positive"}
 FILES = {"train": "train.tsv", "test": "dev.tsv"}
 HOW_TO_FETCH = (
     "fetch SST-2 of GLUE (SST-2.zip, https://gluebenchmark.com/tasks), put train.tsv and dev.tsv "
-    "there; the labels of GLUE's test.tsv are secret, so that dev.tsv is for the test"
+    "there; the labels of GLUE's test.tsv are secret, so dev.tsv is the test set"
 )
 
 
@@ -57,17 +57,20 @@ def read_sst2(folder: Path, part: str) -> tuple[list[str], list[int]]:
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != 2 or row[1].strip() not in ("0", "1"):
             raise UserError(
-                f"{path}, line {number}: expected a sentence, a tab, and 0 or 1; is the file whole?"
+                f"{path}, line {number}: expected a sentence, a tab, and 0 or 1; is the file "
+                "complete?"
             )
     if len(rows) < 2:
-        raise UserError(f"{path} holds no sentence")
+        raise UserError(f"{path} holds no sentences")
     return [row[0].strip() for row in rows[1:]], [int(row[1]) for row in rows[1:]]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run ``python -m omniinput_hpc.zoo.sst2``; return 0, or 2 for bad input."""
     parser = new_parser("sst2", __doc__, "distilbert-sst2")
-    parser.add_argument("--data", type=Path, required=True, help="folder of train.tsv and dev.tsv")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder with train.tsv and dev.tsv"
+    )
     parser.add_argument("--base", default=BASE, help=f"folder or cached name (default {BASE})")
     parser.add_argument("--epochs", type=int, default=Effort.epochs)
     parser.add_argument("--rate", type=float, default=Effort.rate)
@@ -87,8 +90,8 @@ def main(arguments: list[str] | None = None) -> int:
     effort = Effort(epochs=args.epochs, rate=args.rate)
     reached = train_and_save(base, train, test, effort, args.seed, args.output)
     print(
-        f"{args.output.name}: {100 * reached:.2f} % of {len(test[0])} test sentences right "
-        f"(the papers' own: {PAPERS_ACCURACY:g} %)"
+        f"{args.output.name}: {100 * reached:.2f} % of {len(test[0])} test sentences correct "
+        f"(the papers' model: {PAPERS_ACCURACY:g} %)"
     )
     return EXIT_COMPLETE
 

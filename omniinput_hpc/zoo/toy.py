@@ -161,7 +161,7 @@ def main() -> int:
     """Run ``python -m omniinput_hpc.zoo.toy``."""
     parser = new_parser("toy", __doc__, "toy")
     parser.add_argument("--steps", type=int, default=18_000)
-    parser.add_argument("--minutes", type=float, default=30.0, help="stop after this long")
+    parser.add_argument("--minutes", type=float, default=30.0, help="stop after this many")
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--half", action="store_true", help="save the weights as float16")
     args = parser.parse_args()

@@ -110,7 +110,7 @@ MUST_WORK = (
     "representatives a.h5",
 )  # fmt: skip
 """What every run gives, as soon as a round is committed."""
-NO_CURVE = "there is no curve: the run has not equilibrated"
+NO_CURVE = "no curve can be drawn: the run has not equilibrated"
 """But for a curve where populations are not worth anything."""
 CALLS = (
     "enumerate a.toml --rule small_models:first_is_one --output exact.csv",

@@ -178,7 +178,7 @@ def test_a_picture_classifier_sees_the_inputs_own_levels(tmp_path):
     assert np.corrcoef(given[:40], digits(0, 1).y[:40])[0, 1] > 0.9
     other = networks.PictureClassifierJudge(str(MLP), 0, "cpu").score(made.tasks)
     np.testing.assert_allclose(np.add(given, other), 1.0, rtol=1e-12)
-    with pytest.raises(UserError, match=r"takes pictures of \(8, 8\), and these are \(5, 5\)"):
+    with pytest.raises(UserError, match=r"takes pictures of \(8, 8\), but these are \(5, 5\)"):
         judge.score([tasks.Task("a", png=png.data_uri(np.zeros((5, 5), np.uint8)))])
 
 
@@ -295,14 +295,14 @@ def test_a_pattern_for_people_finds_no_judge_and_an_old_file_is_continued(tmp_pa
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--judge", "music"], "expected module:function, causal-lm"),
+        (["--judge", "music"], "expected module:function or causal-lm"),
         (["--judge", "no_such_module:f"], "cannot import no_such_module"),
         (["--judge", "json:nothing"], "--judge json:nothing: json has no function nothing"),
         (["--judge", "json:dumps"], "is not a number|not numbers|failed"),
         (["--judge", "causal-lm"], "--judge causal-lm requires --model"),
         (["--judge", "causal-lm", "--model", ENGLISH], "requires --template"),
         (["--judge", "causal-lm", "--model", ENGLISH, "--template", "none"], "none: no such file"),
-        (["--judge", "causal-lm", "--model", ENGLISH, "--template", "bare"], "hold {text} once"),
+        (["--judge", "causal-lm", "--model", ENGLISH, "--template", "bare"], "contain {text} once"),
         (["--judge", "causal-lm", "--model", "/none", "--template", "good"], "/none: no such"),
         (["--judge", "causal-lm", "--model", MLP, "--template", "good"], "needs a tokenizer"),
         (["--judge", "causal-lm", "--model", ENGLISH, "--template", "good", "--answers", " yes"],
@@ -310,7 +310,7 @@ def test_a_pattern_for_people_finds_no_judge_and_an_old_file_is_continued(tmp_pa
         (["--judge", "causal-lm", "--model", ENGLISH, "--template", "long"], "the model reads"),
         (["--judge", "sequence-classifier", "--model", ENGLISH, "--label", 0], "has no|do not"),
         (["--judge", "image-classifier", "--model", MLP, "--label", 0], "scores images"),
-        (["--judge", "fid", "--model", MLP, "--reference", "x"], "no such folder of PNG"),
+        (["--judge", "fid", "--model", MLP, "--reference", "x"], "not a folder of PNG"),
         (["--judge", "json:loads", "--name", "a/b"], "letters, digits"),
         (["--judge", "json:loads", "--batch", 0], "--batch must be"),
         (["--judge", "json:loads", "--name", "ana"], "holds scores of a person"),

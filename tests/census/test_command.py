@@ -123,8 +123,8 @@ def test_seconds_alone_go_to_the_end_of_a_small_space(capfd, toml, tmp_path):
         (["--seconds", "-1"], "expected a number of seconds above 0"),
         (["--below", "1", "--frontier", "3"], "--frontier must be at least 4"),
         (["--below", "1", "--output", "my.h5"], "must end with .census.h5"),
-        (["--below", "1", "--set", "model.noise=true"], "requires a model that is a function"),
-        (["--below", "1", "--set", 'analysis.side="high"'], "lists inputs of low outputs"),
+        (["--below", "1", "--set", "model.noise=true"], "requires a model without noise"),
+        (["--below", "1", "--set", 'analysis.side="high"'], "lists inputs with low outputs"),
         (["--below", "1", "--set", "model.options.n_sites=1"], "no predicted site"),
     ],
 )
@@ -157,7 +157,7 @@ def test_a_z_that_is_not_the_mean_is_refused(capfd, toml, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     code, said = call(capfd, toml('kind = "python"\nfactory = "sum_model:make"'), "--below", 1.0)
     assert code == 2
-    assert "is not the mean of -l over its predicted sites" in said
+    assert "differs from the mean of -l over its predicted sites" in said
 
 
 def test_a_file_of_another_census_is_refused(capfd, toml, tmp_path):

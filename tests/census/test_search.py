@@ -204,7 +204,7 @@ class Off(MarkovChain):
     [
         (Positive(), "requires log-probabilities"),
         (Double(), "sum to 3"),
-        (Off(4, 3), "begin again with --margin"),
+        (Off(4, 3), "start again with --margin"),
     ],
 )
 def test_models_whose_rows_bound_nothing_are_refused(model, words):

@@ -77,7 +77,7 @@ def test_tables_that_a_spreadsheet_has_saved(tmp_path):
         np.testing.assert_array_equal(back["z_upper"], [0.5, 1.0])
         np.testing.assert_array_equal(back["log_g"], [-np.inf, -1.25])
     path.write_text(german.replace("0,5", "0.5"))
-    with pytest.raises(EstimateError, match="write all alike"):
+    with pytest.raises(EstimateError, match="use only one of them"):
         read_table(path, ["z_lower", "z_upper", "log_g"])
 
 

@@ -106,7 +106,7 @@ def test_every_dataset_is_covered(path, name):
         bits[0] ^= 1
         file[name][place] = bits.view(field.dtype)[0]
     found = damage_of(path)
-    assert found and all("does not fit its checksum" in words for words in found)
+    assert found and all("does not match its checksum" in words for words in found)
     if not name.startswith("checksum/"):
         assert len(found) == 1 and name in found[0]
         assert ("round 2" in found[0]) == (field.per not in ("once", "burn-in"))

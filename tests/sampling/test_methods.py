@@ -196,7 +196,7 @@ def test_a_window_that_nobody_enters_ends_the_run_with_one_sentence(tmp_path, wr
     assert done.returncode == 2, done.stderr
     told = [line for line in done.stderr.splitlines() if line.strip()]
     assert told[-1] == (
-        "omniinput_hpc: no walker has come into the window [-0.125, 1.125] of rung 0: raise "
+        "omniinput_hpc: no walker has reached the window [-0.125, 1.125] of rung 0: raise "
         "run.burn_in, or let the windows of [wang_landau] overlap more"
     )
     assert "Traceback" not in done.stderr

@@ -218,10 +218,10 @@ REFUSED = {
     ),
     "one rung": (["ladder.betas=[8.0]"], "give at least two"),
     "samples": (["samples.every=2"], "set samples.every = 1"),
-    "uneven populations": (["sampler.walkers=24"], "take a multiple of 16"),
-    "blocks": (["sampler.blocks=32"], "sampler.blocks = 32 cuts populations"),
+    "uneven populations": (["sampler.walkers=24"], "use a multiple of 16"),
+    "blocks": (["sampler.blocks=32"], "sampler.blocks = 32 splits populations"),
     "gaussian": (["ladder.kappa=[0.0, 1.0, 0.0, 0.0]", "ladder.z0=[0.0, 1.0, 0.0, 0.0]"],
-                 "ladder.kappa has no meaning"),
+                 "ladder.kappa has no effect"),
     "tuned": (["ladder.tune=true"], "ladder.tune is for"),
 }  # fmt: skip
 

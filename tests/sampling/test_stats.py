@@ -58,9 +58,9 @@ def test_totals_add_rounds(tmp_path):
 
 
 @pytest.mark.parametrize(("extremes", "words"), [
-    ((-6.0, -2.0), "z was -6 to -2; bins begin at 5"),
-    ((6.0, 14.5), "z was 6 to 14.5; bins end at 12"),
-    ((-1.0, 30.0), "z was -1 to 30; bins begin at 5 and bins end at 12"),
+    ((-6.0, -2.0), "z ranged from -6 to -2; bins begin at 5"),
+    ((6.0, 14.5), "z ranged from 6 to 14.5; bins end at 12"),
+    ((-1.0, 30.0), "z ranged from -1 to 30; bins begin at 5 and bins end at 12"),
 ])  # fmt: skip
 def test_where_outputs_outside_the_bins_were(extremes, words):
     assert stats.outside_words(np.array(extremes), (5.0, 12.0)) == words

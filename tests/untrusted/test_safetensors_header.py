@@ -110,7 +110,7 @@ def test_a_header_that_lies_is_refused(path, name):
 def test_files_that_are_no_safetensors_are_refused(path):
     header, data = parts(path)
     write(path, header, data + b"\0")
-    assert "take 37 bytes, and it has 38" in refused(path)
+    assert "need 37 bytes, but it holds 38" in refused(path)
     write(path, header, data[:-1])
     refused(path)
     for text in (b"[]", b"1", b"{", b"\xff\xff", b"{" * 100_000, b'{"a": 1, "a": 2}', b"NaN"):

@@ -35,7 +35,7 @@ def test_weights_tell_ones_from_zeros(name):
 def test_what_cannot_be_trained_is_told(tmp_path, capsys):
     words = ["--data", str(tmp_path), "--output", str(tmp_path / "model")]
     assert main(["cifar10", "--effort", "cpu", *words]) == 2
-    assert "--effort cpu: cifar10 has none" in capsys.readouterr().err
+    assert "--effort cpu: only for networks of MNIST, not for cifar10" in capsys.readouterr().err
     assert main(["mlp-mnist", *words]) == 2
     assert "is missing: fetch it" in capsys.readouterr().err
 

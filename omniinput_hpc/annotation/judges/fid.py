@@ -48,7 +48,7 @@ def read_reference(name: str) -> Pictures:
         images = np.asarray(load_function(name, "--reference")())
     else:
         raise UserError(
-            f"--reference {name}: no such folder of PNG files, .npy file, or module:function"
+            f"--reference {name}: not a folder of PNG files, a .npy file or module:function"
         )
     right = images.dtype == np.uint8 and (images.ndim == 3 or images.shape[3:] == (3,))
     if not right or len(images) < 2:
@@ -77,7 +77,7 @@ def fid_per_bin(
     notes : list of str
     """
     if tasks.kind != "image":
-        raise UserError("--judge fid is for tasks that are pictures")
+        raise UserError("--judge fid requires tasks that are pictures")
     png = {task.id: task.png or "" for task in tasks.tasks}
     bins: dict[tuple[int, float], list[tuple[Pictures, int]]] = {}
     for item in key.items:
@@ -159,23 +159,23 @@ def _notes(columns: dict[str, NDArray[Any]], n_features: int, n: int, key: Key) 
     if few.any():
         notes.append(
             f"{few.sum()} of {len(few)} bins have no more pictures than there are features: their "
-            "FID is too high; compare with fid_of_reference, which as many reference pictures get"
+            "FID is too high; compare it with fid_of_reference, that of as many reference pictures"
         )
     if n <= n_features:
         notes.append("the reference set itself has no more pictures than there are features")
     if np.isnan(columns["fid"]).any():
-        notes.append("a bin of one picture has no covariance: its FID is nan")
+        notes.append("a bin with one picture has no covariance: its FID is nan")
     if key.draw_method == "uniform":
         notes.append(
             "inputs were drawn with equal probability: this is the FID of recorded inputs, not of "
-            "rho's"
+            "the output distribution rho"
         )
     return notes
 
 
 def lines_of(columns: dict[str, NDArray[Any]], runs: Sequence[str]) -> list[str]:
     """Return the table as text."""
-    lines = ["bin            pictures       FID  of as many reference pictures"]
+    lines = ["bin            pictures       FID  FID of as many reference pictures"]
     for run, low, high, _, n, fid, floor, spread in zip(*columns.values(), strict=True):
         name = f"  {runs[int(run)]}" if len(runs) > 1 else ""
         lines.append(

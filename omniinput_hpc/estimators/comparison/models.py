@@ -222,7 +222,7 @@ def verdict(
     if unconverged:
         which = f"{' and '.join(unconverged)} {'have' if len(unconverged) > 1 else 'has'}"
         return (
-            f"{NOT_CONVERGED}which model does better {where} cannot be said, since {which} not "
+            f"{NOT_CONVERGED}no model can be called better {where}, because {which} not "
             "converged: the errors of such a run are not known."
         )
     if not np.isfinite(found.aupr_difference.error):
@@ -234,13 +234,13 @@ def verdict(
     else:
         text = f"The data cannot tell which model is better {where}"
     parts = [
-        f"{name} is the more precise one at {', '.join(found_ranges)}"
+        f"{name} is more precise at {', '.join(found_ranges)}"
         for name, found_ranges in ((name_a, ranges(d.low > 0, x)), (name_b, ranges(d.high < 0, x)))
         if found_ranges
     ]
     if parts:
         return f"{text}; by 95% bands at each recall {', and '.join(parts)}."
-    return f"{text}; at no single recall do the 95% bands tell them apart."
+    return f"{text}; the 95% bands do not tell them apart at any single recall."
 
 
 def describe(

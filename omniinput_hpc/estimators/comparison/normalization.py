@@ -124,7 +124,7 @@ def absolute_shift(a: Density, b: Density) -> Replicates:
     """Return the shift of two absolute densities: 0, without error; else raise EstimateError."""
     for density, name in ((a, "first"), (b, "second")):
         if not density.absolute:
-            raise EstimateError(f"the {name} run's ladder has no moves at beta = 0 in its bins")
+            raise EstimateError(f"the {name} run has no moves at beta = 0 inside its bins")
     return Replicates(np.asarray(0.0), np.zeros(len(a.lanes_g)), np.zeros(len(b.lanes_g)))
 
 

@@ -84,7 +84,7 @@ def compare_samplers(a: Density, b: Density) -> SamplerComparison:
         Their bins differ, or no range of bins has known errors in both.
     """
     if not np.array_equal(a.edges, b.edges):
-        raise EstimateError("the two runs have other [bins]; give both the same")
+        raise EstimateError("the two runs have different [bins]; use the same for both")
     limits = judged_ranges(a, b)
     sums = [(join_bins(d.log_g_b, limits), join_bins(d.plain_log_g_jb, limits)) for d in (a, b)]
     each = [jackknife_error(*s, d.lanes_g) for s, d in zip(sums, (a, b), strict=True)]
@@ -352,8 +352,8 @@ def describe(found: SamplerComparison, name_a: str, name_b: str) -> list[str]:
     lines = [
         f"{n} ranges of bins ({wide} of them joined, to have {MIN_EFFECTIVE_COUNT:.0f} effective "
         f"counts in both): largest |ln g difference| {np.abs(found.delta_r).max():.4f}, rms "
-        f"{np.sqrt(np.mean(z**2)):.3f} standard errors, largest {np.abs(z).max():.2f} (chance "
-        f"{largest_chance(found):.2g} among as many)",
+        f"{np.sqrt(np.mean(z**2)):.3f} standard errors, largest {np.abs(z).max():.2f} "
+        f"(probability {largest_chance(found):.2g} among so many ranges)",
         f"Hotelling's T^2 over {len(found.group_g) - 1} groups of bins: "
         f"{shown(found.t_squared, '.2f')}, p = {shown(found.p, '.3g')}",
     ]

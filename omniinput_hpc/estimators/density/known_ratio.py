@@ -64,7 +64,7 @@ class Ends:
         return Check(
             *found,
             f"impossible: log Z(0) - log Z({self.beta:g}) = {self.value:.4f} +- {self.error:.4f} "
-            f"(standard error), and it is {self.beta:g} ln {self.n_values} = {self.exact:.4f}",
+            f"(standard error), but it is {self.beta:g} ln {self.n_values} = {self.exact:.4f}",
             "raise run.rounds and run.burn_in",
         )
 
@@ -148,7 +148,7 @@ def describe(ends: Ends | None, pinned: bool) -> list[str]:
         return []
     interval = t_quantile(ends.n_groups) * ends.error
     within = "inside" if abs(ends.value - ends.exact) <= interval else "NOT inside"
-    used = "; the density is scaled by both" if pinned else ""
+    used = "; the density is scaled at both ends" if pinned else ""
     return [
         f"log Z(0) - log Z({ends.beta:g}) = {ends.value:.4f}, 95% interval +- "
         f"{shown(interval, '.4f', '(not known)')}; "

@@ -77,8 +77,8 @@ def read_samples(run: RunData, max_samples: int = MAX_SAMPLES) -> Samples:
     require_rounds(run)
     if run.samples_log_q() is not None:
         raise EstimateError(
-            f"{run.path} holds draws with weights of their own (an ancestral or annealed run): "
-            "their free energies are known, there is nothing to solve"
+            f"{run.path} is an ancestral or annealed run: its free energies are known, so there is "
+            "nothing to solve"
         )
     n_rungs, walkers = len(run.beta_k), run.walkers
     group_s = np.resize(lane_groups(walkers), run.samples_per_round)

@@ -225,7 +225,7 @@ class CausalLanguageModel:
         if not why:
             return cached
         what = type(self.lm).__name__
-        log.warning("%s: prefixes are evaluated whole, which is slower: %s", what, why)
+        log.warning("%s: prefixes are evaluated without a cache, which is slower: %s", what, why)
         return WholePrefixes(self._all_logits, self.token_ids, self._before)
 
     @property
@@ -375,9 +375,9 @@ class CausalLanguageModel:
                 raise UserError(f"{where}: {what} {many}: {error}") from None
             if not as_close(ahead[:, :half], found[:, :half], self.lm.dtype):
                 raise UserError(
-                    f"{where}: its predictions depend on later tokens, so that {what} is not a "
-                    "causal language model; if that is so of special tokens alone (padding that "
-                    'it masks), model.tokens = "no-special" leaves them out'
+                    f"{where}: its predictions depend on later tokens, so {what} is not a "
+                    "causal language model; if only special tokens cause this (padding that it "
+                    'masks), set model.tokens = "no-special" to leave them out'
                 )
             try:
                 with foreign_code():

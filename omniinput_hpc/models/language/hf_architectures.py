@@ -16,7 +16,7 @@ _TABLES = {
     "causal-lm": ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "a causal language model"),
     "sequence-classifier": (
         "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
-        "a classifier of sequences",
+        "a sequence classifier",
     ),
 }
 """For each `model.kind`: transformers' table, and the task in words."""

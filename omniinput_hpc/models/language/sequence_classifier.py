@@ -165,11 +165,11 @@ class SequenceClassifier:
             if not all(same):
                 why = "in a batch its outputs depend on the other inputs"
         except ForeignError as error:
-            why = f"it does not take every batch ({error})"
+            why = f"it does not accept every batch ({error})"
         if why:
             self._one_by_one = True
             what = type(self.lm).__name__
-            log.warning("%s: each input is evaluated by itself, which is slower: %s", what, why)
+            log.warning("%s: inputs are evaluated one by one, which is slower: %s", what, why)
         with_mask = [self._logits(x) for x in trial]
         self._mask_needed = False
         try:

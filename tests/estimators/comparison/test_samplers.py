@@ -143,7 +143,7 @@ def test_shares_of_joined_runs_are_those_of_all_inputs():
 def test_what_cannot_be_compared():
     run = draw("worse", ABSOLUTE, 1)
     other = draw("worse", ABSOLUTE, 2, edges=EDGES[1:])
-    with pytest.raises(EstimateError, match=r"other \[bins\]"):
+    with pytest.raises(EstimateError, match=r"different \[bins\]"):
         compare_samplers(density_of_run(run), density_of_run(other))
     alone = ArrayRun(run.x_rksd, run.z_rks, 1, run.beta_k, run.edges, run.n_values)
     with pytest.raises(EstimateError, match="no bin whose errors are known"):
@@ -194,4 +194,7 @@ def test_the_chance_of_the_largest_difference_counts_all_ranges():
     alone = found.chance_r.min()
     assert alone < largest_chance(found) == pytest.approx(1.0 - (1.0 - alone) ** n)
     line = describe(found, "a", "b")[0]
-    assert line.startswith(f"{n} ranges of bins") and f"(chance {largest_chance(found):.2g}" in line
+    assert (
+        line.startswith(f"{n} ranges of bins")
+        and f"(probability {largest_chance(found):.2g}" in line
+    )

@@ -97,7 +97,7 @@ def test_the_density_at_m_is_the_models_own_probability():
     assert density.pinned and density.ends.agree
     assert abs(value - M * np.log(4)) < 3 * error
     assert error < 0.7 * density.ends.error
-    assert "scaled by both" in describe(density.ends, density.pinned)[0]
+    assert "scaled at both ends" in describe(density.ends, density.pinned)[0]
 
 
 def test_cold_rungs_alone_are_absolute_by_the_models_own():

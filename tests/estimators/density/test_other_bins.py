@@ -65,7 +65,7 @@ def test_windows_of_z_are_refused(tmp_path):
 @pytest.mark.parametrize(("text", "words"), [
     ("1:2", "expected LOWER:UPPER:WIDTH"), ("a:2:1", "expected LOWER:UPPER:WIDTH"),
     ("2:1:0.1", "LOWER below UPPER"), ("0:1:0", "WIDTH above 0"), ("0:nan:1", "LOWER below"),
-    ("0:1:0.3", "no whole number"), ("0:1:1e-9", "too many"),
+    ("0:1:0.3", "not a whole number"), ("0:1:1e-9", "too many"),
 ])  # fmt: skip
 def test_bins_that_are_none(text, words):
     with pytest.raises(ValueError, match=words):
