@@ -192,7 +192,7 @@ def _sample(
     run.writer.close()
     log.info("%s", run.clock.table())
     seconds = request.age
-    loop.warn(run)
+    run.observer.warn()
     log.info("complete: %s, %s", path, duration(seconds))
     log.info(
         "for its density, and whether it has converged: python -m omniinput_hpc reweight %s",

@@ -319,8 +319,10 @@ def start(
     All ranks call this after `prepare_file`. `shown` is whether progress is shown.
     """
     from omniinput_hpc.sampling.blocks import Gathering
+    from omniinput_hpc.sampling.burn_in import BurnIn
     from omniinput_hpc.sampling.exchange import Exchanger
-    from omniinput_hpc.sampling.loop import Run, Totals
+    from omniinput_hpc.sampling.loop import Run
+    from omniinput_hpc.sampling.observer import Observer
     from omniinput_hpc.sampling.rung import start_all
 
     config, g, rungs = built.config, built.geometry, built.rungs
@@ -339,7 +341,9 @@ def start(
             rung.resume(checkpoint.rungs[rung.k - built.held.start], tuned_beta=tune)
     side = SideWriter(path, world)
     opened = writers.open_writer(writer_kind, path, g, written, world)
-    moves = config.sampler.moves_per_round * g.n_walkers * g.n_rungs
+    burn_in = BurnIn(world, config, g, rungs, tuning)
+    sampler, shown = config.sampler, shown and world.rank == 0
+    moves = sampler.moves_per_round * g.n_walkers * g.n_rungs
     return Run(
         config=config,
         geometry=g,
@@ -347,23 +351,15 @@ def start(
         gathering=Gathering(world, grid),
         block_counts=counts,
         exchanger=Exchanger(g, edges, config.run.seed, world, grid.n_blocks, grid.whole),
-        tuning=tuning,
+        burn_in=burn_in,
+        observer=Observer(world, config, rungs, first, burn_in.seen),
         writer=writers.GuardedWriter(opened, held_lock, file, world),
         side=side,
         world=world,
         stopping=stopping,
         clock=Clock(world),
-        progress=Progress(
-            first,
-            g.rounds,
-            config.run.burn_in,
-            moves,
-            shown and world.rank == 0,
-            config.sampler.exchanges,
-        ),
+        progress=Progress(first, g.rounds, config.run.burn_in, moves, shown, sampler.exchanges),
         next_round=first,
-        totals=Totals.zeros(g.n_rungs),
-        burn_in=Totals.zeros(g.n_rungs),
     )
 
 
@@ -378,4 +374,6 @@ def _read_checkpoint(
     with reader.open_run(Path(config.run.output), tried=True, live=False) as run:
         next_round = run.rounds or run.burn_in_committed - config.run.burn_in
         several = written if run.rounds_per_block > 1 else range(0)
-        return run.checkpoint(built.held), next_round, BlockCounts(counts_before(run, several))
+        histograms = layout.layout(built.geometry)["histogram/counts"]
+        counts = BlockCounts(histograms, counts_before(run, several))
+        return run.checkpoint(built.held), next_round, counts

@@ -81,11 +81,11 @@ def test_a_run_that_stopped_and_went_on_is_equal(whole, tmp_path, monkeypatch, s
     toml, path = write(tmp_path)
     commit, done = loop.commit, []
 
-    def stopping(run):
+    def stopping(run, stats):
         if len(done) == stop_after:
             raise StopRun("stopped here")
         done.append(run.next_round)
-        return commit(run)
+        return commit(run, stats)
 
     monkeypatch.setattr(loop, "commit", stopping)
     assert launch.main([str(toml)]) == 75

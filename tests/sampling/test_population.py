@@ -184,11 +184,11 @@ def test_a_run_that_stopped_and_went_on_is_equal(tmp_path, monkeypatch):
     whole = run(tmp_path, name="whole")
     commit, done = loop.commit, []
 
-    def stopping(run_):
+    def stopping(run_, stats):
         if len(done) == 1:
             raise StopRun("stopped here")
         done.append(run_.next_round)
-        return commit(run_)
+        return commit(run_, stats)
 
     monkeypatch.setattr(loop, "commit", stopping)
     run(tmp_path, code=75)
