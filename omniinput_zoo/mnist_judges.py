@@ -27,7 +27,7 @@ from omniinput_zoo import digits
 if TYPE_CHECKING:
     from omniinput_hpc.models.images.networks import ImageNetwork
 
-JUDGES = Path(__file__).parents[2] / "inputs/judges"
+JUDGES = Path(__file__).parents[1] / "inputs/judges"
 FOLDER = JUDGES / "mnist-prototypes"
 NETWORK = JUDGES / "mnist-ten"
 PER_DIGIT = 100
