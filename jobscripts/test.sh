@@ -3,7 +3,8 @@
 #
 # With --all also what is slow and guards one thing each: damage and kills (tests/campaigns), the
 # job scripts under a real SLURM, README's first command with MPI from PyPI, the page in a browser, a
-# full disk, memory. Run it before a release, and after a change to what these guard.
+# full disk, memory, tests marked `release`, three ranks. Run it before a release, and after a change
+# to what these guard.
 #
 # Every stage runs, even after one has failed; the last line names those that failed, and the exit
 # code is then 1. The reports (one junit file per rank) are kept only on failure.
@@ -19,7 +20,8 @@ fi
 only_with_all=(tests/campaigns tests/annotation/test_browser.py tests/kernels/test_memory.py
     tests/runfile/test_full_disk.py)
 
-mpi_sizes=(2 3 4)
+mpi_sizes=(2 4)
+[[ ! $all ]] || mpi_sizes=(2 3 4)
 mpi_limit=1500     # seconds for each mpirun
 mpi_test_limit=400 # seconds for one MPI test
 failed=()
@@ -65,9 +67,10 @@ finish() { # finish NAME
 # other. A file is one worker's, since its tests share fixtures.
 serial_pytest() {
     local left_out=(tests/gpu tests/mpi tests/slurm tests/wheels)
-    [[ $all ]] || left_out+=("${only_with_all[@]}")
+    local some=()
+    [[ $all ]] || left_out+=("${only_with_all[@]}") some=(-m "not release")
     env --default-signal=INT OMP_NUM_THREADS=1 "$python" -m pytest -p no:cacheprovider -n 2 --dist loadfile \
-        --durations=25 --durations-min=1 --junitxml="$reports/serial.xml" "${left_out[@]/#/--ignore=}" tests
+        --durations=25 --durations-min=1 --junitxml="$reports/serial.xml" "${left_out[@]/#/--ignore=}" "${some[@]}" tests
 }
 
 # One rank: only rank 0 writes to the terminal. The first failure ends a rank (-x), since its
@@ -136,6 +139,7 @@ check_counts() {
 
 setup test
 cd "$root"
+unset PYTHONDONTWRITEBYTECODE # else each process that a test starts compiles the package anew
 reports=$(mktemp -d "${TMPDIR:-/tmp}/omniinput-tests.XXXXXX")
 
 if [[ $all ]]; then

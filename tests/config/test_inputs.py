@@ -28,7 +28,10 @@ def test_every_input_says_what_it_costs(file):
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_check_passes_or_says_what_to_fetch(file, tmp_path, capfd):
-    code = run.main([str(file), "--check", "--set", f"run.output={tmp_path / 'run.h5'}"])
+    """With few walkers and moves, to be quick."""
+    few = "sampler.walkers=16", "sampler.steps=2", "sampler.exchanges=1", "samples.every=1"
+    keys = f"run.output={tmp_path / 'run.h5'}", *few
+    code = run.main([str(file), "--check", *(word for key in keys for word in ("--set", key))])
     text = "".join(capfd.readouterr())
     config = input_file.load(file, [])
     here = config.model.path.startswith("inputs/") and (ROOT / config.model.path).is_dir()

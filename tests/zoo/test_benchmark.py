@@ -11,7 +11,9 @@ from omniinput_zoo.benchmark.cases import CASES
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "method"), [("lattice", "metropolis"), ("markov", "ancestral")])
+@pytest.mark.parametrize(("model", "method"), [
+    ("lattice", "metropolis"), pytest.param("markov", "ancestral", marks=pytest.mark.release),
+])  # fmt: skip
 def test_a_row_of_the_table(capsys, model, method):
     assert main(["--models", model, "--methods", method, "--runs", "1"]) == 0
     head, row = (line.split() for line in capsys.readouterr().out.splitlines())

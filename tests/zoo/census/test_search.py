@@ -62,7 +62,7 @@ def test_a_prompt_in_front(decoder, architecture):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+@pytest.mark.parametrize("architecture", ["gpt2", pytest.param("llama", marks=pytest.mark.release)])
 def test_a_random_decoder_of_8_to_the_6_inputs(decoder, architecture):
     """One best-first census gives the sets of all Z on its way, and single ones theirs."""
     model = decoder(architecture, length=6)
