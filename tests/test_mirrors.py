@@ -89,8 +89,9 @@ TESTED_ELSEWHERE = {
     "report": {"report/test_report.py": ["content", "page"]},
     "results": {
         "analysis/test_changes_script.py": ["changes"],
-        "analysis/test_two_model_scripts.py": ["comparison"],
+        "analysis/test_two_model_scripts.py": ["comparison", "normalization"],
         "analysis/test_score_scripts.py": ["curves"],
+        "results/test_tables.py": ["density"],
     },
     "runfile": {
         "runfile/test_reader.py": ["stored_input"],
