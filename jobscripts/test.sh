@@ -139,8 +139,10 @@ check_counts() {
 
 setup test
 cd "$root"
-unset PYTHONDONTWRITEBYTECODE # else each process that a test starts compiles the package anew
 reports=$(mktemp -d "${TMPDIR:-/tmp}/omniinput-tests.XXXXXX")
+# else each process that a test starts compiles the package anew, or writes into the tests' folders
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX=$reports/bytecode
 
 if [[ $all ]]; then
     install_browser
