@@ -296,11 +296,6 @@ class Config(Table):
                 f"run.burn_in = {self.run.burn_in}: kernel.look_ahead = true learns in burn-in; "
                 "set it to at least 4 rounds, better a dozen"
             )
-        if self.sampler.blocks > 1:
-            raise ValueError(
-                f"sampler.blocks = {self.sampler.blocks}: with kernel.look_ahead = true all "
-                "walkers of a rung learn together; set sampler.blocks = 1"
-            )
 
     def _fits_ancestral(self) -> None:
         if self.samples.every != 1:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from omniinput_hpc.kernels.parts.continuations import Texts
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.state import Info, Kernel, SearchBudget, State
 from omniinput_hpc.tempering.ensembles import Ensemble
@@ -75,18 +76,24 @@ class Mixture:
             some = slice(int(first), int(first) + len(kernel.parts))
             kernel.adapt(attempted_p[some], accepted_p[some])
 
-    def searches(self, ensemble: Ensemble) -> bool:
-        """Return whether any kernel searches in this ensemble."""
-        return any(kernel.searches(ensemble) for kernel in self._kernels)
+    def learns(self, ensemble: Ensemble) -> bool:
+        """Return whether any kernel learns in this ensemble."""
+        return bool(self._learners(ensemble))
 
     def search(
         self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, budget: SearchBudget
-    ) -> torch.Tensor | None:
-        """Let each kernel search; return the inputs of the first one that found any."""
-        found = [kernel.search(ensemble, like, stream, budget) for kernel in self._kernels]
-        return next((x for x in found if x is not None), None)
+    ) -> Texts:
+        """Let the first kernel that learns search for all."""
+        return self._learners(ensemble)[0].search(ensemble, like, stream, budget)
 
-    def learn(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> None:
-        """Let each kernel learn."""
-        for kernel in self._kernels:
-            kernel.learn(ensemble, x, n_walkers)
+    def texts(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> Texts:
+        """Let the first kernel that learns evaluate inputs for all."""
+        return self._learners(ensemble)[0].texts(ensemble, x, n_walkers)
+
+    def learn(self, ensemble: Ensemble, texts: Texts) -> None:
+        """Let each kernel that learns do so."""
+        for kernel in self._learners(ensemble):
+            kernel.learn(ensemble, texts)
+
+    def _learners(self, ensemble: Ensemble) -> list[Kernel]:
+        return [kernel for kernel in self._kernels if kernel.learns(ensemble)]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.kernels.parts.continuations import Texts, texts_of
+from omniinput_hpc.kernels.parts.search import likeliest
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.layout import Geometry
 from omniinput_hpc.sampling.rung import Rung
@@ -79,7 +81,7 @@ class BurnIn:
         if round_ == -1:
             self._require_bins()
         if self._config.kernel.learns_ahead and round_ < self._learning_ends:
-            self._learn(round_ + self._config.run.burn_in + 1)
+            self._learn(round_ + self._config.run.burn_in + 1, stats.parameters_k3)
         self._tune_ladder(round_, stats)
         if round_ >= self._learning_ends - 1:
             self._world.together(self._freeze)
@@ -100,36 +102,69 @@ class BurnIn:
                 "bins.upper so that they include these, and choose another run.output"
             )
 
-    def _learn(self, rounds: int) -> None:
+    def _learn(self, rounds: int, parameters_k3: NDArray[np.float64]) -> None:
         """Let the kernels learn after so many rounds of burn-in.
 
-        After 1, 2, 4, 8, ... rounds the rungs search for likely inputs, and every rung learns from
-        the inputs that any rung found.
+        Every rung learns from its walkers. After 1, 2, 4, 8, ... rounds it also learns from a
+        search, and from the likeliest inputs that any rung found. These are evaluated in shares by
+        its blocks, which all learn the same.
         """
-        some = np.zeros((0, self._g.n_sites), dtype=np.int64)
+        learning = [
+            k
+            for k, parameters in enumerate(parameters_k3)
+            if self._rungs[0].learns(of_parameters(*map(float, parameters)))
+        ]
+        found_k: dict[int, Texts] = {}
         if rounds & (rounds - 1) == 0:
-            some = self._search(rounds)
+            found_k = self._search(rounds, learning)
+        likely_kwd = np.zeros((len(found_k), self._g.n_walkers, self._g.n_sites), dtype=np.int64)
+        for i, found in enumerate(found_k.values()):
+            likely_kwd[i] = likeliest(found, self._g.n_walkers)
+        mine = {
+            (rung.k, rung.block.number): rung.texts(
+                likely_kwd[:, rung.lanes.start : rung.lanes.stop].reshape(-1, self._g.n_sites)
+            )
+            for rung in self._rungs
+            if rung.k in learning
+        }
+        texts_k = self._of_rungs(mine, learning)
         for rung in self._rungs:
-            rung.learn(some)
+            if rung.k in learning:
+                texts = texts_k[rung.k]
+                rung.learn(found_k[rung.k].with_others(texts) if found_k else texts)
 
-    def _search(self, rounds: int) -> NDArray[np.int64]:
-        """Return the inputs found after `rounds` of burn-in, [n W, D]."""
-        g = self._g
-        searches_k = np.zeros(g.n_rungs, dtype=np.int64)
-        for rung in self._rungs:
-            searches_k[rung.k] = rung.searches
-        searches_k = self._world.sum(searches_k)
-        part_k, n_parts = np.cumsum(searches_k) - 1, int(searches_k.sum())
-        found_kwd = np.zeros((g.n_rungs, g.n_walkers, g.n_sites), dtype=np.int64)
+    def _search(self, rounds: int, learning: Sequence[int]) -> dict[int, Texts]:
+        """Return the inputs found after `rounds` of burn-in for each of the rungs that learn."""
+        blocks = self._config.sampler.blocks
         since = rounds - rounds // 2
         n_batches = max(1, round(SEARCH_SHARE * since * self._config.sampler.moves_per_round))
+        mine = {}
         for rung in self._rungs:
-            if searches_k[rung.k]:
-                found = rung.search(rounds - 1, n_batches, int(part_k[rung.k]), n_parts)
-                if found is not None:
-                    found_kwd[rung.k] = found + 1  # 0 if this rung has found nothing
-        found_kwd = self._world.sum(found_kwd)
-        return np.asarray(found_kwd[found_kwd.any(axis=(1, 2))].reshape(-1, g.n_sites) - 1)
+            if rung.k in learning:
+                part = learning.index(rung.k) * blocks + rung.block.number
+                found = rung.search(rounds - 1, n_batches, part, blocks * len(learning))
+                mine[rung.k, rung.block.number] = found
+        return self._of_rungs(mine, learning)
+
+    def _of_rungs(
+        self, mine: Mapping[tuple[int, int], Texts], learning: Sequence[int]
+    ) -> dict[int, Texts]:
+        """Return the texts of each learning rung: those of its blocks, in order.
+
+        `mine` has the texts of this rank's blocks, by rung and block; all have as many.
+        """
+        n = np.array([max((len(texts.x) for texts in mine.values()), default=0)])
+        shape = (self._config.sampler.blocks, int(self._world.max(n)[0]), 3 * self._g.n_sites + 1)
+        whole = {}
+        for k in learning:
+            rows_b = np.zeros(shape)
+            for (rung, block), texts in mine.items():
+                if rung == k:
+                    rows_b[block] = texts.rows()
+            # As integers: each number comes from one rank, and keeps every bit.
+            rows_b = self._world.sum(rows_b.view(np.int64)).view(np.float64)
+            whole[k] = texts_of(rows_b.reshape(-1, shape[2]))
+        return whole
 
     def _tune_ladder(self, round_: int, stats: RoundStats) -> None:
         """Move the rungs if a stage of tuning ends with this round."""

@@ -1,19 +1,22 @@
 """Whole runs that look ahead: the density is exact, bits are those of any number of ranks."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 import run_tools
 from language_folders import save_decoder
+from runs_in_progress import begin
 
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.config import input_file
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.kernels.lm_conditional import LmConditional
+from omniinput_hpc.kernels.parts.continuations import Texts
 from omniinput_hpc.parallel.stopping import StopRun
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import loop
+from omniinput_hpc.sampling.rung import Rung
 from omniinput_zoo.passages import planted_passages
 
 INPUT = """
@@ -67,12 +70,58 @@ def test_cold_rungs_learn_and_keep_what_they_learned(whole):
     np.testing.assert_allclose(stored[4:, 0], [1.2, 1.5])
 
 
-@pytest.mark.parametrize("change", ["sampler.blocks = 2", "run.burn_in = 3"])
-def test_what_cannot_learn_is_refused(tmp_path, capsys, change):
+def test_a_burn_in_in_which_nothing_can_be_learned_is_refused(tmp_path, capsys):
     toml, path = write(tmp_path)
-    assert launch.main([str(toml), "--set", change.replace(" ", "")]) == 2
-    assert change in capsys.readouterr().err
+    assert launch.main([str(toml), "--set", "run.burn_in=3"]) == 2
+    assert "run.burn_in = 3" in capsys.readouterr().err
     assert not path.exists()
+
+
+def after_a_round(tmp_path):
+    """Return the learning blocks of two after a round of burn-in, and the texts they learned."""
+    text = INPUT.format(output=tmp_path / "run.h5")
+    changes = ["sampler.blocks=2", "ladder.betas=[0.0, 9.6, 12.0]"]
+    run, given, learn = begin(input_file.parse(text, "input", changes)), {}, Rung.learn
+
+    def noting(rung, texts):
+        given[rung.k, rung.block.number] = texts
+        learn(rung, texts)
+
+    def stopping(run, stats):
+        raise StopRun("stopped here")
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(StopRun):
+        patch.setattr(Rung, "learn", noting)
+        patch.setattr(loop, "commit", stopping)
+        loop.sample(run)
+    run.writer.close()
+    return run.rungs[2:], given
+
+
+def tables_agree(blocks):
+    tables = [block.walkers.kernel.tuned for block in blocks]
+    assert all(table[2] > 0 for table in tables), "contexts"
+    return all((a == b).all() for a, b in zip(tables[::2], tables[1::2], strict=True))
+
+
+def test_the_blocks_of_a_rung_learn_together(tmp_path):
+    blocks, given = after_a_round(tmp_path)
+    assert [(block.k, block.block.number) for block in blocks] == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert tables_agree(blocks)
+    for block in blocks:
+        known = {tuple(x) for x in given[block.k, 0].x.tolist()}
+        assert known >= {tuple(x) for x in block.walkers.configurations()[0].tolist()}
+
+
+def test_a_block_that_learns_alone_is_noticed(tmp_path, monkeypatch):
+    learn = Rung.learn
+
+    def alone(rung, texts):
+        some = 2 * np.arange(len(texts.x)) // len(texts.x) == rung.block.number
+        learn(rung, Texts(*(getattr(texts, field.name)[some] for field in fields(Texts))))
+
+    monkeypatch.setattr(Rung, "learn", alone)
+    assert not tables_agree(after_a_round(tmp_path)[0])
 
 
 @pytest.mark.parametrize("stop_after", [2, 5])
@@ -111,11 +160,13 @@ def test_a_decoder_learns_on_its_kv_cache(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not run_tools.LAUNCHER, reason="no MPI launcher")
-def test_ranks_change_no_bit(whole, tmp_path):
-    toml, path = write(tmp_path)
-    done = run_tools.run(toml, ranks=2)
-    assert done.returncode == 0, done.stderr
-    run_tools.assert_same(path, whole)
+def test_ranks_change_no_bit(tmp_path):
+    """On 4 ranks the two blocks of a rung are on two ranks, on 2 they are on one."""
+    for ranks in (1, 2, 4):
+        toml, path = write(tmp_path, str(ranks))
+        done = run_tools.run(toml, "--set", "sampler.blocks=2", ranks=ranks)
+        assert done.returncode == 0, done.stderr
+        run_tools.assert_same(path, tmp_path / "1.h5")
 
 
 PASSAGES = {"n_sites": 12, "n_values": 48, "n_passages": 5, "enter_bits": 12}
@@ -123,7 +174,7 @@ LOW = 1.6
 """Outputs below it are passages, or partly so."""
 
 
-def deviations(tmp_path, rounds):
+def deviations(tmp_path, rounds, blocks=1):
     """Run 7 rungs to b = 1.4; return whether converged, and z-scores: of bins below LOW, others."""
     toml, path = write(tmp_path)
     options = ", ".join(f"{name} = {value}" for name, value in PASSAGES.items())
@@ -138,6 +189,7 @@ factory = "omniinput_hpc.zoo.passages:planted_passages"
 options = {{ {options} }}
 [sampler]
 walkers = 16
+blocks = {blocks}
 steps = 5
 exchanges = 4
 [ladder]
@@ -171,9 +223,10 @@ def rms(z):
 
 
 @pytest.mark.slow
-def test_passages_entered_once_in_4096_are_counted(tmp_path):
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_passages_entered_once_in_4096_are_counted(tmp_path, blocks):
     """Both phases and what lies between, with errors that are right."""
-    verdict, low, high = deviations(tmp_path, 32)
+    verdict, low, high = deviations(tmp_path, 32, blocks)
     assert verdict.converged, verdict.reasons
     assert len(low) >= 8
     assert np.abs(np.concatenate([low, high])).max() < 4.0
