@@ -62,6 +62,8 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
         return EXIT_COMPLETE
     if auto and found.resume:
         config = given.with_walkers(found.walkers)
+    if found.resume:
+        config = config.looking_ahead(found.look_ahead)
     hosts = world.hosts()
     built = build.build(world, config, about.get("folder"))
     about = {**about, "fingerprint": world.on_rank_0(fingerprint)}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import run_tools
 from language_folders import save_decoder
-from runs_in_progress import begin
+from runs_in_progress import WORLD, begin
 
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.config import input_file
@@ -15,7 +15,7 @@ from omniinput_hpc.kernels.lm_conditional import LmConditional
 from omniinput_hpc.kernels.parts.continuations import Texts
 from omniinput_hpc.parallel.stopping import StopRun
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.sampling import loop
+from omniinput_hpc.sampling import build, loop, restart
 from omniinput_hpc.sampling.rung import Rung
 from omniinput_zoo.passages import planted_passages
 
@@ -75,6 +75,61 @@ def test_a_burn_in_in_which_nothing_can_be_learned_is_refused(tmp_path, capsys):
     assert launch.main([str(toml), "--set", "run.burn_in=3"]) == 2
     assert "run.burn_in = 3" in capsys.readouterr().err
     assert not path.exists()
+
+
+UNSAID = INPUT.replace("look_ahead = true\n", "")
+
+
+def decided(*changes, n_sites=9):
+    """Return the kernel's keys, with m = 8, after `look_ahead` was decided."""
+    config = input_file.parse(UNSAID.format(output="run.h5"), "input", changes)
+    return config.with_look_ahead(n_sites, m=8.0).kernel.model_dump()
+
+
+@pytest.mark.parametrize(("ahead", "changes"), [
+    (True, []),
+    (True, ["ladder.betas=[8.0, 8.1]"]),
+    (False, ["ladder.betas=[0.0, 4.0, 8.0]"]),
+    (False, ["ladder.betas=[4.0, 9.0]", "ladder.kappa=[0.0, 2.0]", "ladder.z0=[0.0, 1.0]"]),
+    (False, ["run.burn_in=3"]),
+    (False, ["kernel.look_ahead=false"]),
+    (False, ["sampler.method=ancestral", "samples.every=1"]),
+])  # fmt: skip
+def test_look_ahead_is_the_default_beyond_m(ahead, changes):
+    assert decided(*changes)["look_ahead"] is ahead
+
+
+def test_inputs_that_are_too_short_to_learn_from_do_not_look_ahead():
+    assert decided(n_sites=5)["look_ahead"] and not decided(n_sites=4)["look_ahead"]
+
+
+def test_an_explicit_look_ahead_is_kept():
+    config = input_file.parse(INPUT.format(output="run.h5"), "input")
+    assert config.with_look_ahead(9, m=100.0) == config
+
+
+def test_each_part_of_a_mixture_has_the_default():
+    parts = 'kernel.parts=[{name="metropolis"}, {name="lm-conditional"}]'
+    found = decided("kernel.name=mixture", parts)["parts"]
+    assert [part.get("look_ahead") for part in found] == [None, True]
+
+
+def test_a_run_stores_the_decision_and_keeps_it(tmp_path):
+    """Also one that began before `look_ahead` was the default, or before there was the key."""
+    path, toml = tmp_path / "run.h5", tmp_path / "run.toml"
+    toml.write_text(UNSAID.format(output=path))
+    given = input_file.load(toml)
+    assert build.build(WORLD, given, None).config.kernel.look_ahead
+    small = ["--set", "run.rounds=1", "--set", "kernel.look_ahead=false"]
+    assert launch.main([str(toml), *small]) == 0
+    assert launch.main([str(toml)]) == 0  # one round more
+    with open_run(path) as run:
+        stored = input_file.parse(run.config_toml, "stored")
+        assert (run.rounds, run.geometry.n_tuned, stored.kernel.look_ahead) == (2, 0, False)
+    assert restart._differences(given, given) == []
+    ahead = input_file.load(toml, ["kernel.look_ahead=true"])
+    words = "kernel.look_ahead is False in the file and True here"
+    assert restart._differences(given, ahead) == [words]
 
 
 def after_a_round(tmp_path):
