@@ -20,7 +20,7 @@ from omniinput_hpc.kernels.parts.look_ahead import LookAhead
 from omniinput_hpc.kernels.parts.search import Search, batch_size
 from omniinput_hpc.kernels.parts.spans import Span, SpanSchedule
 from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums
-from omniinput_hpc.kernels.state import Info, SearchBudget, State, Untuned, accept, decide
+from omniinput_hpc.kernels.state import Info, State, Target, Untuned, accept, decide
 from omniinput_hpc.models import Model, offers_of
 from omniinput_hpc.models.checked import compare, watch
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
@@ -311,11 +311,9 @@ class LmConditional(Untuned):
         return self._learning_exponent(ensemble) is not None
 
     @torch.no_grad()
-    def search(
-        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, budget: SearchBudget
-    ) -> Texts:
+    def search(self, target: Target, like: torch.Tensor, stream: DeviceStream) -> Texts:
         """Search for texts of large weight, in a canonical ensemble colder than the model."""
-        b = self._learning_exponent(ensemble)
+        b = self._learning_exponent(target.ensemble)
         assert b is not None
         n_walkers, n_sites = like.shape
         n = batch_size(n_walkers, n_sites, self._model.n_values)
@@ -326,7 +324,7 @@ class LmConditional(Untuned):
 
         many = like.new_zeros((n, n_sites))
         search = Search(begin, many, self._model.n_values, self._first, b, stream)
-        return search.found(self._known, budget)
+        return search.found(of_numbers(target.tuned), target.budget)
 
     @torch.no_grad()
     def texts(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> Texts:

@@ -59,10 +59,29 @@ class SearchBudget:
     n_batches : number of batches of randomly drawn inputs
     first_values : int64 [n], the values of the first site that this block searches, in the order in
         which it tries them; other blocks search the other values
+    share : of what a block searches, tries and returns if only the rungs that learn search; at most
+        1
     """
 
     n_batches: int
     first_values: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """The rung for which a block searches, which may be another rung than its own.
+
+    Attributes
+    ----------
+    ensemble : of the rung
+    tuned : float64 [n_tuned], of the rung's kernel
+    budget : of the block
+    """
+
+    ensemble: Ensemble
+    tuned: NDArray[np.float64]
+    budget: SearchBudget
 
 
 class Kernel(Protocol):
@@ -102,10 +121,8 @@ class Kernel(Protocol):
         """Return whether burn-in calls `search`, `texts` and `learn` for this ensemble."""
         ...
 
-    def search(
-        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, budget: SearchBudget
-    ) -> Texts:
-        """Search for inputs to learn from, after some rounds early in burn-in.
+    def search(self, target: Target, like: torch.Tensor, stream: DeviceStream) -> Texts:
+        """Search for inputs from which a rung can learn, after some rounds early in burn-in.
 
         `like`, int64 [W, D], gives shape and device.
         """
@@ -137,9 +154,7 @@ class Untuned:
         """Return False, so that the methods below are never called."""
         return False
 
-    def search(
-        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, budget: SearchBudget
-    ) -> Texts:
+    def search(self, target: Target, like: torch.Tensor, stream: DeviceStream) -> Texts:
         """Raise a NotImplementedError."""
         raise NotImplementedError
 

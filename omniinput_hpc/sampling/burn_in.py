@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.kernels import SearchBudget
 from omniinput_hpc.kernels.parts.continuations import Texts, texts_of
 from omniinput_hpc.kernels.parts.search import likeliest
 from omniinput_hpc.parallel.comm import World
@@ -18,13 +19,13 @@ from omniinput_hpc.sampling.rung import Rung
 from omniinput_hpc.sampling.stats import RoundStats, Totals, outside_words
 from omniinput_hpc.sampling.transitions import warn_of_transitions
 from omniinput_hpc.tempering.adaptation import LadderTuning
-from omniinput_hpc.tempering.ensembles import of_parameters
+from omniinput_hpc.tempering.ensembles import Ensemble, of_parameters
 
 EQUILIBRATION_SHARE = 4
 """All learning is frozen in the last 1 / 4 of burn-in."""
 
 SEARCH_SHARE = 1.0
-"""Batches of inputs per search, as a multiple of burn-in's moves since the last search."""
+"""Batches of inputs per search, as a multiple of the moves of learning rungs since the last one."""
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -109,62 +110,77 @@ class BurnIn:
         search, and from the likeliest inputs that any rung found. These are evaluated in shares by
         its blocks, which all learn the same.
         """
-        learning = [
-            k
-            for k, parameters in enumerate(parameters_k3)
-            if self._rungs[0].learns(of_parameters(*map(float, parameters)))
-        ]
+        ensembles = {k: of_parameters(*map(float, p)) for k, p in enumerate(parameters_k3)}
+        learning = {k: e for k, e in ensembles.items() if self._rungs[0].learns(e)}
+        if not learning:
+            return
         found_k: dict[int, Texts] = {}
         if rounds & (rounds - 1) == 0:
             found_k = self._search(rounds, learning)
-        likely_kwd = np.zeros((len(found_k), self._g.n_walkers, self._g.n_sites), dtype=np.int64)
+        g = self._g
+        likely_kwd = np.zeros((len(found_k), g.n_walkers, g.n_sites), dtype=np.int64)
         for i, found in enumerate(found_k.values()):
-            likely_kwd[i] = likeliest(found, self._g.n_walkers)
-        mine = {
-            (rung.k, rung.block.number): rung.texts(
-                likely_kwd[:, rung.lanes.start : rung.lanes.stop].reshape(-1, self._g.n_sites)
-            )
-            for rung in self._rungs
-            if rung.k in learning
-        }
-        texts_k = self._of_rungs(mine, learning)
+            likely_kwd[i] = likeliest(found, g.n_walkers)
+        mine = {}
+        for rung in self._rungs:
+            if rung.k in learning:
+                some = likely_kwd[:, rung.lanes.start : rung.lanes.stop].reshape(-1, g.n_sites)
+                mine[rung.k, rung.block.number] = rung.texts(some)
+        n_parts = dict.fromkeys(learning, self._config.sampler.blocks)
+        texts_k = self._of_all_ranks(mine, n_parts)
         for rung in self._rungs:
             if rung.k in learning:
                 texts = texts_k[rung.k]
                 rung.learn(found_k[rung.k].with_others(texts) if found_k else texts)
 
-    def _search(self, rounds: int, learning: Sequence[int]) -> dict[int, Texts]:
-        """Return the inputs found after `rounds` of burn-in for each of the rungs that learn."""
-        blocks = self._config.sampler.blocks
-        since = rounds - rounds // 2
-        n_batches = max(1, round(SEARCH_SHARE * since * self._config.sampler.moves_per_round))
-        mine = {}
-        for rung in self._rungs:
-            if rung.k in learning:
-                part = learning.index(rung.k) * blocks + rung.block.number
-                found = rung.search(rounds - 1, n_batches, part, blocks * len(learning))
-                mine[rung.k, rung.block.number] = found
-        return self._of_rungs(mine, learning)
+    def _search(self, rounds: int, learning: Mapping[int, Ensemble]) -> dict[int, Texts]:
+        """Return the inputs found after `rounds` of burn-in for each of the rungs that learn.
 
-    def _of_rungs(
-        self, mine: Mapping[tuple[int, int], Texts], learning: Sequence[int]
-    ) -> dict[int, Texts]:
-        """Return the texts of each learning rung: those of its blocks, in order.
-
-        `mine` has the texts of this rank's blocks, by rung and block; all have as many.
+        The blocks of all rungs, dealt to these rungs in turn, share the work equally.
         """
-        n = np.array([max((len(texts.x) for texts in mine.values()), default=0)])
-        shape = (self._config.sampler.blocks, int(self._world.max(n)[0]), 3 * self._g.n_sites + 1)
+        blocks, n_learning = self._config.sampler.blocks, len(learning)
+        tuned_kn = np.zeros((self._g.n_rungs, self._g.n_tuned))
+        for rung in self._rungs:
+            if rung.k in learning and rung.block.number == 0:
+                tuned_kn[rung.k] = rung.walkers.kernel.tuned
+        tuned_kn = self._bits_of_all_ranks(tuned_kn)
+        moves = (rounds - rounds // 2) * self._config.sampler.moves_per_round
+        mine = {}
+        n_parts = {
+            k: len(range(i, self._g.n_rungs * blocks, n_learning)) for i, k in enumerate(learning)
+        }
+        for rung in self._rungs:
+            part, i = divmod(rung.block.index, n_learning)
+            k = list(learning)[i]
+            share = blocks / n_parts[k]
+            budget = SearchBudget(max(1, round(SEARCH_SHARE * moves * share)), share=share)
+            mine[k, part] = rung.search(rounds - 1, learning[k], tuned_kn[k], budget)
+        return self._of_all_ranks(mine, n_parts)
+
+    def _of_all_ranks(
+        self, mine: Mapping[tuple[int, int], Texts], n_parts: Mapping[int, int]
+    ) -> dict[int, Texts]:
+        """Return all texts of each rung in the order of their parts, of which this rank has some.
+
+        mine : by rung and part; all parts of a rung have as many texts
+        n_parts : by rung
+        """
         whole = {}
-        for k in learning:
-            rows_b = np.zeros(shape)
-            for (rung, block), texts in mine.items():
-                if rung == k:
-                    rows_b[block] = texts.rows()
-            # As integers: each number comes from one rank, and keeps every bit.
-            rows_b = self._world.sum(rows_b.view(np.int64)).view(np.float64)
-            whole[k] = texts_of(rows_b.reshape(-1, shape[2]))
+        for k, n in n_parts.items():
+            rows = {part: texts.rows() for (rung, part), texts in mine.items() if rung == k}
+            most = np.array([max(map(len, rows.values()), default=0)])
+            rows_p = np.zeros((n, int(self._world.max(most)[0]), 3 * self._g.n_sites + 1))
+            for part, of_part in rows.items():
+                rows_p[part] = of_part
+            whole[k] = texts_of(self._bits_of_all_ranks(rows_p).reshape(-1, rows_p.shape[2]))
         return whole
+
+    def _bits_of_all_ranks(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the sum over ranks of numbers of which each is nonzero on one rank at most.
+
+        They are summed as integers, so that they keep every bit.
+        """
+        return self._world.sum(values.view(np.int64)).view(np.float64)
 
     def _tune_ladder(self, round_: int, stats: RoundStats) -> None:
         """Move the rungs if a stage of tuning ends with this round."""

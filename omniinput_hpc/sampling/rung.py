@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from omniinput_hpc import rng
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import Histogram, groups_of, lane_groups
-from omniinput_hpc.kernels import SearchBudget
+from omniinput_hpc.kernels import SearchBudget, Target
 from omniinput_hpc.kernels.parts.continuations import Texts
 from omniinput_hpc.kernels.wang_landau import (
     LearningState,
@@ -201,17 +202,26 @@ class Rung:
         """Return whether a rung with this ensemble learns from inputs."""
         return self.walkers.kernel.learns(ensemble)
 
-    def search(self, rounds_before: int, n_batches: int, part: int, n_parts: int) -> Texts:
-        """Return inputs to learn from, after a round of burn-in.
+    def search(
+        self,
+        rounds_before: int,
+        ensemble: Ensemble,
+        tuned: NDArray[np.float64],
+        budget: SearchBudget,
+    ) -> Texts:
+        """Return inputs from which a rung can learn, given its ensemble and its kernel's numbers.
 
-        Each of the `n_parts` searching blocks takes a share of the possible first values. The
-        shares are drawn again at each search.
+        Each block of each rung takes as many of the possible first values. They are dealt again
+        after each round of burn-in with a search.
         """
         key = (self.k, rounds_before, *self.block.key)
         random = rng.generator(self._seed, "look-ahead", *key)
         shared = rng.generator(self._seed, "first-values", rounds_before)
-        values = shared.permutation(self.walkers.model.n_values)[part::n_parts]
-        return self.walkers.search(random, SearchBudget(n_batches, values))
+        values = shared.permutation(self.walkers.model.n_values)
+        some = values[self.block.index :: self._g.n_rungs * self.block.of]
+        return self.walkers.search(
+            random, Target(ensemble, tuned, replace(budget, first_values=some))
+        )
 
     def texts(self, found: NDArray[np.int64]) -> Texts:
         """Return the walkers and inputs that were found, [n W, D], to learn from."""

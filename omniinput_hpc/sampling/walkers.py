@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from omniinput_hpc.kernels import DeviceStream, Info, Kernel, SearchBudget, State
+from omniinput_hpc.kernels import DeviceStream, Info, Kernel, State, Target
 from omniinput_hpc.kernels.independent import AutoregressiveSampler
 from omniinput_hpc.kernels.metropolis import Metropolis
 from omniinput_hpc.kernels.parts.compiled_loop import MAX_WALKER_MOVES, CompiledLoop, Trace
@@ -190,11 +190,11 @@ class Walkers:
         self._placed, *numbers = self._looped.step_many(state, self.ensemble, stream, trace)
         return numbers[0], numbers[1]
 
-    def search(self, generator: np.random.Generator, budget: SearchBudget) -> Texts:
-        """Return inputs to learn from; see `Kernel.search`."""
+    def search(self, generator: np.random.Generator, target: Target) -> Texts:
+        """Return inputs from which a rung can learn; see `Kernel.search`."""
         n_walkers, n_sites = self.state.x.shape
         stream = DeviceStream(generator, self._device, 2 * n_walkers * n_sites)
-        return self.kernel.search(self.ensemble, self.state.x, stream, budget)
+        return self.kernel.search(target, self.state.x, stream)
 
     def texts(self, found: NDArray[np.int64]) -> Texts:
         """Return the walkers and inputs that were found, [n W, D], to learn from."""

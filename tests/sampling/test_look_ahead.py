@@ -17,6 +17,7 @@ from omniinput_hpc.parallel.stopping import StopRun
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import build, loop, restart
 from omniinput_hpc.sampling.rung import Rung
+from omniinput_hpc.sampling.walkers import Walkers
 from omniinput_zoo.passages import planted_passages
 
 INPUT = """
@@ -151,6 +152,27 @@ def after_a_round(tmp_path):
         loop.sample(run)
     run.writer.close()
     return run.rungs[2:], given
+
+
+def test_the_blocks_of_all_rungs_share_the_search(tmp_path, monkeypatch):
+    """Also those of the rung at b = 0, which learns nothing."""
+    calls, search = [], Walkers.search
+
+    def noting(walkers, generator, target):
+        calls.append((target, search(walkers, generator, target)))
+        return calls[-1][1]
+
+    monkeypatch.setattr(Walkers, "search", noting)
+    blocks, given = after_a_round(tmp_path)
+    assert [target.ensemble.beta for target, _ in calls] == [9.6, 12.0] * 3
+    budgets = [target.budget for target, _ in calls]
+    assert {(b.n_batches, b.share) for b in budgets} == {(4, 2 / 3)}, "6 moves, 2 of 3 rungs"
+    values = np.concatenate([b.first_values for b in budgets])
+    assert sorted(values) == list(range(24)), "each first value once"
+    for block in blocks:
+        found = np.concatenate([texts.x for _, texts in calls[block.k - 1 :: 2]])
+        learned = given[block.k, block.block.number].x
+        np.testing.assert_array_equal(learned[: len(found)], found)
 
 
 def tables_agree(blocks):
