@@ -281,6 +281,8 @@ CHANGES = {
 def simulate(o: Any) -> None:
     """Print how busy GPUs are: as the program was, step by step to what it is."""
     asked = input_file.load(o.input, [f"sampler.blocks={o.blocks}"] if o.blocks else [])
+    length = asked.model.length  # type: ignore[union-attr]
+    asked = asked.with_look_ahead(length, length - 1)
     rows: dict[str, tuple[Config, pace.Setting]] = {}
     if o.before:
         before = input_file.load(o.input, BEFORE)
