@@ -53,6 +53,12 @@ class Existing:
     settled: bool = True  # False after a kill between writing a counter and its checksum
     attributes: Mapping[str, str] = field(default_factory=dict)  # the file's text attributes
 
+    def as_begun(self, given: Config) -> Config:
+        """Return the input of a resumed run, with what it leaves out as the run decided it."""
+        if given.sampler.walkers == "auto":
+            given = given.with_walkers(self.walkers)
+        return given.looking_ahead(self.look_ahead)
+
     def shapes(self, g: Geometry) -> Geometry:
         """Return the shapes of a run, with those fixed by the file that it resumes."""
         if not self.resume:
