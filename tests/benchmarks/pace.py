@@ -98,7 +98,6 @@ class Costs:
         self._x = torch.zeros((batch, length), dtype=torch.int64, device="meta")
         self._z = torch.zeros(batch, device="meta")
         self._spans: dict[Span, Work] = {}
-        self.schedule = SpanSchedule(config.kernel, length)  # type: ignore[arg-type]
         self._kernels = {n: kernels.build(config.kernel, m, batch) for n, m in self._models.items()}
         self._ensemble = Canonical(float(length - 1))
         self._states: dict[int, Any] = {}
@@ -188,7 +187,8 @@ class Segments:
         draws, self._ahead = costs.draws(setting.kv_cache, setting.at_once)
         self._draw, self._fill = draws.time(chip), costs.fill.time(chip)
         self._uniform = costs.uniform().time(chip)
-        self._m = config.model.length - 1  # type: ignore[union-attr]
+        length = config.model.length  # type: ignore[union-attr]
+        self._schedule, self._m = SpanSchedule(config.kernel, length), length - 1  # type: ignore[arg-type]
 
     def seconds(self, block: Block, round_: int, exchange: int) -> float:
         """Return the seconds of a segment's moves."""
@@ -210,8 +210,8 @@ class Segments:
         if not self._setting.one_schedule:
             keys = (block.k, round_, exchange, *block.key)
             shared = rng.generator(seed, "choices", *keys)
-        schedule, n_moves = self._costs.schedule, self._config.sampler.steps
-        return [schedule.draw(shared.random(3)) for _ in range(n_moves)]
+        n_moves = self._config.sampler.steps
+        return [self._schedule.draw(shared.random(3)) for _ in range(n_moves)]
 
 
 def simulate(config: Config, costs: Costs, setting: Setting, o: Any) -> Pace:
