@@ -60,8 +60,8 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
     if complete and found.settled and not args.check:
         log.info("%s is complete (%d rounds); nothing to do", config.run.output, found.rounds)
         return EXIT_COMPLETE
-    if auto and found.resume:
-        config = given.with_walkers(found.walkers)
+    if found.resume:
+        config = found.as_begun(given)
     hosts = world.hosts()
     built = build.build(world, config, about.get("folder"))
     about = {**about, "fingerprint": world.on_rank_0(fingerprint)}

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.kernels import SearchBudget
+from omniinput_hpc.kernels.parts.continuations import Texts, texts_of
+from omniinput_hpc.kernels.parts.search import likeliest
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.layout import Geometry
 from omniinput_hpc.sampling.rung import Rung
 from omniinput_hpc.sampling.stats import RoundStats, Totals, outside_words
 from omniinput_hpc.sampling.transitions import warn_of_transitions
 from omniinput_hpc.tempering.adaptation import LadderTuning
-from omniinput_hpc.tempering.ensembles import of_parameters
+from omniinput_hpc.tempering.ensembles import Ensemble, of_parameters
 
 EQUILIBRATION_SHARE = 4
 """All learning is frozen in the last 1 / 4 of burn-in."""
 
 SEARCH_SHARE = 1.0
-"""Batches of inputs per search, as a multiple of burn-in's moves since the last search."""
+"""Batches of inputs per search, as a multiple of the moves of learning rungs since the last one."""
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -79,7 +82,7 @@ class BurnIn:
         if round_ == -1:
             self._require_bins()
         if self._config.kernel.learns_ahead and round_ < self._learning_ends:
-            self._learn(round_ + self._config.run.burn_in + 1)
+            self._learn(round_ + self._config.run.burn_in + 1, stats.parameters_k3)
         self._tune_ladder(round_, stats)
         if round_ >= self._learning_ends - 1:
             self._world.together(self._freeze)
@@ -100,36 +103,84 @@ class BurnIn:
                 "bins.upper so that they include these, and choose another run.output"
             )
 
-    def _learn(self, rounds: int) -> None:
+    def _learn(self, rounds: int, parameters_k3: NDArray[np.float64]) -> None:
         """Let the kernels learn after so many rounds of burn-in.
 
-        After 1, 2, 4, 8, ... rounds the rungs search for likely inputs, and every rung learns from
-        the inputs that any rung found.
+        Every rung learns from its walkers. After 1, 2, 4, 8, ... rounds it also learns from a
+        search, and from the likeliest inputs that any rung found. These are evaluated in shares by
+        its blocks, which all learn the same.
         """
-        some = np.zeros((0, self._g.n_sites), dtype=np.int64)
+        ensembles = {k: of_parameters(*map(float, p)) for k, p in enumerate(parameters_k3)}
+        learning = {k: e for k, e in ensembles.items() if self._rungs[0].learns(e)}
+        if not learning:
+            return
+        found_k: dict[int, Texts] = {}
         if rounds & (rounds - 1) == 0:
-            some = self._search(rounds)
-        for rung in self._rungs:
-            rung.learn(some)
-
-    def _search(self, rounds: int) -> NDArray[np.int64]:
-        """Return the inputs found after `rounds` of burn-in, [n W, D]."""
+            found_k = self._search(rounds, learning)
         g = self._g
-        searches_k = np.zeros(g.n_rungs, dtype=np.int64)
+        likely_kwd = np.zeros((len(found_k), g.n_walkers, g.n_sites), dtype=np.int64)
+        for i, found in enumerate(found_k.values()):
+            likely_kwd[i] = likeliest(found, g.n_walkers)
+        mine = {}
         for rung in self._rungs:
-            searches_k[rung.k] = rung.searches
-        searches_k = self._world.sum(searches_k)
-        part_k, n_parts = np.cumsum(searches_k) - 1, int(searches_k.sum())
-        found_kwd = np.zeros((g.n_rungs, g.n_walkers, g.n_sites), dtype=np.int64)
-        since = rounds - rounds // 2
-        n_batches = max(1, round(SEARCH_SHARE * since * self._config.sampler.moves_per_round))
+            if rung.k in learning:
+                some = likely_kwd[:, rung.lanes.start : rung.lanes.stop].reshape(-1, g.n_sites)
+                mine[rung.k, rung.block.number] = rung.texts(some)
+        n_parts = dict.fromkeys(learning, self._config.sampler.blocks)
+        texts_k = self._of_all_ranks(mine, n_parts)
         for rung in self._rungs:
-            if searches_k[rung.k]:
-                found = rung.search(rounds - 1, n_batches, int(part_k[rung.k]), n_parts)
-                if found is not None:
-                    found_kwd[rung.k] = found + 1  # 0 if this rung has found nothing
-        found_kwd = self._world.sum(found_kwd)
-        return np.asarray(found_kwd[found_kwd.any(axis=(1, 2))].reshape(-1, g.n_sites) - 1)
+            if rung.k in learning:
+                texts = texts_k[rung.k]
+                rung.learn(found_k[rung.k].with_others(texts) if found_k else texts)
+
+    def _search(self, rounds: int, learning: Mapping[int, Ensemble]) -> dict[int, Texts]:
+        """Return the inputs found after `rounds` of burn-in for each of the rungs that learn.
+
+        The blocks of all rungs, dealt to these rungs in turn, share the work equally.
+        """
+        blocks, n_learning = self._config.sampler.blocks, len(learning)
+        tuned_kn = np.zeros((self._g.n_rungs, self._g.n_tuned))
+        for rung in self._rungs:
+            if rung.k in learning and rung.block.number == 0:
+                tuned_kn[rung.k] = rung.walkers.kernel.tuned
+        tuned_kn = self._bits_of_all_ranks(tuned_kn)
+        moves = (rounds - rounds // 2) * self._config.sampler.moves_per_round
+        mine = {}
+        n_parts = {
+            k: len(range(i, self._g.n_rungs * blocks, n_learning)) for i, k in enumerate(learning)
+        }
+        for rung in self._rungs:
+            part, i = divmod(rung.block.index, n_learning)
+            k = list(learning)[i]
+            share = blocks / n_parts[k]
+            budget = SearchBudget(max(1, round(SEARCH_SHARE * moves * share)), share=share)
+            mine[k, part] = rung.search(rounds - 1, learning[k], tuned_kn[k], budget)
+        return self._of_all_ranks(mine, n_parts)
+
+    def _of_all_ranks(
+        self, mine: Mapping[tuple[int, int], Texts], n_parts: Mapping[int, int]
+    ) -> dict[int, Texts]:
+        """Return all texts of each rung in the order of their parts, of which this rank has some.
+
+        mine : by rung and part; all parts of a rung have as many texts
+        n_parts : by rung
+        """
+        whole = {}
+        for k, n in n_parts.items():
+            rows = {part: texts.rows() for (rung, part), texts in mine.items() if rung == k}
+            most = np.array([max(map(len, rows.values()), default=0)])
+            rows_p = np.zeros((n, int(self._world.max(most)[0]), 3 * self._g.n_sites + 1))
+            for part, of_part in rows.items():
+                rows_p[part] = of_part
+            whole[k] = texts_of(self._bits_of_all_ranks(rows_p).reshape(-1, rows_p.shape[2]))
+        return whole
+
+    def _bits_of_all_ranks(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the sum over ranks of numbers of which each is nonzero on one rank at most.
+
+        They are summed as integers, so that they keep every bit.
+        """
+        return self._world.sum(values.view(np.int64)).view(np.float64)
 
     def _tune_ladder(self, round_: int, stats: RoundStats) -> None:
         """Move the rungs if a stage of tuning ends with this round."""

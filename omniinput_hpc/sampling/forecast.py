@@ -201,7 +201,7 @@ def judge(config: Config, forecast: Forecast, model_beta: float | None) -> list[
         )
     if config.sampler.method == "parallel-tempering":
         notes += _judge_ladder(config.beta_k, forecast, model_beta, _gaussian(config))
-        beyond = model_beta is not None and config.beta_k[-1] > model_beta
+        beyond = model_beta is not None and config.goes_beyond(model_beta)
         if beyond and not config.kernel.learns_ahead:
             notes.append(
                 f"beta = {config.beta_k[-1]:g} is above m = {model_beta:g}: language models get "

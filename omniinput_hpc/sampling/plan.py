@@ -329,6 +329,8 @@ def _ladder(config: Config, model_beta: float | None) -> str:
             parts.append("tuned in burn-in")
         if config.ladder.kappa is not None and any(config.ladder.kappa):
             parts.append(f"{np.count_nonzero(config.ladder.kappa)} of them Gaussian")
+        if config.kernel.learns_ahead:
+            parts.append("with look_ahead")
     known = 0.0 in canonical_k or model_beta in canonical_k
     if not known and not config.sampler.weighs_draws:
         parts.append("relative density, since no rung has beta = 0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 from omniinput_hpc import rng
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import Histogram, groups_of, lane_groups
-from omniinput_hpc.kernels import SearchBudget
+from omniinput_hpc.kernels import SearchBudget, Target
+from omniinput_hpc.kernels.parts.continuations import Texts
 from omniinput_hpc.kernels.wang_landau import (
     LearningState,
     WangLandauEnsemble,
@@ -196,27 +198,38 @@ class Rung:
             self.learner.after_segment()
             self._bring_inside()
 
-    @property
-    def searches(self) -> bool:
-        """Whether `search` can find anything."""
-        return self.walkers.kernel.searches(self.ensemble)
+    def learns(self, ensemble: Ensemble) -> bool:
+        """Return whether a rung with this ensemble learns from inputs."""
+        return self.walkers.kernel.learns(ensemble)
 
     def search(
-        self, rounds_before: int, n_batches: int, part: int, n_parts: int
-    ) -> NDArray[np.int64] | None:
-        """Return inputs to learn from, [W, D], after a round of burn-in; None if it finds none.
+        self,
+        rounds_before: int,
+        ensemble: Ensemble,
+        tuned: NDArray[np.float64],
+        budget: SearchBudget,
+    ) -> Texts:
+        """Return inputs from which a rung can learn, given its ensemble and its kernel's numbers.
 
-        Each of the `n_parts` searching rungs takes a share of the possible first values. The
-        shares are drawn again at each search.
+        Each block of each rung takes as many of the possible first values. They are dealt again
+        after each round of burn-in with a search.
         """
-        random = rng.generator(self._seed, "look-ahead", self.k, rounds_before)
+        key = (self.k, rounds_before, *self.block.key)
+        random = rng.generator(self._seed, "look-ahead", *key)
         shared = rng.generator(self._seed, "first-values", rounds_before)
-        values = shared.permutation(self.walkers.model.n_values)[part::n_parts]
-        return self.walkers.search(random, SearchBudget(n_batches, values))
+        values = shared.permutation(self.walkers.model.n_values)
+        some = values[self.block.index :: self._g.n_rungs * self.block.of]
+        return self.walkers.search(
+            random, Target(ensemble, tuned, replace(budget, first_values=some))
+        )
 
-    def learn(self, found: NDArray[np.int64]) -> None:
-        """Let the kernel learn from the walkers and from what all rungs found, [n W, D]."""
-        self.walkers.learn(found)
+    def texts(self, found: NDArray[np.int64]) -> Texts:
+        """Return the walkers and inputs that were found, [n W, D], to learn from."""
+        return self.walkers.texts(found)
+
+    def learn(self, texts: Texts) -> None:
+        """Let the kernel learn from inputs of all blocks of the rung."""
+        self.walkers.kernel.learn(self.ensemble, texts)
 
     def freeze(self) -> None:
         """End learning, whether or not it has converged.

@@ -5,7 +5,7 @@ the program's own kernel, for models of 1 and of 2 layers; every count is linear
 which gives the model's. A kernel takes the time of its bytes or of its multiplications, whichever
 is more, and a pause (`launches.Chip`). Spans are drawn by the program's own streams of random
 numbers. Then ranks make segments, wait for a neighbour at each exchange, and for all at a round's
-end.
+end. The search of `look_ahead` in burn-in counts as whole texts, shared by all ranks.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from omniinput_hpc import kernels, rng
 from omniinput_hpc.config import Config
 from omniinput_hpc.kernels import DeviceStream
 from omniinput_hpc.kernels.independent import AutoregressiveSampler
+from omniinput_hpc.kernels.parts import search
 from omniinput_hpc.kernels.parts.spans import Span, SpanSchedule
 from omniinput_hpc.sampling import loop
+from omniinput_hpc.sampling.burn_in import EQUILIBRATION_SHARE, SEARCH_SHARE
 from omniinput_hpc.tempering import ladder
 from omniinput_hpc.tempering.ensembles import Canonical
 from omniinput_hpc.tempering.ladder import Block, Grid
@@ -96,10 +98,10 @@ class Costs:
         self._x = torch.zeros((batch, length), dtype=torch.int64, device="meta")
         self._z = torch.zeros(batch, device="meta")
         self._spans: dict[Span, Work] = {}
-        self.schedule = SpanSchedule(config.kernel, length)  # type: ignore[arg-type]
         self._kernels = {n: kernels.build(config.kernel, m, batch) for n, m in self._models.items()}
         self._ensemble = Canonical(float(length - 1))
         self._states: dict[int, Any] = {}
+        self._suffix = config.kernel.part_names.index("suffix")
         first = Span(0, 1, 2)
         self.fill = counted(lambda n: self._moved(n, first), self._n_layers).minus(self.of(first))
 
@@ -142,6 +144,10 @@ class Costs:
 
         return counted(work, self._n_layers), ahead[0]
 
+    def whole_text(self) -> Work:
+        """Return the work of a move that redraws all sites but the first."""
+        return self.of(Span(self._suffix, 1, self._x.shape[1]))
+
     def uniform(self) -> Work:
         """Return the work of a move at beta = 0: whole inputs are evaluated."""
 
@@ -181,7 +187,8 @@ class Segments:
         draws, self._ahead = costs.draws(setting.kv_cache, setting.at_once)
         self._draw, self._fill = draws.time(chip), costs.fill.time(chip)
         self._uniform = costs.uniform().time(chip)
-        self._m = config.model.length - 1  # type: ignore[union-attr]
+        length = config.model.length  # type: ignore[union-attr]
+        self._schedule, self._m = SpanSchedule(config.kernel, length), length - 1  # type: ignore[arg-type]
 
     def seconds(self, block: Block, round_: int, exchange: int) -> float:
         """Return the seconds of a segment's moves."""
@@ -203,8 +210,8 @@ class Segments:
         if not self._setting.one_schedule:
             keys = (block.k, round_, exchange, *block.key)
             shared = rng.generator(seed, "choices", *keys)
-        schedule, n_moves = self._costs.schedule, self._config.sampler.steps
-        return [schedule.draw(shared.random(3)) for _ in range(n_moves)]
+        n_moves = self._config.sampler.steps
+        return [self._schedule.draw(shared.random(3)) for _ in range(n_moves)]
 
 
 def simulate(config: Config, costs: Costs, setting: Setting, o: Any) -> Pace:
@@ -228,12 +235,24 @@ def simulate(config: Config, costs: Costs, setting: Setting, o: Any) -> Pace:
             clock = _exchanged(grid, clock + seconds + pauses, round_ * s.exchanges + exchange)
         clock[:] = clock.max()
     total = float(clock.max())
+    searched = searched_texts(config) / setting.ranks * costs.whole_text().time(costs.chip)
     n_moves = o.rounds * s.moves_per_round * s.n_walkers * n_rungs / setting.ranks
     all_rounds = config.run.rounds + config.run.burn_in
     return Pace(
         busy / total, total / (o.rounds * s.exchanges), n_moves / total,
-        all_rounds * total / o.rounds / 3600,
+        (all_rounds * total / o.rounds + searched) / 3600,
     )  # fmt: skip
+
+
+def searched_texts(config: Config) -> float:
+    """Return how many batches of whole texts the searches of burn-in evaluate, on all ranks."""
+    if not config.kernel.learns_ahead:
+        return 0.0
+    learning = config.run.burn_in - config.run.burn_in // EQUILIBRATION_SHARE
+    rounds = 2 ** int(np.log2(learning))  # of moves before the last search
+    cold = np.count_nonzero(config.beta_k > config.model.length - 1)  # type: ignore[union-attr]
+    share = SEARCH_SHARE * (search.HOT + search.COLD + search.BEGUN)
+    return float(share * rounds * config.sampler.moves_per_round * cold * config.sampler.blocks)
 
 
 def _exchanged(grid: Grid, clock: NDArray[np.float64], exchange: int) -> NDArray[np.float64]:

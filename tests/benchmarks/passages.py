@@ -35,7 +35,7 @@ from omniinput_hpc.runfile.reader import open_run
 from omniinput_zoo.passages import planted_passages
 
 KERNELS = {
-    "today": {"name": "lm-conditional"},
+    "today": {"name": "lm-conditional", "look_ahead": False},
     "ahead": {"name": "lm-conditional", "look_ahead": True},
 }
 WIDTH = 0.02

@@ -280,7 +280,9 @@ CHANGES = {
 
 def simulate(o: Any) -> None:
     """Print how busy GPUs are: as the program was, step by step to what it is."""
-    asked = input_file.load(o.input, [f"sampler.blocks={o.blocks}"] if o.blocks else [])
+    given = input_file.load(o.input, [f"sampler.blocks={o.blocks}"] if o.blocks else [])
+    length = given.model.length  # type: ignore[union-attr]
+    asked = given.with_look_ahead(length, length - 1)
     rows: dict[str, tuple[Config, pace.Setting]] = {}
     if o.before:
         before = input_file.load(o.input, BEFORE)
@@ -290,8 +292,9 @@ def simulate(o: Any) -> None:
         name = f"{rungs} rungs x {s.walkers}, {s.blocks} block(s), {s.steps} moves"
         rows[f"{name}, on {n}"] = (asked, pace.Setting(n))
     if o.before:
-        often = pace.Setting(o.gpus[-1], uniform_always=True)
-        rows["the same, uniform draws at every move"] = (asked, often)
+        plain, often = given.looking_ahead(False), pace.Setting(o.gpus[-1], uniform_always=True)
+        rows["the same without look_ahead"] = (plain, pace.Setting(o.gpus[-1]))
+        rows["and with uniform draws at every move"] = (plain, often)
     write_json(o.json, pace.print_simulation(rows, o.shape, o))
 
 

@@ -57,6 +57,17 @@ def test_bins_are_fine_and_anchors_on_the_ladder(file):
     assert file.read_text().startswith("# ")
 
 
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_ladders_beyond_m_look_ahead(file):
+    """The models would get stuck there, where the papers score."""
+    config = input_file.load(file, [])
+    if config.model.kind == "causal-lm" and config.sampler.swaps:
+        m = config.model.length - (not config.model.prefix)
+        ahead = config.with_look_ahead(config.model.length, m).kernel.learns_ahead
+        assert ahead == config.goes_beyond(m)
+        assert ahead or not file.stem.startswith(("gpt2", "olmo", "llama"))
+
+
 def test_every_row_of_the_papers_has_its_file():
     names = {file.stem for file in FILES}
     assert names >= {
