@@ -65,6 +65,7 @@ committed() { # WORD...: sets ranks, now, unit and file as cli/committed.py expl
     ranks=many now=0 unit=rounds file=
     read -r ranks now unit file <<<"$("${python[@]}" -m omniinput_hpc.cli.committed "$@")" || true
     ranks=${ranks:-many} now=${now:-0} unit=${unit:-rounds} # an error in there leaves them empty
+    [[ $unit != - ]] || file=''
 }
 
 ended_from_outside() { # by scancel, which requeueing would undo; not by the time limit
