@@ -43,7 +43,7 @@ on_signal() { # NAME
     interrupted=yes
     if [[ $unit == - ]]; then
         say "SIG$1: this command cannot resume, and goes on until it is ended"
-        return
+        return 0 # without 0, that of what the signal interrupted
     fi
     say "SIG$1: asking the run to stop"
     # srun hands SIGUSR1 to all ranks; SIGTERM would end it. $! is there as soon as srun is.
@@ -111,9 +111,9 @@ run_and_requeue() { # WORD...
     committed "$@"
     before=$now output=${file:-omniinput-$job}
     if [[ $unit == - ]]; then
-        say "$SLURM_NTASKS ranks on $SLURM_JOB_NODELIST: $*"
+        say "$SLURM_NTASKS rank(s) on $SLURM_JOB_NODELIST: $*"
     else
-        say "$SLURM_NTASKS ranks on $SLURM_JOB_NODELIST, $before $unit committed before: $*"
+        say "$SLURM_NTASKS rank(s) on $SLURM_JOB_NODELIST, $before $unit committed before: $*"
     fi
     if [[ $ranks == one && $SLURM_NTASKS != 1 ]]; then
         say "warning: this command is one process, and leaves the other $((SLURM_NTASKS - 1)) idle"

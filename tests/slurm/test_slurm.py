@@ -204,7 +204,8 @@ def score(x):
 def judges(cluster, folder):
     """A judge is ended by the signal; what it has scored is not scored again."""
     path = finished(folder)
-    choose.main([str(path), "--per-bin", "10", "--repeats", "0"])
+    wanted = "--per-bin 10 --repeats 0 --width 0.25 --range -0.125 4.625"
+    choose.main([str(path), *wanted.split()])
     (folder / "slow_rule.py").write_text(RULE)
     tasks = folder / "finished.tasks.jsonl"
     words = ["analysis/judge.py", tasks, "--judge", "slow_rule:score", "--batch", "2"]
