@@ -25,7 +25,12 @@ show_and_run() { printf '+'; printf ' %q' "$@"; echo; "$@" </dev/null; }
 
 input=$1
 code=0 launch=()
-if [[ ${#mpirun[@]} != 0 ]]; then launch=("${mpirun[@]}" -n "${RANKS:-4}"); fi
+if [[ ${#mpirun[@]} != 0 ]]; then
+    launch=("${mpirun[@]}" -n "${RANKS:-4}")
+elif [[ ${RANKS:-1} != 1 ]]; then
+    echo "RANKS=$RANKS needs mpirun, and there is none here: submit jobscripts/run.sbatch, or leave RANKS out" >&2
+    exit 2
+fi
 show_and_run "${launch[@]}" "$python" -m omniinput_hpc "$@" || code=$?
 [[ $code != 75 ]] || { printf 'stopped early, everything is saved; to resume: bash'; printf ' %q' "$0" "$@"; echo; }
 [[ $code == 0 ]] || exit "$code"

@@ -37,7 +37,7 @@ def split(words: Sequence[str]) -> tuple[str, list[str]]:
         return Path(first).stem.replace("_", "-"), rest
     module, *rest = rest or [""]
     if module != PACKAGE:
-        return module.removeprefix(f"{PACKAGE}.").replace("_", "-"), rest
+        return module.partition(".")[2].replace("_", "-"), rest
     if rest and rest[0].replace("_", "-") in VERBS:
         return rest[0].replace("_", "-"), rest[1:]
     other = {"--check", "--doctor", "--verify", "--salvage"} & set(rest)

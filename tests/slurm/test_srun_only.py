@@ -102,14 +102,8 @@ def clone(tmp_path_factory):
     """A copy of the repository, with small input files and data under the names of the page."""
     folder = tmp_path_factory.mktemp("clone") / "omniinput_hpc"
     shutil.copytree(ROOT / "jobscripts", folder / "jobscripts")
-    for name in (
-        "LICENSE",
-        "README.md",
-        "analysis",
-        "omniinput_hpc",
-        "pyproject.toml",
-        "setup.cfg",
-    ):
+    packages = [path.name for path in ROOT.glob("omniinput_*")]
+    for name in ("LICENSE", "README.md", "analysis", "pyproject.toml", "setup.cfg", *packages):
         (folder / name).symlink_to(ROOT / name)
     (folder / "inputs").mkdir()
     (folder / "inputs/models").symlink_to(ROOT / "inputs/models")
