@@ -138,6 +138,7 @@ check_counts() {
 }
 
 setup test
+[[ ${#mpirun[@]} != 0 ]] || die "the MPI tests need mpirun, and there is none here"
 cd "$root"
 reports=$(mktemp -d "${TMPDIR:-/tmp}/omniinput-tests.XXXXXX")
 # else each process that a test starts compiles the package anew, or writes into the tests' folders

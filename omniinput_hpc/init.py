@@ -6,10 +6,12 @@ image classifier, a file of weights, or a ``module:function``. No existing file 
 
 from __future__ import annotations
 
+from omniinput_hpc.parallel import launched
 from omniinput_hpc.parallel.signals import request
 
 if __name__ == "__main__":  # before torch and mpi4py are imported, as in cli/omniinput.py
     request.install()
+    launched.announce_imports()
 
 import argparse
 import logging

@@ -8,10 +8,12 @@ committed one by one: after a stop or a kill, the same command resumes.
 
 from __future__ import annotations
 
+from omniinput_hpc.parallel import launched
 from omniinput_hpc.parallel.signals import request
 
 if __name__ == "__main__":  # before torch and mpi4py are imported, as in cli/omniinput.py
     request.install()
+    launched.announce_imports()
 
 import logging
 import os

@@ -1,5 +1,8 @@
 """Train image networks in the papers' three ways: plain, with noise, or as energy-based models.
 
+The papers (OmniInput, section 4) state only the losses and that noise of varying severity is added.
+All numbers here, and how energy-based models are trained, are ours.
+
 The single output f(x) of an energy-based model is the log-likelihood up to a constant: p(x) is
 proportional to exp(f(x)). The gradient of the log-likelihood is that of f at the data minus that of
 f at samples of the model. Persistent chains of one of our gradient kernels provide the samples

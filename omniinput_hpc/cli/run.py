@@ -63,6 +63,7 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
     if found.resume:
         config = found.as_begun(given)
     hosts = world.hosts()
+    log.info("all ranks are ready after %s; loading torch and the model", duration(request.age))
     built = build.build(world, config, about.get("folder"))
     about = {**about, "fingerprint": world.on_rank_0(fingerprint)}
     to_find = given if auto and not found.resume else None
@@ -80,8 +81,7 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
         plan.Plan(
             built.config, built.geometry, world.texts(built.device), hosts, about["bytes"],
             models.offers_of(built.model).cache_bytes(), writer_kind, reason, found,
-            trials, measured,
-            built.without_anchor, forecasted, built.model_beta, tokens,
+            trials, measured, built.without_anchor, forecasted, built.model_beta, tokens,
         ),
     )  # fmt: skip
     world.on_rank_0(lambda: restart.check_resume(built.config, built.geometry, here, found))

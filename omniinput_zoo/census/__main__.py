@@ -9,10 +9,12 @@ command resumes on any number of ranks.
 
 from __future__ import annotations
 
+from omniinput_hpc.parallel import launched
 from omniinput_hpc.parallel.signals import request
 
 if __name__ == "__main__":  # before torch and mpi4py, as in the package's __main__.py
     request.install()
+    launched.announce_imports()
 
 import argparse
 import logging
