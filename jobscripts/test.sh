@@ -110,7 +110,7 @@ install_browser() { # for tests/annotation; they skip themselves, and the last l
     [[ -z $browser_not_run ]] || echo "BROWSER TESTS NOT RUN: $browser_not_run"
 }
 
-slurm_pytest() { # the job scripts under a real SLURM; two to three minutes, mostly asleep
+slurm_pytest() { # the job scripts under a real SLURM; about six minutes, mostly asleep
     local check=("$python" tests/slurm/cluster.py --check)
     if [[ $EUID == 0 ]] && command -v apt-get >/dev/null && ! "${check[@]}" >/dev/null; then
         echo "installing slurm-wlm and munge with apt-get"
@@ -123,7 +123,7 @@ slurm_pytest() { # the job scripts under a real SLURM; two to three minutes, mos
     fi
     : >"$reports/slurm-not-run"
     # SIGINT: the tests end their SLURM; -rP: the log of the job that was stopped and went on
-    env --default-signal=INT timeout -s INT -k 30 1000 \
+    env --default-signal=INT timeout -s INT -k 30 2400 \
         "$python" -m pytest -rP --junitxml="$reports/slurm.xml" tests/slurm
 }
 
