@@ -138,7 +138,7 @@ class Kernel(Protocol):
 
 
 class Untuned:
-    """Base class with defaults: nothing is tuned or learned, and the cache is empty at the start."""
+    """Base class with defaults: nothing is tuned or learned, and the cache starts empty."""
 
     def __init__(self) -> None:
         self.tuned: NDArray[np.float64] = np.empty(0)
