@@ -120,7 +120,7 @@ def test_a_llama_is_byte_equal_on_1_rank_and_on_all(kernel, run_on, shared_folde
 def test_a_decoder_that_looks_ahead_in_blocks_is_byte_equal_on_1_2_and_4_ranks(
     run_on, shared_folder
 ):
-    """Four rungs of two blocks. Two rungs learn, by default, and all ranks search for them."""
+    """The cold rung learns, by default. On 4 ranks each block is on another one, and all search."""
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
@@ -128,7 +128,7 @@ def test_a_decoder_that_looks_ahead_in_blocks_is_byte_equal_on_1_2_and_4_ranks(
         save_decoder("gpt2", shared_folder)
     world.barrier()
     settings = [
-        f"model.path={shared_folder}", "model.length=6", "ladder.betas=[0.0, 5.0, 5.5, 6.5]",
+        f"model.path={shared_folder}", "model.length=6", "ladder.betas=[5.0, 10.0]",
         "kernel.name=lm-conditional", "run.rounds=1", "run.burn_in=4", "sampler.blocks=2",
         "sampler.walkers=32", "sampler.steps=2", "sampler.exchanges=2", "samples.every=2",
     ]  # fmt: skip
@@ -139,8 +139,8 @@ def test_a_decoder_that_looks_ahead_in_blocks_is_byte_equal_on_1_2_and_4_ranks(
     for n in sizes[1:]:
         assert_same(shared_folder / "ahead-1.h5", shared_folder / f"ahead-{n}.h5")
     with open_run(shared_folder / "ahead-1.h5") as run:
-        contexts_k = [rung.tuned[2] for rung in run.checkpoint(range(4)).rungs]
-    assert [n > 0 for n in contexts_k] == [False, False, True, True]
+        hot, cold = (rung.tuned for rung in run.checkpoint(range(2)).rungs)
+    assert not hot.any() and cold[2] > 0, "contexts"
 
 
 @pytest.mark.mpi(min_size=2)
