@@ -3,8 +3,8 @@
 WORDS are Python's arguments, as in ``-m omniinput_hpc.rescore RUN.h5 INPUT.toml``. Prints a line of
 four words, ``RANKS NUMBER UNIT FILE``. RANKS is "many" if the command shares its work among MPI
 ranks, else "one". NUMBER counts what is on the disk and is not done again, such as rounds or
-scores, and FILE holds it. For a command that begins from nothing each time, such as a training, the
-others are "-"; without FILE, the command itself will say what is wrong.
+scores, and FILE holds it. A command that begins from nothing each time, such as a training, has "-"
+for these three. FILE is left out if the command would refuse its arguments.
 """
 
 from __future__ import annotations

@@ -306,9 +306,9 @@ class LmConditional(Untuned):
         drawn = cache.log_p[:, some] * b.to(cache.log_p.dtype)[:, None]
         return (drawn.double() - cache.log_z[:, some]).sum(dim=1)
 
-    def learns(self, ensemble: Ensemble) -> bool:
-        """Return whether something can be learned for the ensemble (see `_learning_exponent`)."""
-        return self._learning_exponent(ensemble) is not None
+    def learner(self, ensemble: Ensemble) -> LmConditional | None:
+        """Return this kernel if it can learn for the ensemble (see `_learning_exponent`)."""
+        return None if self._learning_exponent(ensemble) is None else self
 
     @torch.no_grad()
     def search(self, target: Target, like: torch.Tensor, stream: DeviceStream) -> Texts:

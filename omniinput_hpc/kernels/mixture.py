@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.kernels.parts.continuations import Texts
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.state import Info, Kernel, State, Target
+from omniinput_hpc.kernels.state import Info, Kernel, Learner, State, Target
 from omniinput_hpc.tempering.ensembles import Ensemble
 
 
@@ -78,24 +78,27 @@ class Mixture:
             some = slice(int(first), int(first) + len(kernel.parts))
             kernel.adapt(attempted_p[some], accepted_p[some])
 
-    def learns(self, ensemble: Ensemble) -> bool:
-        """Return whether any kernel learns in this ensemble."""
-        return bool(self._learners(ensemble))
+    def learner(self, ensemble: Ensemble) -> Mixture | None:
+        """Return this kernel if one of its kernels learns in this ensemble."""
+        return self if self._learners(ensemble) else None
 
     def search(self, target: Target, like: torch.Tensor, stream: DeviceStream) -> Texts:
         """Let the first kernel that learns search for all."""
-        kernel = self._learners(target.ensemble)[0]
-        tuned = self._parts_of(target.tuned)[self._kernels.index(kernel)]
-        return kernel.search(replace(target, tuned=tuned), like, stream)
+        i, learner = next(iter(self._learners(target.ensemble).items()))
+        tuned = self._parts_of(target.tuned)[i]
+        return learner.search(replace(target, tuned=tuned), like, stream)
 
     def texts(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> Texts:
         """Let the first kernel that learns evaluate inputs for all."""
-        return self._learners(ensemble)[0].texts(ensemble, x, n_walkers)
+        learner = next(iter(self._learners(ensemble).values()))
+        return learner.texts(ensemble, x, n_walkers)
 
     def learn(self, ensemble: Ensemble, texts: Texts) -> None:
         """Let each kernel that learns do so."""
-        for kernel in self._learners(ensemble):
-            kernel.learn(ensemble, texts)
+        for learner in self._learners(ensemble).values():
+            learner.learn(ensemble, texts)
 
-    def _learners(self, ensemble: Ensemble) -> list[Kernel]:
-        return [kernel for kernel in self._kernels if kernel.learns(ensemble)]
+    def _learners(self, ensemble: Ensemble) -> dict[int, Learner]:
+        """Return what learns, by the number of its kernel."""
+        found = ((i, kernel.learner(ensemble)) for i, kernel in enumerate(self._kernels))
+        return {i: learner for i, learner in found if learner is not None}

@@ -117,12 +117,16 @@ class Kernel(Protocol):
         """Update `tuned` from the moves of a segment per part, int64 [n_parts]; burn-in only."""
         ...
 
-    def learns(self, ensemble: Ensemble) -> bool:
-        """Return whether burn-in calls `search`, `texts` and `learn` for this ensemble."""
+    def learner(self, ensemble: Ensemble) -> Learner | None:
+        """Return what learns from inputs in burn-in for this ensemble; None if nothing does."""
         ...
 
+
+class Learner(Protocol):
+    """What updates a kernel's `tuned` from inputs, early in burn-in."""
+
     def search(self, target: Target, like: torch.Tensor, stream: DeviceStream) -> Texts:
-        """Search for inputs from which a rung can learn, after some rounds early in burn-in.
+        """Search for inputs from which a rung can learn, after some rounds.
 
         `like`, int64 [W, D], gives shape and device.
         """
@@ -133,7 +137,7 @@ class Kernel(Protocol):
         ...
 
     def learn(self, ensemble: Ensemble, texts: Texts) -> None:
-        """Update `tuned` from inputs of all blocks of the rung, after a round early in burn-in."""
+        """Update `tuned` from inputs of all blocks of the rung, after a round."""
         ...
 
 
@@ -150,21 +154,9 @@ class Untuned:
     def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:
         """Do nothing."""
 
-    def learns(self, ensemble: Ensemble) -> bool:
-        """Return False, so that the methods below are never called."""
-        return False
-
-    def search(self, target: Target, like: torch.Tensor, stream: DeviceStream) -> Texts:
-        """Raise a NotImplementedError."""
-        raise NotImplementedError
-
-    def texts(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> Texts:
-        """Raise a NotImplementedError."""
-        raise NotImplementedError
-
-    def learn(self, ensemble: Ensemble, texts: Texts) -> None:
-        """Raise a NotImplementedError."""
-        raise NotImplementedError
+    def learner(self, ensemble: Ensemble) -> Learner | None:
+        """Return None: nothing learns."""
+        return None
 
 
 def decide(

@@ -13,7 +13,7 @@ from omniinput_hpc.sampling.rung import Rung
 from omniinput_hpc.sampling.stats import RoundStats, Totals, outside_words
 
 OUTSIDE = 0.01
-"""The share of burn-in's outputs outside the bins above which the user is warned."""
+"""A larger share of outputs outside the bins in burn-in is worth a warning."""
 
 log = logging.getLogger("omniinput_hpc")
 

@@ -111,7 +111,7 @@ def find_existing(config: Config, fingerprint: str | Callable[[], str], restart:
             settled=run.is_settled,
             attributes=run.texts,
         )
-        differences = _differences(stored, config)
+        differences = _differences(stored, found.as_begun(config))
         now = fingerprint() if callable(fingerprint) else fingerprint
         if run.fingerprint != now and stored.model.kind == config.model.kind:
             differences.append("the model's files or options have changed")
@@ -133,10 +133,7 @@ def find_existing(config: Config, fingerprint: str | Callable[[], str], restart:
 
 
 def _differences(stored: Config, given: Config) -> list[str]:
-    if given.sampler.walkers == "auto":  # a resumed run keeps the number that was found
-        given = given.with_walkers(stored.sampler.n_walkers)
-    # It also keeps the kernel's look_ahead, which files without the key had not.
-    given = given.looking_ahead(stored.kernel.learns_ahead)
+    # stored inputs from before look_ahead had a default mean false by its absence
     old, new = stored.looking_ahead(False).model_dump(), given.model_dump()
     lines = []
     for table in new:

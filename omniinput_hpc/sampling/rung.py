@@ -200,7 +200,7 @@ class Rung:
 
     def learns(self, ensemble: Ensemble) -> bool:
         """Return whether a rung with this ensemble learns from inputs."""
-        return self.walkers.kernel.learns(ensemble)
+        return self.walkers.kernel.learner(ensemble) is not None
 
     def search(
         self,
@@ -229,7 +229,7 @@ class Rung:
 
     def learn(self, texts: Texts) -> None:
         """Let the kernel learn from inputs of all blocks of the rung."""
-        self.walkers.kernel.learn(self.ensemble, texts)
+        self.walkers.learn(texts)
 
     def freeze(self) -> None:
         """End learning, whether or not it has converged.

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from omniinput_hpc.kernels import DeviceStream, Info, Kernel, State, Target
+from omniinput_hpc.kernels import DeviceStream, Info, Kernel, Learner, State, Target
 from omniinput_hpc.kernels.independent import AutoregressiveSampler
 from omniinput_hpc.kernels.metropolis import Metropolis
 from omniinput_hpc.kernels.parts.compiled_loop import MAX_WALKER_MOVES, CompiledLoop, Trace
@@ -191,15 +191,24 @@ class Walkers:
         return numbers[0], numbers[1]
 
     def search(self, generator: np.random.Generator, target: Target) -> Texts:
-        """Return inputs from which a rung can learn; see `Kernel.search`."""
+        """Return inputs from which a rung can learn; see `Learner.search`."""
         n_walkers, n_sites = self.state.x.shape
         stream = DeviceStream(generator, self._device, 2 * n_walkers * n_sites)
-        return self.kernel.search(target, self.state.x, stream)
+        return self._learner(target.ensemble).search(target, self.state.x, stream)
 
     def texts(self, found: NDArray[np.int64]) -> Texts:
         """Return the walkers and inputs that were found, [n W, D], to learn from."""
         x = torch.cat([self.state.x, torch.from_numpy(found).to(self._device)])
-        return self.kernel.texts(self.ensemble, x, len(self.state.x))
+        return self._learner(self.ensemble).texts(self.ensemble, x, len(self.state.x))
+
+    def learn(self, texts: Texts) -> None:
+        """Let the kernel learn from inputs of all blocks of the rung."""
+        self._learner(self.ensemble).learn(self.ensemble, texts)
+
+    def _learner(self, ensemble: Ensemble) -> Learner:
+        learner = self.kernel.learner(ensemble)
+        assert learner is not None, "burn-in asks only kernels that learn"
+        return learner
 
     def configurations(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Return x, unsigned integers [W, D], and z, float32 [W], on the host."""

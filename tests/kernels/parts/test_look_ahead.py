@@ -154,5 +154,5 @@ def test_nothing_is_learned_where_the_model_itself_or_hotter_is_sampled():
     before = kernel.tuned
     x = MODEL.all_inputs()
     assert kernel.start(x, MODEL.output(x)).cache is None
-    assert not kernel.learns(Canonical(1.0))
+    assert kernel.learner(Canonical(1.0)) is None
     assert kernel.tuned is before
