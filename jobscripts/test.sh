@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # All checks and tests, set-up included (see setup.sh): bash jobscripts/test.sh [--all]
 #
-# With --all also what is slow and guards one thing each: damage and kills (tests/campaigns), the
+# With --all also what is slow and guards one thing each: damage and kills (most of tests/campaigns), the
 # job scripts under a real SLURM, README's first command with MPI from PyPI, the page in a browser, a
 # full disk, memory, tests marked `release`, three ranks. Run it before a release, and after a change
 # to what these guard.
@@ -17,8 +17,12 @@ if [[ $all != '' && $all != --all ]]; then
     echo "usage: bash jobscripts/test.sh [--all]" >&2
     exit 2
 fi
-only_with_all=(tests/campaigns tests/annotation/test_browser.py tests/kernels/test_memory.py
-    tests/runfile/test_full_disk.py)
+only_with_all=(
+    tests/campaigns/{bad_inputs,bit_flips,faults,hostile,hostile_inputs,kills,lane_blocks,lost_file,salvage}
+    tests/campaigns/test_{annotation_page,offline_verbs}.py tests/annotation/test_browser.py
+    tests/kernels/test_memory.py
+    tests/runfile/test_full_disk.py
+)
 
 mpi_sizes=(2 4)
 [[ ! $all ]] || mpi_sizes=(2 3 4)
