@@ -8,7 +8,6 @@ an index into the allowed tokens; probabilities are still normalized over all to
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Callable
 from functools import cached_property
@@ -20,6 +19,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 from omniinput_hpc.config import Allowed, CausalLm
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.device import release_unused
 from omniinput_hpc.models.language import hf_decoder, hf_folder, output_head, tokenizer
 from omniinput_hpc.models.language.embedding_leaf import (
     EmbeddingLeaf,
@@ -267,7 +267,7 @@ class CausalLanguageModel:
             return self._whole(n)
         if self._drawing is None or self._drawing.n_walkers != n:
             self._drawing = None
-            gc.collect()  # as in `_shared_kv_cache`
+            release_unused()
             try:
                 assert self._decoder is not None
                 self._drawing = KVCache(
@@ -286,7 +286,7 @@ class CausalLanguageModel:
             self._kv_cache = None
             if self._scratch is not None and self._scratch.n_walkers != n_walkers:
                 self._scratch = None
-            gc.collect()  # a cache and its graphs form a reference cycle; free their memory
+            release_unused()  # else a smaller cache would keep parts of a larger one's memory
             try:
                 self._kv_cache, self._scratch = self._whole(n_walkers), None
                 self._kv_cache.allocate()
