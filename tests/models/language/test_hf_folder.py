@@ -129,7 +129,7 @@ def test_broken_weights_are_bad_input(folder):
     file.write_bytes(b"not safetensors at all")
     assert "cannot be loaded as safetensors" in refused(folder)
     file.write_bytes(whole[: len(whole) // 2])
-    assert "its tensors need 29,248 bytes, but it holds 13,344" in refused(folder)
+    assert "cannot be loaded as safetensors" in refused(folder)
     with pytest.raises(UserError, match="cannot be loaded"):
         causal_lm.build(options(folder), "cpu")
 
