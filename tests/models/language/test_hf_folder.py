@@ -45,7 +45,7 @@ def test_preflight_reads_the_files_without_torch(folder):
 
 def test_allowed_tokens_are_neither_special_nor_padding(folder):
     words = tokenizer.read(folder)
-    allowed = hf_folder.site_tokens(options(folder, tokens="no-special"), folder, V, words)
+    allowed = hf_folder.tokens_of(options(folder, tokens="no-special"), folder, V, words)
     assert allowed.tolist() == list(range(2, len(WORDS)))
     about = hf_folder.preflight(options(folder, tokens="no-special"))
     assert about["n_values"] == len(WORDS) - 2
