@@ -246,7 +246,7 @@ def _rescore(
         x_ksd = world.together(partial(_inputs, run, round_, rungs))
         z_ks = np.stack([evaluate(x_sd) for x_sd in x_ksd])
         model.raise_if_nonfinite()
-        writer.commit(round_, rescored.slabs_of(z_ks), round_ + 1)
+        writer.commit(round_, {"samples/z": z_ks}, round_ + 1)
         now = time.monotonic()
         if now - last > SECONDS_BETWEEN_LINES or round_ + 1 == rounds.stop:
             last, share = now, (round_ + 1 - rounds.start) / len(rounds)

@@ -53,6 +53,13 @@ def warn(path: Path, damage: str) -> None:
     log.warning("warning: %s is damaged: %s", path, damage)
 
 
+def check_field(file: h5py.File, name: str, field: Field) -> None:
+    """Raise a ValueError unless a dataset has the shape and type of its field."""
+    found = untrusted_hdf5.dataset(file, name)
+    if found.shape != field.shape or found.dtype != field.dtype:
+        raise ValueError(f"dataset {name} has the wrong shape or type")
+
+
 class CheckedFile(untrusted_hdf5.UntrustedFile):
     """A file with checksums, opened for reading; the caller decides how damage is handled.
 

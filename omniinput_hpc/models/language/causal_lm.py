@@ -71,7 +71,7 @@ class CausalLanguageModel:
         self.device = torch.device(device)
         n_vocab = int(self.lm.get_output_embeddings().weight.shape[0])
         words = tokenizer.read(folder)
-        tokens = hf_folder.site_tokens(options, folder, n_vocab, words)
+        tokens = hf_folder.tokens_of(options, folder, n_vocab, words)
         self.space = hf_folder.space_of(options, folder, n_vocab, words, allowed)
         tokens = tokens[self.space.to_ids(np.arange(self.space.n_values))]
         before = hf_folder.prefix_ids(options, folder, n_vocab, words)
@@ -269,10 +269,7 @@ class CausalLanguageModel:
             self._drawing = None
             release_unused()
             try:
-                assert self._decoder is not None
-                self._drawing = KVCache(
-                    self._decoder, self.token_ids, self._before, self.n_sites, n
-                )
+                self._drawing = self._new_cache(n)
             except torch.OutOfMemoryError:
                 raise UserError(
                     f"keys and values of {n} inputs of {self.n_sites} tokens, which are drawn "
@@ -305,11 +302,12 @@ class CausalLanguageModel:
         if self._kv_cache is not None and self._kv_cache.n_walkers == n_walkers:
             return self._kv_cache
         if self._scratch is None or self._scratch.n_walkers != n_walkers:
-            assert self._decoder is not None
-            self._scratch = KVCache(
-                self._decoder, self.token_ids, self._before, self.n_sites, n_walkers
-            )
+            self._scratch = self._new_cache(n_walkers)
         return self._scratch
+
+    def _new_cache(self, n_walkers: int) -> KVCache:
+        assert self._decoder is not None
+        return KVCache(self._decoder, self.token_ids, self._before, self.n_sites, n_walkers)
 
     @cached_property
     def _decoder(self) -> Decoder | None:
@@ -388,11 +386,7 @@ class CausalLanguageModel:
 
     def _trial(self) -> list[torch.Tensor]:
         """Return batches of inputs [n, D] that together hold every special token."""
-        if self.token_ids.is_meta:  # a meta tensor holds no numbers
-            return []
-        special = torch.tensor(self._special, dtype=torch.int64, device=self.device)
-        values = torch.isin(self.token_ids, special).nonzero()[:, 0].tolist()
-        return trial_inputs(values, self.n_values, self.n_sites, self.device)
+        return trial_inputs(self._special, self.token_ids, self.n_sites)
 
     def _no_prefix(self) -> dict[str, Any]:
         """Return arguments for a pass without cached keys and values."""
