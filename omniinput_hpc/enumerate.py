@@ -152,7 +152,7 @@ def count_all(
         wait = f"{years:.3g} years" if years > 1 else duration(seconds)
         raise UserError(
             f"{size} would take about {wait} on {world.size} rank(s), more than --max-hours "
-            f"{max_hours:g}; such a space can be sampled, not enumerated"
+            f"{max_hours:g}; sample this space instead, or raise --max-hours"
         )
     log.info("%s in %d blocks; about %s", size, n_blocks, duration(seconds))
     offers = models.offers_of(model)
@@ -253,14 +253,14 @@ def run(world: World, argv: Sequence[str] | None, program: str = PROGRAM) -> int
 
 
 def _arguments(world: World, argv: Sequence[str] | None, program: str) -> Any:
-    words = "Evaluate every input of a small space: the exact density, and r(z) of a rule."
+    words = "Evaluate every input of a small space; write its exact density, and r(z) of a rule."
     example = "inputs/toy.toml --rule omniinput_hpc.zoo.toy:is_valid"
     parser = arguments.new_parser(program, words, example)
     parser.add_argument("input", type=Path, metavar="INPUT.toml", help="the input file")
-    parser.add_argument("--rule", metavar="MODULE:FUNCTION", help="scores of inputs, for r(z)")
-    where = "the table (default: inputs/exact/INPUT.csv)"
+    parser.add_argument("--rule", metavar="MODULE:FUNCTION", help="function that scores inputs")
+    where = "the table to write (default: inputs/exact/INPUT.csv)"
     parser.add_argument("--output", type=Path, metavar="FILE.csv", help=where)
-    hours = "refuse to take longer (default: %(default)g)"
+    hours = "refuse if it would take longer (default: %(default)g)"
     parser.add_argument("--max-hours", type=float, default=1.0, metavar="HOURS", help=hours)
     arguments.add_set(parser)
     return arguments.parse(parser, world.rank, argv)

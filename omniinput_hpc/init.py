@@ -6,10 +6,12 @@ image classifier, a file of weights, or a ``module:function``. No existing file 
 
 from __future__ import annotations
 
+from omniinput_hpc.parallel import launched
 from omniinput_hpc.parallel.signals import request
 
 if __name__ == "__main__":  # before torch and mpi4py are imported, as in cli/omniinput.py
     request.install()
+    launched.announce_imports()
 
 import argparse
 import logging
@@ -44,8 +46,8 @@ CHOSEN = ("rounds", "burn_in")
 """Keys of [run] that may not be given, since the pilot chooses them."""
 
 
-MODEL_HELP = """a folder, a name of the hub, a file of weights (*.gguf; *.safetensors with --kind
-image-classifier and --set model.factory=module:function), or module:function of a model of your own
+MODEL_HELP = """a folder, a name on the hub, a file of weights (*.gguf; *.safetensors with --kind
+image-classifier and --set model.factory=module:function), or module:function for your own model
 (docs/tutorial.md, section 7)"""
 
 
@@ -59,7 +61,7 @@ def main(
 def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     args = world.together(lambda: _arguments(world, argv, program))
     if world.size > 1:
-        raise UserError("init is one process: start it without mpirun")
+        raise UserError("init runs in one process: start it without mpirun")
     begin = time.monotonic()
     name = args.output.stem if args.output else model_table.name_of(args.model)
     output = args.output or Path(f"{name}.toml")
@@ -105,7 +107,7 @@ def _first_config(args: argparse.Namespace) -> Config:
         table, _, key = assignment.partition("=")[0].strip().partition(".")
         if table not in SETTABLE or (table == "run" and key in CHOSEN):
             raise UserError(
-                f"--set {assignment}: init takes keys of [model] and [space], and of [run] but "
+                f"--set {assignment}: init accepts keys of [model], [space] and [run], except "
                 f"{', '.join(CHOSEN)}; change the others in the file that it writes"
             )
     table = model_table.of(args.model, args.kind, args.length)
@@ -161,41 +163,41 @@ def _write(output: Path, text: str) -> None:
 
 
 def _arguments(world: World, argv: Sequence[str] | None, program: str) -> argparse.Namespace:
-    words = "Look at a model for a minute, and write an input file that samples it."
+    words = "Try a model for a minute, and write an input file for it."
     parser = arguments.new_parser(program, words, "inputs/models/english --output my.toml")
     add = parser.add_argument
     add("model", metavar="MODEL", help=MODEL_HELP)
-    add("--kind", choices=model_table.KINDS, help="(default: found from its files)")
+    add("--kind", choices=model_table.KINDS, help="kind of model (default: from its files)")
     add("--length", type=arguments.positive_count, help="tokens of an input (default: 25)")
-    add("--output", type=Path, metavar="FILE.toml", help="(default: MODEL's name, here)")
+    add("--output", type=Path, metavar="FILE.toml", help="file to write (default: MODEL's name)")
     aim = parser.add_mutually_exclusive_group()
     aim.add_argument(
         "--errors",
         type=arguments.positive_seconds,
         default=Aim.errors,
         metavar="E",
-        help="wanted standard error of ln g, typically (default: %(default)s)",
+        help="typical standard error of ln g to aim for (default: %(default)s)",
     )
     aim.add_argument(
         "--hours",
         type=arguments.positive_seconds,
         metavar="H",
-        help="or: hours of computing by one process; two take half as long",
+        help="or the hours that one process may compute; two processes take half as long",
     )
-    add("--side", choices=("low", "high"), help="the confident end of z (default: by kind)")
+    add("--side", choices=("low", "high"), help="the confident end of z (default: from its kind)")
     add(
         "--seconds",
         type=arguments.positive_seconds,
         default=SECONDS,
-        help="of the pilot, about (default: %(default)g)",
+        help="approximate duration of the pilot (default: %(default)g)",
     )
     add(
         "--set",
         action="append",
         default=[],
         metavar="table.key=value",
-        help="a key of [model], or of [run] but rounds and burn_in, which the pilot chooses; as "
-        "model.target=1 or run.output=runs/my.h5",
+        help="a key of [model], [space] or [run], except rounds and burn_in, which the pilot "
+        "chooses; for example model.target=1 or run.output=runs/my.h5",
     )
     return arguments.parse(parser, world.rank, argv)
 

@@ -86,8 +86,8 @@ def load_function(name: str, key: str) -> Callable[..., Any]:
         raise UserError(f"{key} {name}: cannot import {module_name}: {error}") from error
     except SystemExit:
         raise UserError(
-            f"{key} {name}: importing {module_name} ends the program (sys.exit); put what it does "
-            'as a script under if __name__ == "__main__"'
+            f"{key} {name}: importing {module_name} ends the program (sys.exit); move the code "
+            'that runs as a script under if __name__ == "__main__"'
         ) from None
     function: Callable[..., Any] | None = getattr(module, function_name, None)
     if not callable(function):

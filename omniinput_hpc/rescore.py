@@ -8,10 +8,12 @@ committed one by one: after a stop or a kill, the same command resumes.
 
 from __future__ import annotations
 
+from omniinput_hpc.parallel import launched
 from omniinput_hpc.parallel.signals import request
 
 if __name__ == "__main__":  # before torch and mpi4py are imported, as in cli/omniinput.py
     request.install()
+    launched.announce_imports()
 
 import logging
 import os
@@ -168,10 +170,10 @@ def _rounds_done(path: Path, run: RunReader, fingerprint: str, name: Path) -> in
         return 0
     with rescored.open_rescored(path) as old:
         if not old.belongs_to(run):
-            raise UserError(f"{path} was made from another run than {run.path}; move it away")
+            raise UserError(f"{path} was made from a run other than {run.path}; move it away")
         if old.fingerprint != fingerprint:
             raise UserError(
-                f"{path} holds the outputs of another model than that of {name}; move it away"
+                f"{path} holds the outputs of a model other than that of {name}; move it away"
             )
         return old.rounds
 
@@ -242,7 +244,7 @@ def _rescore(
         x_ksd = world.together(partial(_inputs, run, round_, rungs))
         z_ks = np.stack([evaluate(x_sd) for x_sd in x_ksd])
         model.raise_if_nonfinite()
-        writer.commit(round_, rescored.slabs_of(z_ks), round_ + 1)
+        writer.commit(round_, {"samples/z": z_ks}, round_ + 1)
         now = time.monotonic()
         if now - last > SECONDS_BETWEEN_LINES or round_ + 1 == rounds.stop:
             last, share = now, (round_ + 1 - rounds.start) / len(rounds)
@@ -255,9 +257,9 @@ def _rescore(
 
 
 def _arguments(world: World, argv: Sequence[str] | None, program: str) -> Any:
-    words = "Give a run's recorded samples to another model: RUN.rescored.INPUT.h5."
+    words = "Evaluate a run's recorded samples with another model: RUN.rescored.INPUT.h5."
     parser = arguments.new_parser(program, words, "runs/toy.h5 inputs/toy-worse.toml")
-    parser.add_argument("run", type=Path, metavar="RUN.h5", help="whose samples")
+    parser.add_argument("run", type=Path, metavar="RUN.h5", help="the run with the samples")
     parser.add_argument(
         "input", type=Path, metavar="INPUT.toml", help="the other model's input file, or a run file"
     )

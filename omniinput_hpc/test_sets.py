@@ -46,10 +46,17 @@ from omniinput_hpc.cli.arguments import add_set
 from omniinput_hpc.cli.scripts import add_version, check_output, new_record
 from omniinput_hpc.config import CausalLm, Config, ImageClassifier, input_file
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
+from omniinput_hpc.models.images.data_sets import (
+    IDX_SETS,
+    Images,
+    read_cifar,
+    read_digits,
+    read_idx_set,
+    split_digits,
+)
 from omniinput_hpc.models.table import side_of
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.text import print_any_text
-from omniinput_hpc.zoo.image_data import IDX_SETS, Images, read_cifar, read_idx_set
 
 BATCH = 256
 ROLES = ("positive", "negative", "data")
@@ -69,16 +76,14 @@ def read_set(text: str) -> Images:
     if name != "digits" and not folder:
         raise UserError(f"{text}: expected {name}:FOLDER or {name}:FOLDER:CLASSES")
     if name == "digits":
-        from omniinput_hpc.zoo import digits
-
-        images = digits.split(digits.digits())[1]
+        images = split_digits(read_digits())[1]
     elif name in IDX_SETS:
         images = read_idx_set(Path(folder), name, "test")
     else:
         images = read_cifar(Path(folder), int(name.removeprefix("cifar")), "test")
     if classes:
         if not all(c.strip().isdigit() for c in classes.split(",")):
-            raise UserError(f"{text}: classes are whole numbers with commas, found {classes!r}")
+            raise UserError(f"{text}: expected classes such as 0,2,3, found {classes!r}")
         images = images.only(*sorted({int(c) for c in classes.split(",")}))
     if not len(images):
         raise UserError(f"{text}: the set has no images of class {classes}")
@@ -149,10 +154,12 @@ def outputs_of(model: models.Model, config: Config, name: str, role: str) -> lis
     """
     if _is_known(name) or not own_data.is_file_of_data(name):
         if role == "data":
-            raise UserError(f"--data {name}: no such folder, and none of the files that are read")
+            raise UserError(
+                f"--data {name}: expected a folder of *.png or one of {', '.join(own_data.ENDINGS)}"
+            )
         if not isinstance(config.model, ImageClassifier):
             raise UserError(
-                f'{name}: this set is of images, and model.kind = "{config.model.kind}"; give a '
+                f'{name} is a set of images, but model.kind = "{config.model.kind}"; give a '
                 "file of your own"
             )
         return [Outputs(name, role, evaluate(model, read_set(name), name))]
@@ -173,10 +180,10 @@ def _about_texts(config: Config) -> list[str]:
     if begins is None:
         return []
     if begins.is_there:
-        return [f"texts were read with {begins.name} before them, once, as model.prefix says"]
+        return [f"each text was read with one {begins.name} in front of it, as model.prefix says"]
     return [
-        f"texts were read without {begins.name}, which the tokenizer begins every text with; "
-        f"model.prefix = {token_notes.as_toml(begins.prefix)} puts it before them"
+        f"texts were read without {begins.name}, although the tokenizer begins every text with it; "
+        f"model.prefix = {token_notes.as_toml(begins.prefix)} puts it in front"
     ]
 
 
@@ -244,13 +251,13 @@ def _arguments(arguments: Sequence[str] | None, program: str) -> argparse.Namesp
     )  # fmt: skip
     add_version(parser)
     add = parser.add_argument
-    add("input", type=Path, metavar="INPUT.toml", help="the input file, for its model")
-    add("--positives", metavar="SET", help="the set of the class looked for")
-    others = "a set of others (may be repeated)"
+    add("input", type=Path, metavar="INPUT.toml", help="the input file of the model")
+    add("--positives", metavar="SET", help="the set of positives")
+    others = "a set of negatives (may be repeated)"
     add("--negatives", action="append", default=[], metavar="SET", help=others)
-    own = "texts, pictures or values of your own (may be repeated)"
+    own = "your own texts, pictures or values (may be repeated)"
     add("--data", action="append", default=[], metavar="FILE", help=own)
-    where = "the table (default: beside the run, RUN.test_sets.csv)"
+    where = "the table to write (default: RUN.test_sets.csv next to the run file)"
     add("--output", type=Path, metavar="FILE.csv", help=where)
     add_set(parser)
     args = parser.parse_args(arguments)

@@ -22,7 +22,7 @@ def call(*words, out, python=sys.executable):
 def test_an_unknown_part_is_told(tmp_path):
     done = call("sped", out=tmp_path)
     assert done.returncode == 2
-    assert "'sped' is none of right, speed, memory, wheels, --tiny" in done.stderr
+    assert "'sped' is not one of right, speed, memory, wheels, --tiny" in done.stderr
 
 
 @pytest.mark.slow

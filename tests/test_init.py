@@ -12,7 +12,7 @@ from omniinput_hpc.config import input_file
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.pilot.choose import typical_error
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.zoo.exact import Lattice
+from omniinput_zoo.exact import Lattice
 
 FACTORY = "omniinput_hpc.zoo.exact:lattice"
 
@@ -99,14 +99,14 @@ BAD = {
     "no model": (["nowhere/x"], "no such folder"),
     "no module": (["nowhere_at_all:make"], "no module nowhere_at_all"),
     "no function": (["omniinput_hpc.zoo.exact:nothing"], "has no function nothing"),
-    "a key of its own": ([FACTORY, "--set", "bins.lower=0"], r"init takes keys of \[model\]"),
-    "the rounds": ([FACTORY, "--set", "run.rounds=9"], r"init takes keys of \[model\]"),
+    "a key of its own": ([FACTORY, "--set", "bins.lower=0"], r"init accepts keys of \[model\]"),
+    "the rounds": ([FACTORY, "--set", "run.rounds=9"], r"init accepts keys of \[model\]"),
     "an unknown key": ([FACTORY, "--set", "model.lenght=3"], "model.lenght: unknown key"),
     "two aims": ([FACTORY, "--errors", "0.1", "--hours", "1"], "not allowed with"),
     "no errors": ([FACTORY, "--errors", "0"], "above 0"),
-    "a length": ([FACTORY, "--length", "5"], "--length is of texts"),
+    "a length": ([FACTORY, "--length", "5"], "--length is for texts"),
     "one output": (["init_models:flat"], "z = 1 for all of"),
-    "no function of x": (["init_models:noisy"], "is no function"),
+    "no function of x": (["init_models:noisy"], "is not a function"),
 }
 
 INIT_MODELS = """

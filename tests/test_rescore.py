@@ -164,7 +164,7 @@ def test_a_wall_time_limit_stops_in_good_order(capfd, folder, monkeypatch):
     monkeypatch.setattr(rescore, "request", StopRequest())
     code, text = call(capfd, folder / "good.h5", slow(folder), "--max-walltime", "0.1")
     assert code == 75
-    assert "--max-walltime 0.1 s is over" in text
+    assert "--max-walltime 0.1 s is reached" in text
     assert "no round was committed since this start, and one takes about" in text
 
 
@@ -191,7 +191,7 @@ def test_refusals(capfd, folder, tmp_path):
     for arguments, words in [
         ([good, sites], "different input spaces: "),
         ([good, sites], "has 6 sites, "),
-        ([good, values], "has 4 values a site, "),
+        ([good, values], "has 4 values per site, "),
         ([tmp_path / "none.h5", worse], "no such run file"),
         ([tmp_path / "foreign.h5", worse], "not an omniinput_hpc run"),
         ([good, tmp_path / "none.toml"], "no such input file"),
@@ -212,20 +212,20 @@ def test_side_files_of_something_else_are_left_alone(capfd, folder):
     assert call(capfd, good, worse)[0] == 0
     before = side.read_bytes()
     code, text = call(capfd, good, worse, "--set", "model.options.which=good")
-    assert code == 2 and "holds the outputs of another model" in text
+    assert code == 2 and "holds the outputs of a model other than" in text
     good.unlink()
     assert launch.main([str(folder / "good.toml"), "--set", f"run.output={good}"]) == 0
     with changing(good) as file:
         file.attrs["created"] = "another time"
     code, text = call(capfd, good, worse)
-    assert code == 2 and "was made from another run" in text
+    assert code == 2 and "was made from a run other than" in text
     assert side.read_bytes() == before
     side.write_bytes(before[:500])
     code, text = call(capfd, good, worse)
     assert code == 2 and "not a readable HDF5 file" in text
     shutil.copy(good, side)
     code, text = call(capfd, good, worse)
-    assert code == 2 and "not one of rescored samples" in text
+    assert code == 2 and "not a file of rescored samples" in text
 
 
 def test_a_run_without_rounds_is_refused(capfd, folder):
@@ -290,7 +290,7 @@ def call_verify(capfd, path, *words):
 def test_a_model_that_is_no_function_is_refused(capfd, folder):
     given = ["--set", "model.factory=toy_models:noisy", "--set", "model.options={}"]
     code, text = call(capfd, folder / "good.h5", folder / "worse.toml", *given)
-    assert code == 2 and "it is no function of the input (dropout" in text
+    assert code == 2 and "it is not a function of the input (dropout" in text
     assert not list(folder.glob("*rescored*"))
     given += ["--set", "model.noise=true"]
     assert call(capfd, folder / "good.h5", folder / "worse.toml", *given)[0] == 0
@@ -330,7 +330,7 @@ def test_vocabularies_are_compared_by_their_tokens(tmp_path):
     a = space(tmp_path / "a")
     for name in "acdef":  # e has no tokenizer, and f is not there: nothing speaks against them
         input_space.require_same(a, space(tmp_path / name))
-    with pytest.raises(UserError, match="the values of a and of b mean different tokens"):
+    with pytest.raises(UserError, match="the values of a and b stand for different tokens"):
         input_space.require_same(a, space(tmp_path / "b"))
     with pytest.raises(UserError, match=r"model\.tokens is 'words' in a and 'all' in c"):
         input_space.require_same(space(tmp_path / "a", tokens="words"), space(tmp_path / "c"))
@@ -349,5 +349,5 @@ def test_vocabularies_of_a_hubs_models_are_compared(tmp_path, monkeypatch):
         (model / "refs" / "main").write_text("0" * 40)
     one = space("someone/one")
     input_space.require_same(one, one)
-    with pytest.raises(UserError, match="the values of one and of two mean different tokens"):
+    with pytest.raises(UserError, match="the values of one and two stand for different tokens"):
         input_space.require_same(one, space("someone/two"))

@@ -242,8 +242,8 @@ def not_believed(path: Path, reports: Sequence[BinReport], floor: float) -> list
     return [
         f"note: {len(below)} of {len(reports)} bins of {path}, with {sum(r.drawn for r in below)} "
         f"tasks, begin below z = {floor:.4g}, where the run has not equilibrated: a curve counts "
-        "their scores as soon as it has (raise run.rounds and run the same command again), or with "
-        "--trust-unequilibrated; to score what counts now, begin --range there"
+        "their scores only once it has (raise run.rounds and run the same command again), or with "
+        "--trust-unequilibrated; to score only tasks that count now, begin --range there"
     ]
 
 

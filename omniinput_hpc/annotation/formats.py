@@ -76,14 +76,14 @@ def from_csv(tasks: TaskSet, options: ImportOptions) -> Imported:
             if name in COLUMNS and name not in NUMBERS and cell.strip()
         }
         collected.add({**value, **found}, f"{options.path}, line {line}")
-    decimals = " and decimals with a comma" if table.has_comma(NUMBERS) else ""
+    decimals = " and decimal commas" if table.has_comma(NUMBERS) else ""
     if decimals or table.separator != ",":
-        words = f"cells between {SEPARATORS[table.separator]}{decimals}"
+        words = f"read with {SEPARATORS[table.separator]} between cells{decimals}"
         collected.found.notes.append(f"{options.path}: {words}")
     collected.note(table.n_empty, "empty row")
     others = [name for name in table.names if name and name not in COLUMNS]
     if others:
-        collected.found.notes.append(f"{options.path}: not read: {', '.join(others)[:200]}")
+        collected.found.notes.append(f"{options.path}: ignored columns: {', '.join(others)[:200]}")
     return _check_unique(collected.found, options.path)
 
 
@@ -138,7 +138,7 @@ def _check_unique(found: Imported, path: Path) -> Imported:
     for name, scores in found.lines.items():
         id_, times = Counter(line.id for line in scores).most_common(1)[0]
         if times > 1:
-            raise UserError(f"{path}: {name} has several scores of {id_}; leave one")
+            raise UserError(f"{path}: {name} has several scores of {id_}; keep only one")
     return found
 
 

@@ -54,15 +54,15 @@ class Collected:
         name, said = self._options.annotator, _composed(score.annotator or "")
         if name is None:
             if not said:
-                raise UserError(f"{where}: it does not say who scored; name them by --annotator")
+                raise UserError(f"{where}: the scorer is not named; name them with --annotator")
             name = without_accents(said)
-        person = _composed(person or said) or "somebody without a name"
+        person = _composed(person or said) or "an unnamed person"
         if check_name(name).casefold() not in self._people and name != said == person:
-            self.found.notes.append(f"{said} is called {name}")
+            self.found.notes.append(f"{said} is imported as {name}")
         known, other = self._people.setdefault(name.casefold(), (name, person))
         if other != person:
-            remedy = "import them one by one" if self._options.annotator else "rename one there"
-            would = f"would both be {name}" if known == name else "differ in case only"
+            remedy = "import them separately" if self._options.annotator else "rename one of them"
+            would = f"would both be {name}" if known == name else "differ only in case"
             raise UserError(f"{where}: {other!r} and {person!r} {would}; {remedy}")
         id_, when = self._id_of(score.id, where), score.when or now()
         line = Score(**{**asdict(score), "id": id_, "when": when, "annotator": name})
@@ -83,7 +83,7 @@ class Collected:
         problem = f"{where}: {self._tasks.path} holds no task with the id {text}"
         if _AS_NUMBER.fullmatch(bare):
             problem += (
-                "; has a spreadsheet made a number of it? Import the column id as text (Excel: "
+                "; did a spreadsheet turn it into a number? Import the column id as text (Excel: "
                 "Data, From Text/CSV, type Text), and save it as CSV again"
             )
         raise UserError(problem)

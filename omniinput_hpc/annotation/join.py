@@ -46,7 +46,7 @@ def key_beside(scores_path: Path) -> Path:
     """Return ``RUN.tasks.key.jsonl``, the key of ``RUN.scores.NAME.jsonl``."""
     stem, found, _ = scores_path.name.replace(".judge-scores.", ".scores.").rpartition(".scores.")
     if not found:
-        raise UserError(f"{scores_path}: a score file is named RUN.scores.NAME.jsonl; give --key")
+        raise UserError(f"{scores_path} is not named RUN.scores.NAME.jsonl; give its --key")
     return scores_path.with_name(f"{stem}.tasks.key.jsonl")
 
 
@@ -109,7 +109,7 @@ def join_scores(
     alike = [(a, b) for a, b in combinations(names, 2) if a.casefold() == b.casefold()]
     use = np.flatnonzero(~np.isnan(scored.score_ai).all(axis=1))
     without = [name for a, name in enumerate(names) if a not in use]
-    notes += [f"{a} and {b} differ in case only, and count as two annotators" for a, b in alike]
+    notes += [f"{a} and {b} differ only in case and count as two annotators" for a, b in alike]
     notes += [f"{name} has scored no input of this model and is left out" for name in without]
     names = [names[a] for a in use]
     return Joined(
@@ -181,7 +181,7 @@ def _check_who(files: Sequence[Scores]) -> None:
             who = [f"{one.judge or 'a person'} ({one.path})" for one in (known, file)]
             raise UserError(
                 f"{file.annotator} is the name of both {who[0]} and {who[1]}: score again under "
-                "another name, or give one of the files"
+                "another name, or give only one of the files"
             )
 
 
@@ -203,7 +203,7 @@ def _scores_by_annotator(
         if other:
             tasks = counted(other, "task")
             notes.append(
-                f"{file.path}: replaces {file.annotator}'s scores of {tasks} in a file before"
+                f"{file.path}: replaces {file.annotator}'s scores of {tasks} in an earlier file"
             )
         known.update(by_id)
     return scores
@@ -215,18 +215,17 @@ def _bins(keys: Iterable[Key], fingerprint: str) -> tuple[float, float, int]:
     runs = [run for key in keys for run in key.runs if run.model_fingerprint == fingerprint]
     if not runs:
         paths = ", ".join(str(key.path) for key in keys)
-        problem = f"no task is of this run's model ({fingerprint})"
+        problem = f"no task belongs to this run's model ({fingerprint})"
         raise UserError(f"{paths}: {problem}; were the tasks chosen from another run?")
     if len({key.draw_method for key in keys}) > 1 or len({round(key.width, 9) for key in keys}) > 1:
         raise UserError(
-            "the task files differ in how tasks were drawn or in the bins' width: analyse them "
-            "one by one"
+            "the task files differ in how tasks were drawn or in bin width: analyse them separately"
         )
     lower, width = min(run.range[0] for run in runs), keys[0].width
     upper = max(run.range[1] for run in runs)
     if any(abs((run.range[0] - lower) / width % 1.0 - 0.5) < 0.499 for run in runs):
-        raise UserError("the task files' bins do not coincide: analyse them one by one")
+        raise UserError("the bins of the task files do not coincide: analyse them separately")
     n_bins = (upper - lower) / width
     if n_bins > MAX_BINS:
-        raise UserError(f"the task files' ranges, {lower:g} to {upper:g}, hold {n_bins:.3g} bins")
+        raise UserError(f"the task files span {lower:g} to {upper:g}, too many bins ({n_bins:.3g})")
     return lower, width, max(1, int(np.ceil(n_bins - 1e-6)))

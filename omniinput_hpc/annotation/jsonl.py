@@ -108,10 +108,10 @@ def read_objects(path: Path, what: str) -> list[tuple[str, dict[str, Any]]]:
     lines = enumerate(text.split("\n"), 1)
     places = [(f"{path}, line {n}", line) for n, line in lines if line.strip()]
     if not places:
-        raise UserError(f"{path} is empty: it is no {what}")
+        raise UserError(f"{path} is empty; expected a {what}")
     where, first = places[0]
     if not first.lstrip().startswith("{"):
-        raise UserError(f"{where}: expected an object {{...}} in each line (JSON lines, a {what})")
+        raise UserError(f"{where}: expected a {what}: an object {{...}} on each line")
     return [(where, parse_object(line.encode(), where)) for where, line in places]
 
 
@@ -126,7 +126,7 @@ def parse_object(line: bytes, where: str) -> dict[str, Any]:
         value = parse_json(line)
     except ValueError as error:
         known = isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
-        reason = "no whole JSON" if known else error
+        reason = "not complete JSON" if known else error
         raise UserError(f"{where}: cut short or damaged ({reason})") from None
     if not isinstance(value, dict):
         raise UserError(f"{where}: expected an object {{...}}")

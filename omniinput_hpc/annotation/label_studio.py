@@ -130,9 +130,9 @@ def from_label_studio(tasks: TaskSet, options: ImportOptions) -> Imported:
             line = collected.add({**value, "annotator": _name_of(person)}, where, person)
             given.append((where, _time(when), line))
     collected.note(cancelled, "cancelled annotation")
-    collected.note(predicted, "prediction", "left out: a model's, not a person's")
+    collected.note(predicted, "prediction", "left out: made by a model, not a person")
     replaced = _put_in_order(given, collected.found)
-    collected.note(replaced, "annotation", "replaced by a later one of the same person and task")
+    collected.note(replaced, "annotation", "replaced by a later one for the same person and task")
     return collected.found
 
 
@@ -140,11 +140,11 @@ def _items(path: Path) -> list[Any]:
     try:
         items = parse_json(read_text(path, "Label Studio export", MAX_FILE_BYTES).encode())
     except ValueError as error:
-        raise UserError(f"{path} is cut short or is no JSON: {error}") from None
+        raise UserError(f"{path} is cut short or is not JSON: {error}") from None
     if isinstance(items, dict) and "completions" in items:
         items = [items]  # an old export with a file per task; `_task` refuses it
     if not isinstance(items, list):
-        raise UserError(f"{path}: expected a list of tasks, as Label Studio's JSON export is")
+        raise UserError(f"{path}: expected a list of tasks, as in Label Studio's JSON export")
     return items
 
 
@@ -155,11 +155,11 @@ def _task(item: Any, where: str) -> Any:
         return item
     if "completions" in keys:
         raise UserError(
-            f"{where}: completions in place of annotations, from a Label Studio before 1.0: import "
-            "the project there into a version from 1.0 on, and export it as JSON again"
+            f"{where}: completions instead of annotations (Label Studio before 1.0): import the "
+            "project into Label Studio 1.0 or later, and export it as JSON again"
         )
-    what = "a JSON-MIN export, which leaves out our ids" if "annotation_id" in keys else ""
-    raise UserError(f"{where}: no data and annotations{what and f' ({what})'}; export it as JSON")
+    what = "a JSON-MIN export, which lacks our ids" if "annotation_id" in keys else ""
+    raise UserError(f"{where}: no data or annotations{what and f' ({what})'}; export it as JSON")
 
 
 def _put_in_order(given: Sequence[Given], found: Imported) -> int:
@@ -206,7 +206,7 @@ def _rated(annotation: _LabelStudioAnnotation, where: str, stars: int) -> float:
     if not ratings:
         raise UserError(f"{where}: an annotation holds neither a rating nor a Number")
     if not 1 <= ratings[0] <= stars:
-        raise UserError(f"{where}: {ratings[0]:g} stars of 1 to {stars}; are there more (--stars)?")
+        raise UserError(f"{where}: {ratings[0]:g} stars, not 1 to {stars}; set the most by --stars")
     return (ratings[0] - 1.0) / (stars - 1.0)
 
 

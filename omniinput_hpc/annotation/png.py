@@ -66,14 +66,14 @@ def pixels(uri: str) -> NDArray[np.uint8]:
     try:
         data = base64.b64decode(uri.removeprefix(PNG_URI), validate=True)
     except ValueError:
-        raise UserError("a picture's data URI is not whole base64") from None
+        raise UserError("a picture's data URI is not valid base64") from None
     size = check_header(data)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             image = Image.open(io.BytesIO(data), formats=["PNG"])
             if image.size != size:  # a second header
-                raise ValueError("its size is not that of its header")
+                raise ValueError("its size differs from its header")
             image.load()
     except _DAMAGED as error:
         raise UserError(f"a picture cannot be read: {error}") from None
@@ -88,10 +88,10 @@ def check_header(data: bytes) -> tuple[int, int]:
     Raises a UserError if the header or the end is missing, or for more than `MAX_PIXELS` pixels.
     """
     if not (data.startswith(_HEADER) and data.endswith(_END) and len(data) >= 24):
-        raise UserError("not a whole PNG")
+        raise UserError("not a complete PNG")
     width, height = struct.unpack(">II", data[16:24])
     if not 0 < width * height <= MAX_PIXELS:
-        raise UserError(f"a picture of {width} x {height} pixels; at most {MAX_PIXELS:,} are read")
+        raise UserError(f"a picture has {width} x {height} pixels; the limit is {MAX_PIXELS:,}")
     return width, height
 
 

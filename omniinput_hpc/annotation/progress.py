@@ -73,7 +73,7 @@ def as_html(rows: Sequence[AnnotatorProgress], n_tasks: int) -> str:
         "<title>Progress</title></head><body>"
         f"<h1>Progress of {n_tasks} items</h1>{nobody}"
         '<table cellpadding="6"><thead><tr><th align="left">annotator</th><th>scored</th><th></th>'
-        "<th>time left</th><th>seconds a score</th><th>last score</th></tr></thead>"
+        "<th>time left</th><th>seconds per score</th><th>last score</th></tr></thead>"
         f"<tbody>{body}</tbody></table></body></html>\n"
     )
 

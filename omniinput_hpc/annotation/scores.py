@@ -94,7 +94,7 @@ def check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise UserError(
             f"the annotator's name {json.dumps(name[:60], ensure_ascii=False)} must be 1 to 40 "
-            'letters, digits, "_" or "-", a letter (A to Z) or digit first'
+            'letters, digits, "_" or "-", beginning with a letter (A to Z) or digit'
         )
     return name
 
@@ -116,7 +116,7 @@ def check_case(path: Path) -> None:
     names = os.listdir(path.parent) if path.parent.is_dir() else []
     other = next((name for name in names if name.casefold() == path.name.casefold()), path.name)
     if path.name not in names and other != path.name:
-        raise UserError(f"{path} and {other} would differ in case only: choose the name as it is")
+        raise UserError(f"{path} and {other} would differ only in case: use the existing name")
 
 
 def find_scores(tasks_path: Path) -> list[Path]:
@@ -169,9 +169,9 @@ def _plain(path: Path) -> bytes:
     data = read_bytes(path, "score file")
     encoding = encoding_of(data)
     if encoding not in ("utf-8", "utf-8-sig"):
-        raise UserError(f"{path}: saved as {encoding.upper()}; save it with the encoding UTF-8")
+        raise UserError(f"{path} is saved as {encoding.upper()}; save it as UTF-8")
     if b"\r" in data.replace(b"\r\n", b""):
-        raise UserError(f"{path}: lines that end with CR; save it with the line ends LF (or CRLF)")
+        raise UserError(f"{path}: its lines end with CR; save it with LF (or CRLF) line endings")
     return data
 
 
@@ -249,9 +249,9 @@ class ScoreFile(AbstractContextManager["ScoreFile"]):
             if score.id not in self._ids:
                 raise UserError(f"no task has the id {score.id}")
             if score.score is not None and not 0.0 <= score.score <= 1.0:
-                raise UserError(f"the score {score.score} is not from 0 to 1")
+                raise UserError(f"the score {score.score} is not between 0 and 1")
         if self._broken:
-            raise NotSaved(f"not saved: a write to {self.path} failed and left a part; start again")
+            raise NotSaved(f"not saved: a write to {self.path} failed and left a part; restart")
         if not self._lock.keep():
             raise NotSaved(f"not saved: {self._lock.lost()}")
         data = b"".join(line_of(_without_defaults(score)) for score in scores)
@@ -268,7 +268,7 @@ class ScoreFile(AbstractContextManager["ScoreFile"]):
             os.ftruncate(self._descriptor, size)
         except OSError as error:
             self._broken = True
-            reason += f", and the part that was written stays ({error.strerror}); start again"
+            reason += f", and the part that was written remains ({error.strerror}); restart"
         raise NotSaved(f"not saved in {self.path}: {reason}")
 
     def _size(self) -> int:
@@ -277,9 +277,9 @@ class ScoreFile(AbstractContextManager["ScoreFile"]):
         try:
             found = os.stat(self.path)
         except OSError:
-            raise NotSaved(f"not saved: {self.path} was moved or removed; start again") from None
+            raise NotSaved(f"not saved: {self.path} was moved or removed; restart") from None
         if (found.st_dev, found.st_ino) != (opened.st_dev, opened.st_ino):
-            raise NotSaved(f"not saved: {self.path} was replaced by another file; start again")
+            raise NotSaved(f"not saved: {self.path} was replaced by another file; restart")
         return opened.st_size
 
 
@@ -289,7 +289,7 @@ def add_score_files(tasks: TaskSet, lines: Mapping[str, Sequence[Score]]) -> lis
     Raises a UserError, before anything is written, if one of the files has content already.
     """
     if not any(lines.values()):
-        raise UserError(f"there is no score of {tasks.path} to add")
+        raise UserError(f"no scores were given for {tasks.path}")
     paths = {
         name: scores_path(tasks.scored, name, any(score.judge for score in scores))
         for name, scores in lines.items()
@@ -297,7 +297,7 @@ def add_score_files(tasks: TaskSet, lines: Mapping[str, Sequence[Score]]) -> lis
     existing = [path for path in paths.values() if path.exists() and path.stat().st_size]
     if existing:
         raise UserError(
-            f"{existing[0]} exists already; move it away, or choose another name by --annotator"
+            f"{existing[0]} exists already; move it away, or choose another name with --annotator"
         )
     for path in paths.values():
         check_case(path)
@@ -331,7 +331,7 @@ def _repair_last_line(path: Path) -> str:
             done = "cut off; no acknowledged score is lost"
         file.flush()
         os.fsync(file.fileno())
-    return f"{path}: its last line was not whole ({len(tail)} bytes), and is {done}"
+    return f"{path}: its last line was incomplete ({len(tail)} bytes) and has been {done}"
 
 
 def _is_whole(tail: bytes) -> bool:

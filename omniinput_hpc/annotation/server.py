@@ -47,7 +47,7 @@ _Nonce = Annotated[
     str, Field(strict=True, pattern="^[A-Za-z0-9]{8,64}$"), expected("8 to 64 letters and digits")
 ]
 _Seconds = Annotated[
-    float, Field(strict=True, ge=0, lt=1e6, allow_inf_nan=False), expected("a number from 0 on")
+    float, Field(strict=True, ge=0, lt=1e6, allow_inf_nan=False), expected("a number >= 0")
 ]
 
 
@@ -93,7 +93,7 @@ def labels_of(text: str) -> tuple[str, ...]:
     if not 2 <= len(set(labels)) == len(labels) <= 10 or not all(0 < len(x) < 41 for x in labels):
         raise UserError(
             f'--labels "{text[:60]}": give 2 to 10 different labels of at most 40 letters, from '
-            'the lowest score to the highest, with commas between: "no,partly,yes"'
+            'the lowest score to the highest, separated by commas: "no,partly,yes"'
         )
     return labels
 

@@ -26,10 +26,10 @@ def bin_edges(lower: float, upper: float, width: float) -> FloatArray:
     if n > MAX_TASK_BINS:
         asked = f"--range {lower:g} {upper:g} --width {width:g}"
         raise UserError(
-            f"{asked}: {n:.3g} bins, more than {MAX_TASK_BINS:,}; take a larger --width"
+            f"{asked}: {n:.3g} bins, more than {MAX_TASK_BINS:,}; choose a larger --width"
         )
     if round(n) < 1 or abs(n - round(n)) > 1e-6 * n:
-        raise UserError(f"--range {lower:g} {upper:g} is no whole number of bins of {width:g}")
+        raise UserError(f"--range {lower:g} {upper:g} is not a whole number of bins of {width:g}")
     return np.asarray(lower + np.arange(round(n) + 1) * width)
 
 
@@ -63,8 +63,8 @@ def bins_of_run(run: RunData, lower: float, upper: float, width: float) -> TaskB
     except EstimateError:
         step = float(fine[1] - fine[0])
         raise UserError(
-            f"--range {lower:g} {upper:g} --width {width:g}: scores can be analysed in bins that "
-            f"are made of the run's own, and those of {run.path} go from {fine[0]:g} to "
+            f"--range {lower:g} {upper:g} --width {width:g}: scores are analysed in bins made of "
+            f"whole bins of the run, and those of {run.path} go from {fine[0]:g} to "
             f"{fine[-1]:g} in steps of {step:g}; take {_nearest_bins(fine, lower, upper, width)}"
         ) from None
     # use the run's own floats: 0.1 + 2 * 0.7 differs from 1.5, and outputs may lie on edges
@@ -96,14 +96,14 @@ def check_together(wanted: Sequence[TaskBins]) -> None:
         offset = [(one.edges[0] - lower) / width for one in same]
         if any(abs(n - round(n)) > 1e-3 for n in offset):
             raise UserError(
-                f"the ranges of {names}, runs of one model, differ by no whole number of bins of "
-                f"{width:g}, so that their scores could not be analysed together; move one --range"
+                f"the ranges of {names}, runs of one model, do not differ by whole bins of "
+                f"{width:g}, so their scores could not be analysed together; move one --range"
             )
         edges = lower + width * np.arange(round((upper - lower) / width) + 1)
         if not any(_made_of(one.run_edges, edges) for one in same):
             raise UserError(
-                f"{names} are runs of one model, and none of them has bins from {lower:g} to "
-                f"{upper:g}, in which their scores would be analysed; narrow a --range"
+                f"{names} are runs of one model, but none of them has the bins from {lower:g} to "
+                f"{upper:g} in which their scores would be analysed; narrow a --range"
             )
 
 
@@ -139,13 +139,13 @@ def too_few_to_analyse(wanted: Sequence[TaskBins], chosen: Sequence[Sequence[Cho
             continue
         best = max(inputs, key=lambda b: len(inputs[b]))
         walkers = sum(wanted[i].walkers for i in same)
-        remedy = "raise --per-bin, or lower --fewest-inputs and --fewest-lanes"
+        remedy = "raise --per-bin, or later lower --fewest-inputs and --fewest-lanes"
         if walkers < FEWEST_LANES:
-            remedy = f"there are {walkers} walkers in all; lower --fewest-lanes"
+            remedy = f"there are {walkers} walkers in all; later lower --fewest-lanes"
         notes.append(
             f"note: in the tasks of {', '.join(wanted[i].path for i in same)} no bin has "
             f"{FEWEST_INPUTS} distinct inputs from {FEWEST_LANES} lanes, which a curve requires "
             f"(the best has {len(inputs[best])} from {len(lanes[best])}): {remedy} of "
-            "precision_recall.py later"
+            "precision_recall.py"
         )
     return notes

@@ -213,11 +213,11 @@ def tasks_id_of(ids: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()[:16]
 
 
-def write_tasks(path: Path, kind: Kind, tasks: Sequence[Task], note: str = "") -> str:
+def write_tasks(path: Path, kind: Kind, tasks: Sequence[Task]) -> str:
     """Write a task file atomically, and return its tasks_id."""
     tasks_id = tasks_id_of(task.id for task in tasks)
     header = {"format": TASKS_FORMAT, "version": VERSION, "tasks_id": tasks_id, "kind": kind}
-    header |= {"tasks": len(tasks)} | ({"note": note} if note else {})
+    header |= {"tasks": len(tasks)}
     lines = ({k: v for k, v in asdict(task).items() if v is not None} for task in tasks)
     write_objects(path, [header, *lines])
     return tasks_id
@@ -279,7 +279,7 @@ def _read(
     """Return the header, and the objects of the other lines with their places."""
     (where, first), *rows = read_objects(path, what)
     if first.get("format") != format_:
-        problem = f"is no {what} of omniinput_hpc (its first line names no such format)"
+        problem = f"is not a {what} of omniinput_hpc (its first line does not name that format)"
         raise UserError(f"{path} {problem}")
     return checked(header, first, where), rows
 
@@ -287,7 +287,7 @@ def _read(
 def _check_count(path: Path, found: int, written: int, what: str) -> None:
     if found != written:
         problem = "cut short" if found < written else "longer than it was"
-        raise UserError(f"{path} is {problem}: it holds {found} of {written} {what}")
+        raise UserError(f"{path} is {problem}: it holds {found} {what} instead of {written}")
 
 
 def _check_ids(path: Path, tasks_id: str, ids: Sequence[str]) -> None:
@@ -312,7 +312,7 @@ def _check_drawn_items(key: Key, places: Sequence[str]) -> None:
                 raise UserError(f'{where}: "{name}" must be a number, got null')
         assert item.run is not None and item.bin_lower is not None
         if item.run >= len(key.runs):
-            raise UserError(f'{where}: "run" is {item.run}, and the key names {len(key.runs)} runs')
+            raise UserError(f'{where}: "run" is {item.run}, but the key names {len(key.runs)} runs')
         if item.log_weight is not None and item.log_weight > MAX_LOG_SHARE:
             raise UserError(f'{where}: "log_weight" is {item.log_weight:g}; a share is at most 1')
         low, high = key.runs[item.run].range

@@ -88,7 +88,7 @@ class Result(ABC):
 
     def _more(self) -> list[str]:
         more = len(self) - SHOWN_ROWS
-        return [f"... and {more} rows more"] if more > 0 else []
+        return [f"... and {more} more rows"] if more > 0 else []
 
     def _repr_html_(self) -> str:
         """Return the text as HTML for a notebook; everything is escaped."""

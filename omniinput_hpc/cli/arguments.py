@@ -16,7 +16,7 @@ from omniinput_hpc.cli.scripts import positive_count as positive_count
 from omniinput_hpc.errors import UserError
 
 EXIT_CODES = "Exit codes: 0 complete, 2 bad input, 75 stopped early (run again), 1 failure."
-FINDINGS = "Exit codes: 0 nothing is wrong, 1 something is (a line each), 2 bad input."
+FINDINGS = "Exit codes: 0 nothing is wrong, 1 problems found (one line each), 2 bad input."
 PROGRAM = "python -m omniinput_hpc"
 
 
@@ -71,7 +71,7 @@ def add_max_walltime(parser: argparse.ArgumentParser) -> None:
         "--max-walltime",
         type=positive_seconds,
         metavar="SECONDS",
-        help="stop in good order after that time (default: no limit)",
+        help="stop in good order after this time (default: no limit)",
     )
 
 
@@ -80,8 +80,8 @@ def _add_restart(parser: argparse.ArgumentParser) -> None:
         "--restart",
         choices=("auto", "never", "require"),
         default="auto",
-        help="resume an existing run file: where there is one, never, or insist on one "
-        "(default: %(default)s)",
+        help="auto: resume if the run file exists; never: refuse if it exists; require: refuse if "
+        "it does not (default: %(default)s)",
     )
 
 
@@ -91,26 +91,26 @@ def _add_rescore(parser: argparse.ArgumentParser, words: str) -> None:
 
 def parse_arguments(rank: int, argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line of ``python -m omniinput_hpc``."""
-    words = "Sample a model's whole input space as an input file says."
-    more = f"{EXIT_CODES}\nThere are verbs, too ({PROGRAM} reweight RUN.h5): omniinput --help."
+    words = "Sample a model's whole input space as described in an input file."
+    more = f"{EXIT_CODES}\nVerbs work, too ({PROGRAM} reweight RUN.h5): see omniinput --help."
     parser = new_parser(PROGRAM, words, "inputs/toy.toml --check", more)
     parser.add_argument("input", type=Path, nargs="?", metavar="INPUT.toml")
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument(
-        "--check", action="store_true", help="check everything, print the plan, exit"
+        "--check", action="store_true", help="check everything, print the plan, and exit"
     )
     instead.add_argument(
-        "--doctor", action="store_true", help="check this machine and a folder, exit"
+        "--doctor", action="store_true", help="check this machine and a folder, and exit"
     )
     instead.add_argument(
-        "--verify", action="store_true", help="check a run file (in the place of INPUT.toml), exit"
+        "--verify", action="store_true", help="check a run file (instead of INPUT.toml), and exit"
     )
     instead.add_argument(
         "--salvage",
         type=Path,
         metavar="NEW.h5",
-        help="bring back the rounds of a damaged run file (in the place of INPUT.toml) into a new "
-        "one, by its side file RUN.h5.checkpoint, exit",
+        help="recover the rounds of a damaged run file (instead of INPUT.toml) into a new "
+        "one, with the help of its side file RUN.h5.checkpoint, and exit",
     )
     _add_rescore(parser, "with --verify: evaluate N samples again")
     add_set(parser)
@@ -121,12 +121,12 @@ def parse_arguments(rank: int, argv: Sequence[str] | None) -> argparse.Namespace
         what = "RUN.h5" if args.verify or args.salvage else "INPUT.toml"
         parser.error(f"the following arguments are required: {what}")
     if args.rescore and not args.verify:
-        parser.error("--rescore belongs to --verify")
+        parser.error("--rescore requires --verify")
     return args
 
 
 def _run(parser: Parser) -> None:
-    words = "the input file; or a run file, to go on with its stored input"
+    words = "the input file, or a run file, to continue with its stored input"
     parser.add_argument("input", type=Path, metavar="INPUT.toml", help=words)
     add_set(parser)
     _add_restart(parser)
@@ -141,7 +141,7 @@ def _check(parser: Parser) -> None:
 
 
 def _doctor(parser: Parser) -> None:
-    words = "where the run file will be (default: the current folder)"
+    words = "folder where the run file will be (default: the current folder)"
     parser.add_argument("input", type=Path, nargs="?", metavar="FOLDER", help=words)
     parser.set_defaults(doctor=True)
 
@@ -159,15 +159,15 @@ def _salvage(parser: Parser) -> None:
 
 
 VERBS: dict[str, Any] = {
-    "run": (_run, "Sample a model's whole input space as an input file says.",
+    "run": (_run, "Sample a model's whole input space as described in an input file.",
             "inputs/toy.toml --set run.output=runs/look.h5 --set run.rounds=4", EXIT_CODES),
     "check": (_check, "Check an input file, try its model, and print the plan, without a run.",
               "inputs/toy.toml", EXIT_CODES),
-    "doctor": (_doctor, "Check this machine and a folder before a run, a line for each check.",
+    "doctor": (_doctor, "Check this machine and a folder before a run; print one line per check.",
                "runs", FINDINGS),
-    "verify": (_verify, "Check that a run file is consistent, all of it.",
+    "verify": (_verify, "Check that a whole run file is consistent.",
                "runs/toy.h5 --rescore 1000", FINDINGS),
-    "salvage": (_salvage, "Bring back the rounds of a damaged run file, by RUN.h5.checkpoint.",
+    "salvage": (_salvage, "Recover the rounds of a damaged run file with RUN.h5.checkpoint.",
                 "runs/toy.h5 runs/saved.h5", FINDINGS),
 }  # fmt: skip
 """For each verb: the function that adds its arguments, a description, an example, exit codes."""

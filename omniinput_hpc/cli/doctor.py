@@ -91,13 +91,13 @@ def run(world: World, folder: Path, seconds: float = 1.0) -> int:
             show(durable(world, hosts, path))
             show(writing(world, path, kind, seconds))
     if world.rank == 0:
-        print(f"{n_wrong} thing(s) wrong" if n_wrong else "nothing wrong", flush=True)
+        print(f"{n_wrong} problem(s) found" if n_wrong else "nothing wrong", flush=True)
     return EXIT_COMPLETE if world.all(n_wrong == 0) else EXIT_FAILURE
 
 
 def _check_folder(folder: Path) -> None:
     if not os.path.isdir(folder):
-        raise UserError(f"--doctor {folder}: no such folder; give that of run.output")
+        raise UserError(f"--doctor {folder}: no such folder; give the folder of run.output")
 
 
 def attempt(world: World, action: Callable[[], T]) -> tuple[T | None, str]:
@@ -194,7 +194,7 @@ def devices(world: World, hosts: list[str]) -> Line:
         return Line(
             "torch",
             f"{text}; host {host} has a GPU that torch does not see",
-            "install torch with CUDA for this driver; look at nvidia-smi and CUDA_VISIBLE_DEVICES",
+            "install torch with CUDA for this driver; check nvidia-smi and CUDA_VISIBLE_DEVICES",
             wrong=True,
         )
     users = Counter((host, gpu) for host, gpu in zip(hosts, gpu_r, strict=True) if gpu)
@@ -239,9 +239,9 @@ def file_system(world: World, folder: Path, failure: str) -> Line:
     text = f"{folder.absolute()} is on {kind}, {free} free"
     if failure:
         remedy = "choose a folder that you may write to"
-        return Line("folder", f"{text}; nothing can be made there: {failure}", remedy, True)
+        return Line("folder", f"{text}; nothing can be created there: {failure}", remedy, True)
     if kind in IN_MEMORY:
-        return Line("folder", f"{text}: in memory, gone after a restart", "choose a disk", True)
+        return Line("folder", f"{text}: in memory, lost at a restart", "choose a disk", True)
     return Line("folder", text)
 
 
@@ -250,7 +250,7 @@ def durable(world: World, hosts: list[str], scratch: Path) -> Line:
     path, data = scratch / "probe", bytes(range(256)) * (PROBE_BYTES // 256)
     seconds, failure = attempt(world, lambda: _write(path, data) if world.rank == 0 else 0.0)
     if failure:
-        remedy = "look for quotas, full disks and broken mounts"
+        remedy = "check for quotas, full disks and broken mounts"
         return Line("fsync", f"a file cannot be stored: {failure}", remedy, wrong=True)
     _, failure = attempt(world, lambda: _read_back(path, data))
     if failure:
@@ -293,7 +293,7 @@ def exchanges(world: World, seconds: float) -> Line:
         remedy = "the MPI library or the network is broken: try another one"
         return Line("exchange", "bytes arrive changed", remedy, wrong=True)
     if small > SLOW_EXCHANGE:
-        remedy = "fewer ranks than cores, and an MPI library that uses the fast network"
+        remedy = "use fewer ranks than cores, and an MPI library that uses the fast network"
         return Line("exchange", f"{text}: slow", remedy, wrong=True)
     return Line("exchange", text)
 
@@ -337,10 +337,10 @@ def writing(world: World, folder: Path, kind: str, seconds: float) -> Line:
     )
     need = 2 * layout.size_in_bytes(g)
     if need > layout.free_bytes(folder):
-        remedy = f"make {amount(need)} free"
-        return Line("writing", "not tried: too little room", remedy, wrong=True)
+        remedy = f"free {amount(need)}"
+        return Line("writing", "not tried: too little free space", remedy, wrong=True)
     path = folder / "trial.h5"
-    remedy = f'set [run] writer = "{"gather" if kind == "mpio" else "mpio"}", or another folder'
+    remedy = f'set [run] writer = "{"gather" if kind == "mpio" else "mpio"}", or use another folder'
     _, failure = attempt(world, lambda: _create_trial(path, g) if world.rank == 0 else None)
     if not failure:
         outcome, failure = attempt(world, lambda: _commit_rounds(world, path, g, kind, seconds))
@@ -354,7 +354,7 @@ def writing(world: World, folder: Path, kind: str, seconds: float) -> Line:
     rate = n_rounds * world.size * n_samples * TRIAL_SITES / elapsed
     text = (
         f"writer {kind}, {world.size} rank(s): {amount(rate)}/s, "
-        f"{1e3 * elapsed / n_rounds:.0f} ms a round; read back as written"
+        f"{1e3 * elapsed / n_rounds:.0f} ms per round; read back as written"
     )
     if rate < SLOW_WRITE:
         return Line("writing", f"{text}: slow", "choose a faster file system", wrong=True)
@@ -393,7 +393,7 @@ def _check_trial(path: Path, n_rounds: int, rung: int) -> None:
     """Raise an OSError if the file lacks samples that the rank of a rung committed."""
     with reader.open_run(path, tried=True) as run:
         if run.rounds != n_rounds:
-            raise OSError(f"{run.rounds} rounds in the file, {n_rounds} were committed")
+            raise OSError(f"{run.rounds} rounds are in the file, but {n_rounds} were committed")
         for round_ in range(n_rounds):
             x = run.round(round_, range(rung, rung + 1)).samples_x
             if not np.array_equal(x, _trial_samples(round_, rung, x.shape)):

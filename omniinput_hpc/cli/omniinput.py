@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE
+from omniinput_hpc.parallel import launched
 from omniinput_hpc.parallel.signals import request
 from omniinput_hpc.text import __version__, print_any_text
 
@@ -40,34 +41,34 @@ def _run_verb(what: str) -> Verb:
 
 GROUPS = {
     "Before a run": {
-        "init": Verb("look at a model for a minute and write an input file for it",
+        "init": Verb("try a model for a minute and write an input file for it",
                      "omniinput_hpc.init", stops=True),
         "check": _run_verb("check an input file, try its model, print the plan"),
         "doctor": _run_verb("check this machine and a folder"),
     },
     "Runs (also under mpirun)": {
-        "run": _run_verb("sample a model's whole input space; again: go on from the last round"),
-        "rescore": Verb("give a run's recorded samples to another model",
+        "run": _run_verb("sample a model's whole input space, or resume after the last round"),
+        "rescore": Verb("evaluate a run's recorded samples with another model",
                         "omniinput_hpc.rescore", stops=True),
         "enumerate": Verb("evaluate every input of a small space", "omniinput_hpc.enumerate"),
-        "census": Verb("find every input with an output up to Z, of an autoregressive model",
-                       "omniinput_hpc.census.__main__", stops=True),
-        "test-sets": Verb("a classifier's outputs, AUPR and AUROC on test sets",
+        "census": Verb("find every input of an autoregressive model with an output up to Z",
+                       "omniinput_zoo.census.__main__", stops=True),
+        "test-sets": Verb("evaluate a model on test sets: outputs, AUPR, AUROC",
                           "omniinput_hpc.test_sets"),
-        "benchmark": Verb("every sampling method on models whose density is known",
-                          "omniinput_hpc.benchmark.__main__"),
+        "benchmark": Verb("compare all sampling methods on models whose density is known",
+                          "omniinput_zoo.benchmark.__main__"),
     },
     "Run files": {
         "verify": _run_verb("check that a run file is consistent"),
-        "salvage": _run_verb("bring back the rounds of a damaged run file"),
+        "salvage": _run_verb("recover the rounds of a damaged run file"),
     },
     "Estimates": {
         "reweight": Verb("how many inputs get each output: the density"),
         "precision-recall": Verb("the precision-recall curve over all inputs"),
         "diagnose": Verb("how well a run mixes, and what to change"),
         "representatives": Verb("some inputs of each bin of the output"),
-        "overlay": Verb("the densities of several runs in one picture"),
-        "report": Verb("one HTML page about one run or several"),
+        "overlay": Verb("draw the densities of several runs in one picture"),
+        "report": Verb("one HTML page about one or more runs"),
     },
     "Scores of people and judges": {
         "choose": Verb("draw the inputs to be scored"),
@@ -79,9 +80,9 @@ GROUPS = {
         "next-scores": Verb("where further scores help most"),
     },
     "Two models or more": {
-        "compare": Verb("precision-recall curves of models, or two runs of one model"),
-        "normalize": Verb("the densities of two models on one scale"),
-        "changes": Verb("what another model says of a run's independent draws"),
+        "compare": Verb("compare curves of models, or two runs of one model"),
+        "normalize": Verb("put the densities of two models on one scale"),
+        "changes": Verb("outputs of another model for a run's independent draws"),
     },
 }  # fmt: skip
 VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
@@ -107,8 +108,8 @@ def main(argv: Sequence[str] | None = None, program: str = "omniinput") -> int:
     if name == "--version":
         print(f"omniinput_hpc {__version__}")
         return EXIT_COMPLETE
-    problem = f"{given[0]} is no verb{_meant(given[0])}" if given else "a verb is missing"
-    print(f"{program}: {problem}\n{program} --help lists them", file=sys.stderr)
+    problem = f"unknown command {given[0]}{_meant(given[0])}" if given else "no command given"
+    print(f"{program}: {problem}\n{program} --help lists all commands", file=sys.stderr)
     return EXIT_BAD_INPUT
 
 
@@ -119,7 +120,7 @@ def call(name: str, arguments: list[str], program: str) -> int:
         options = {"program": program}
         if verb.module == RUN:
             options["verb"] = name
-        if not (name in WITHOUT_MPI and _missing(verb)):
+        if not (name in WITHOUT_MPI and _missing(verb, arguments)):
             return _with_extra_run(verb, arguments, options)
     from omniinput_hpc.cli.scripts import run_script
 
@@ -129,7 +130,7 @@ def call(name: str, arguments: list[str], program: str) -> int:
 
 def _with_extra_run(verb: Verb, arguments: list[str], options: dict[str, str]) -> int:
     """Call the ``main`` of a verb whose module imports MPI or torch."""
-    problem = _missing(verb)
+    problem = _missing(verb, arguments)
     if problem:
         print(f"error: {problem}", file=sys.stderr)
         return EXIT_BAD_INPUT
@@ -141,22 +142,24 @@ def _with_extra_run(verb: Verb, arguments: list[str], options: dict[str, str]) -
     return code
 
 
-def _missing(verb: Verb) -> str:
+def _missing(verb: Verb, arguments: list[str]) -> str:
     """Import a verb's module; return "", or which library is missing and how to install it."""
-    from omniinput_hpc.cli.scripts import how_to_install
-
     if verb.stops:  # a signal during the slow import of torch and mpi4py would kill
         request.install()
+        if verb.module not in sys.modules:
+            launched.announce_imports(arguments)
     try:
         import_module(verb.module)
     except ModuleNotFoundError as error:
+        from omniinput_hpc.cli.scripts import how_to_install  # imports numpy
+
         return f"{error.name} is not installed: {how_to_install('run')}"
     except (ImportError, RuntimeError) as error:  # which one depends on how mpi4py was built
         if "mpi" not in str(error).lower():
             raise
         return (
-            f"mpi4py finds no MPI library ({error}): load the MPI that it was built with, or give "
-            "it one by python -m pip install mpich"
+            f"mpi4py finds no MPI library ({error}): load the MPI that it was built with, or "
+            "install one: python -m pip install mpich"
         )
     return ""
 

@@ -88,7 +88,7 @@ def read(path: Path, config: Config, n_sites: int, space: Space) -> OwnData:
         )
     if not isinstance(items[0], str):  # tokens of texts are already checked
         _refuse(path, ids, (ids < 0) | (ids >= space.n_ids), f"is not from 0 to {space.n_ids - 1}")
-        _refuse(path, ids, x < 0, "is none that a site may take (space.allowed)")
+        _refuse(path, ids, x < 0, "is not allowed at any site (space.allowed)")
     return OwnData(x, [ROLES[one] for one in label], notes, isinstance(items[0], str))
 
 
@@ -109,7 +109,7 @@ def _items(path: Path, notes: list[str]) -> tuple[Any, list[int | None]]:
         pictures = [pixels(file_data_uri(file)) for file in files]
         shapes = sorted({picture.shape for picture in pictures})
         if len(shapes) > 1:
-            raise UserError(f"{path}: pictures of several shapes ({shapes[0]} and {shapes[1]})")
+            raise UserError(f"{path}: pictures have different shapes ({shapes[0]} and {shapes[1]})")
         if not pictures:
             raise UserError(f"{path}: the folder holds no *.png")
         return np.stack(pictures), [None] * len(pictures)
@@ -175,7 +175,7 @@ def _of_csv(sheet: tables.Sheet, notes: list[str]) -> tuple[list[Any], list[int 
         notes.append(f"{path}: the first row, {ends}, is read as an input, not as names of columns")
     for name in ("label", "text"):
         if names.count(name) > 1:
-            raise UserError(f"{path} has several columns {name}; leave one")
+            raise UserError(f"{path} has several columns {name}; keep one")
     at = names.index("label") if "label" in names else None
     labels: list[int | None] = [None] * len(rows)
     if at is not None:
@@ -197,7 +197,7 @@ def _whole(cell: str, where: str) -> int:
     """Return a cell's whole number; `int` would also accept 1_000 and digits of other scripts."""
     if not _WHOLE.fullmatch(cell.strip()):
         raise UserError(
-            f"{where}: each input must be a row of as many whole numbers as the others, found "
+            f"{where}: each row must hold the same number of whole numbers, found "
             f"{cell.strip()[:40]!r}"
         )
     return int(cell)
@@ -220,9 +220,7 @@ def _as_array(path: Path, items: Any) -> NDArray[Any]:
             raise ValueError
         return np.array(items, dtype=np.int64)
     except (ValueError, TypeError, OverflowError):
-        raise UserError(
-            f"{path}: each input must be a row of as many whole numbers as the others"
-        ) from None
+        raise UserError(f"{path}: each row must hold the same number of whole numbers") from None
 
 
 def _of_array(path: Path, array: NDArray[Any], config: Config, n_sites: int) -> NDArray[np.int64]:
@@ -245,7 +243,7 @@ def _of_pictures(path: Path, pictures: NDArray[np.uint8], shape: Shape) -> NDArr
     last = (3,) if shape.channels == 3 else ()
     if pictures.shape[1:] != (shape.height, shape.width, *last):
         raise UserError(
-            f"{path}: pictures of {list(pictures.shape[1:])}; the model takes "
+            f"{path}: the pictures are {list(pictures.shape[1:])}; the model takes "
             f"{[shape.height, shape.width, *last]}"
         )
     levels = np.rint(pictures * ((shape.n_values - 1) / 255.0))
@@ -257,7 +255,7 @@ def _of_texts(
 ) -> tuple[list[int], NDArray[np.int64]]:
     """Return the indices of texts that are inputs of the model, and their values, int64 [n, D]."""
     if not isinstance(config.model, CausalLm | SequenceClassifier):
-        raise UserError(f'{path} holds texts, and model.kind = "{config.model.kind}" takes none')
+        raise UserError(f'{path} holds texts, but model.kind = "{config.model.kind}" takes none')
     encode = hf_folder.encoder(config.model, config.allowed)
     found = [encode(text) for text in texts]
     kept = [i for i, values in enumerate(found) if len(values) >= n_sites]
@@ -266,12 +264,12 @@ def _of_texts(
     cut = sum(len(found[i]) > n_sites for i in kept)
     other = len(texts) - short - len(kept)
     for number, words in (
-        (short, f"of fewer than {n_sites} tokens left out"),
-        (other, "left out: a token is none that a site may take"),
+        (short, f"left out: fewer than {n_sites} tokens"),
+        (other, "left out: a token is not allowed at any site"),
         (cut, f"cut after {n_sites} tokens"),
     ):
         if number:
             notes.append(f"{path}: {number} of {len(texts)} texts {words}")
     if not kept:
-        raise UserError(f"{path}: no text has {n_sites} tokens that the sites may take")
+        raise UserError(f"{path}: no text has {n_sites} tokens that are allowed at the sites")
     return kept, np.array([found[i][:n_sites] for i in kept], dtype=np.int64)

@@ -48,7 +48,7 @@ def run(world: Ranks, path: Path, new: Path) -> int:
                 print(line)
             with open_run(new) as there:
                 rounds = f"{there.rounds} of {there.rounds_planned} rounds"
-            verdict = f"{len(findings)} line(s) of what is wrong" if findings else "all agrees"
+            verdict = f"{len(findings)} problem(s)" if findings else "all agrees"
             print(f"{path} -> {new}: {rounds}; {verdict}", flush=True)
             return not findings
 
@@ -101,7 +101,7 @@ def _check_room(old: salvage.OldFile, folder: Path) -> None:
     needed, free = layout.size_in_bytes(old.side.geometry), layout.free_bytes(folder)
     if needed > free:
         raise UserError(
-            f"{old.path}: a new file takes {amount(needed)}, and {folder} has {amount(free)} free"
+            f"{old.path}: a new file needs {amount(needed)}, but {folder} has {amount(free)} free"
         )
 
 
@@ -110,7 +110,7 @@ def _check_readable(path: Path, candidate: Path) -> None:
         open_run(candidate, tried=True).close()
     except UserError as error:
         raise UserError(
-            f"{path}: what its side file says makes no run file, so nothing was written ({error})"
+            f"{path}: its side file does not yield a run file; nothing was written ({error})"
         ) from None
 
 
@@ -121,7 +121,7 @@ def _dropped(old: salvage.OldFile, kept: salvage.State, finding: str) -> str:
         what = f"rounds {kept.rounds} to {old.claimed - 1} are sampled again on resume"
     reasons = [
         old.unreadable,
-        finding and f"with the newest ones --verify would find: {finding}",
+        finding and f"with the newest walkers --verify would find: {finding}",
     ]
     return f"{what}, since {', and '.join(reason for reason in reasons if reason)}"
 
@@ -130,7 +130,7 @@ def _check_paths(path: Path, new: Path) -> None:
     if not untrusted_hdf5.is_file(path):
         raise UserError(f"{path}: no such run file")
     if new.suffix not in SUFFIXES:
-        raise UserError(f"--salvage {new}: a run file's name ends in {' or '.join(SUFFIXES)}")
+        raise UserError(f"--salvage {new}: a run file's name must end with {' or '.join(SUFFIXES)}")
     if os.path.lexists(new):
         raise UserError(f"--salvage {new} exists; choose another name, or move it away")
     if not os.path.isdir(new.parent):

@@ -35,7 +35,7 @@ def run_script(main: Callable[[list[str]], int | None], arguments: list[str] | N
     except (UserError, EstimateError) as error:
         message = str(error)
         if getattr(error, "can_be_read", False):
-            message += "; --damaged reads it all the same"
+            message += "; use --damaged to read it anyway"
     except OSError as error:
         message = f"{error.filename}: " if error.filename else ""
         message += str(error.strerror or error)
@@ -85,9 +85,9 @@ def check_output(output: Path | None, inputs: Sequence[Path | None], ending: str
         raise UserError(f"--output {output}: expected the name of a file")
     read = [path for path in inputs if path is not None]
     if any(output.resolve() == path.resolve() for path in read):
-        raise UserError(f"--output {output} is a file that is read; choose another name")
+        raise UserError(f"--output {output} is one of the input files; choose another name")
     if output.suffix in (".h5", ".hdf5"):
-        raise UserError(f"--output {output} is named as a run file is; choose another name")
+        raise UserError(f"--output {output} is named like a run file; choose another name")
 
 
 def how_to_install(extra: str) -> str:
@@ -127,14 +127,12 @@ def new_parser(
     )
     add_version(parser)
     if of_tasks:
-        help_ = "tasks, from choose.py"
+        help_ = "task file written by choose.py"
         parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help=help_)
     else:
         parser.add_argument("run", type=run_file, nargs=nargs, metavar="RUN.h5", help=files)
         _add_damaged(parser)
-    where = (
-        f"folder of what is written (default: that of {'TASKS.jsonl' if of_tasks else 'RUN.h5'})"
-    )
+    where = f"folder for the results (default: that of {'TASKS.jsonl' if of_tasks else 'RUN.h5'})"
     parser.add_argument("--results", type=Path, metavar="FOLDER", help=where)
     return parser
 
@@ -166,7 +164,7 @@ def in_results(options: argparse.Namespace, path: Path) -> Path:
     folder = given or path.parent
     elsewhere = getattr(options, "output", None) is not None
     if folder.is_dir() and not elsewhere and not os.access(folder, os.W_OK | os.X_OK):
-        remedy = "choose another folder" if given else "choose one for the results by --results"
+        remedy = "choose another folder" if given else "choose one for the results with --results"
         raise UserError(f"the folder {folder} cannot be written; {remedy}")
     return folder / path.name
 
@@ -188,7 +186,7 @@ def _add_damaged(parser: argparse.ArgumentParser) -> None:
         action="store_const",
         const=checked_datasets.warn,
         default=checked_datasets.refuse,
-        help="read a file with changed bits too, and only warn of what does not fit its checksum",
+        help="read a damaged file anyway, and only warn of data that do not match their checksums",
     )
 
 
@@ -205,9 +203,9 @@ def add_shown_options(parser: argparse.ArgumentParser) -> None:
     add_range(parser, "show inputs with outputs from LOW to HIGH")
     add = parser.add_argument
     add("--width", type=float, help="width of their bins (default: at most 12 bins)")
-    add("--per-bin", type=int, default=PER_BIN, help="inputs shown a bin (default: %(default)s)")
+    add("--per-bin", type=int, default=PER_BIN, help="inputs shown per bin (default: %(default)s)")
     add("--mask", action="store_true", help="mask addresses and phone numbers")
-    render = "show a python model's inputs by its own render; runs its code"
+    render = "show a python model's inputs with its own render function; runs its code"
     add("--render", action="store_true", help=render)
 
 
@@ -224,18 +222,16 @@ def add_score_options(
     files = "score files, RUN.scores.NAME.jsonl, one per annotator"
     source.add_argument("--scores", type=Path, nargs="+", metavar="FILE", help=files)
     add_key(parser)
-    side = "the model's confident outputs (default: what the run says of its model)"
+    side = "the end of z where the model is confident (default: as stored in the run)"
     add("--side", choices=["low", "high"], help=side)
     inputs, number = "scored inputs that a bin must have (default: %(default)s)", positive_count
     add("--fewest-inputs", type=number, default=FEWEST_INPUTS, metavar="N", help=inputs)
     lanes = "independent lanes that these must come from (default: %(default)s)"
     add("--fewest-lanes", type=number, default=FEWEST_LANES, metavar="N", help=lanes)
-    trust = "count bins in which the run has not equilibrated, too; figures and results say so"
+    trust = "also use bins in which the run has not equilibrated; figures and results report this"
     add("--trust-unequilibrated", action="store_true", help=trust)
     if rule:
-        over = (
-            "range of ln recall of the AUPR, --recall-range=-9:-2 where it is negative (default: "
-        )
+        over = "range of ln recall for the AUPR; if negative, write --recall-range=-9:-2 (default: "
         over += "the curve's own ends)"
         add("--recall-range", type=recall_range, metavar="LOW:HIGH", help=over)
 
@@ -255,7 +251,7 @@ def recall_range(text: str) -> tuple[float, float]:
 def add_threshold_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for chosen thresholds and test sets."""
     add = parser.add_argument
-    chosen = "say precision and recall there: an output, or SET:Q, the quantile Q of a test set"
+    chosen = "report precision and recall at an output, or at SET:Q, the quantile Q of a test set"
     add("--threshold", action="append", default=[], metavar="Z", help=chosen)
     sets = "outputs of test sets (python -m omniinput_hpc.test_sets)"
     add("--test-sets", type=Path, metavar="FILE.csv", help=sets)
@@ -263,7 +259,7 @@ def add_threshold_options(parser: argparse.ArgumentParser) -> None:
 
 def add_key(parser: argparse.ArgumentParser) -> None:
     """Add --key."""
-    beside_scores = "key of the tasks (default: beside the scores)"
+    beside_scores = "key of the tasks (default: next to the scores)"
     parser.add_argument("--key", type=Path, metavar="FILE", help=beside_scores)
 
 

@@ -23,12 +23,12 @@ def check_checkpoint(run: RunReader, notes: list[str], add: Add) -> None:
     try:
         side = side_checkpoint.read(run.path)
     except UserError as error:
-        add("second checkpoint", f"{error}; the run's next start writes it anew")
+        add("second checkpoint", f"{error}; the next start of the run rewrites it")
         return
     if side.is_of(side_checkpoint.of_run(run, with_slabs=False)):
-        notes.append(f"{path}: of {side.rounds} rounds and {side.burn_in} of burn-in")
+        notes.append(f"{path}: {side.rounds} rounds and {side.burn_in} of burn-in")
     else:
-        notes.append(f"{path} is not of this file as it is; the run's next start writes it anew")
+        notes.append(f"{path} does not match the run file; the next start of the run rewrites it")
 
 
 def _add_to(damage: list[str]) -> OnDamage:
@@ -43,11 +43,11 @@ def check_rescored(run: RunReader, notes: list[str], add: Add) -> None:
         try:
             with rescored.open_rescored(path, _add_to(damage)) as side:
                 if not side.belongs_to(run):
-                    notes.append(f"{path} is of another run's samples; no script reads it")
+                    notes.append(f"{path} holds samples of another run; no script reads it")
                     continue
                 for round_ in range(side.rounds):
                     side.z(round_)
-                notes.append(f"{path}: of {side.rounds} rounds")
+                notes.append(f"{path}: {side.rounds} rounds")
         except UserError as error:
             add(check, str(error))
         for words in damage:

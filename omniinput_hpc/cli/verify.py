@@ -76,7 +76,7 @@ def run(world: Ranks, path: Path, n_rescored: int, assignments: Sequence[str] = 
         notes, findings = verify_file(path, n_rescored, assignments)
         for line in [*notes, *(f"WRONG  {line}" for line in findings)]:
             print(line)
-        verdict = f"{len(findings)} line(s) of what is wrong" if findings else "all agrees"
+        verdict = f"{len(findings)} problem(s)" if findings else "all agrees"
         print(f"{path}: {verdict}", flush=True)
         return not findings
 
@@ -151,10 +151,10 @@ def _summary(run: RunReader) -> list[str]:
         f"{run.rounds * g.n_rungs * g.samples_per_round:,} samples"
     ]
     if not run.is_settled:
-        lines.append("a counter is behind its checksum, as after a kill: a resume settles that")
+        lines.append("a counter lags behind its checksum, as after a kill; a resume corrects it")
     if not g.checksums:
         lines.append(
-            "it has no checksums (an older version made it): changed bits are found only where "
+            "it has no checksums (an older version made it): changed bits are found only if "
             "numbers contradict each other"
         )
     return lines
@@ -169,7 +169,7 @@ def _check_header(run: RunReader, config: Config, findings: Findings) -> None:
         ("rungs", g.n_rungs, len(config.beta_k)),
         ("walkers", g.n_walkers, config.sampler.walkers),
         ("bins", g.n_bins, len(config.bins.edges) - 1),
-        ("samples a rung and round", g.samples_per_round, config.samples_per_round),
+        ("samples per rung and round", g.samples_per_round, config.samples_per_round),
     ):
         if stored != expected:
             findings.add("layout", f"{stored} {name}, but the stored input says {expected}")
@@ -177,15 +177,15 @@ def _check_header(run: RunReader, config: Config, findings: Findings) -> None:
     tuned = config.ladder is not None and config.ladder.tune
     same = np.array_equal(run.beta_k, config.beta_k, equal_nan=True)
     if not (np.array_equal(np.isnan(run.beta_k), flat_k) if tuned else same):
-        findings.add("layout", "ladder/beta is not the stored input's ladder")
+        findings.add("layout", "ladder/beta differs from the ladder of the stored input")
     if not np.array_equal(run.edges, config.bins.edges):
-        findings.add("layout", "bins/edges are not the stored input's bins")
+        findings.add("layout", "bins/edges differ from the bins of the stored input")
     burn_in = config.run.burn_in
     if run.burn_in_committed > burn_in or (run.rounds and run.burn_in_committed != burn_in):
         findings.add(
             "counters",
-            f"{run.burn_in_committed} burn-in rounds committed before {run.rounds} counted ones, "
-            f"of {burn_in}",
+            f"{run.burn_in_committed} of {burn_in} burn-in rounds committed before {run.rounds} "
+            "counted ones",
         )
 
 
@@ -303,7 +303,7 @@ def _walkers(
             return
     in_first_segment = config.sampler.steps // config.samples.every
     if before_kw is not None and np.any(walker_ktw[:, :in_first_segment] != before_kw[:, None]):
-        yield "walkers", "samples/walker: not the walkers that the round before left there"
+        yield "walkers", "samples/walker: not the walkers that the previous round left there"
 
 
 def _samples(run: RunReader, round_: RecordedRound, seen_kb: NDArray[np.int64]) -> Lines:
@@ -330,7 +330,7 @@ def _cumulative(run: RunReader, total_kb: NDArray[np.int64], last: Checkpoint) -
         yield (
             "cumulative histogram",
             f"rung {k}: histogram/lane_counts hold {lane_kb[k].sum():,} counts, the rounds "
-            f"{total_kb[k].sum():,} (or they are in other bins)",
+            f"{total_kb[k].sum():,} (or as many in other bins)",
         )
     for rung, words in consistency.sums_of_z(_stacked(last, "z_sum_b"), total_kb, run.edges):
         yield "sums of z", f"rung {rung}: histogram/z_sum: {words}"
@@ -354,7 +354,7 @@ def _state(
     if walker_kw is None:
         return
     if not np.array_equal(state_walker_kw, walker_kw):
-        yield "state", "state/walker are not those that exchange/walker of the last round has"
+        yield "state", "state/walker differs from exchange/walker of the last round"
     elif config.sampler.moves_per_round % config.samples.every == 0:
         yield from _last_samples(run, walker_kw, x_kwd, z_kw)
 
@@ -378,7 +378,7 @@ def _last_samples(
     differs_kw = (x_vd[v_kw] != x_kwd).any(axis=-1) | (z_v[v_kw] != z_kw)
     walkers = v_kw[differs_kw & seen_v[v_kw]]
     if walkers.size:
-        yield "state", f"x or z are not those of the last samples of walkers {_some(walkers)}"
+        yield "state", f"x or z differ from the last samples of walkers {_some(walkers)}"
 
 
 def _some(numbers: NDArray[Any]) -> str:
@@ -402,8 +402,8 @@ def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list
     model = models.build(config, device, about.get("folder"))
     here, there = (model.n_sites, model.n_values), (run.n_sites, run.n_values)
     if here != there or not models.space_of(model).same_as(run.space):
-        words = f"{here[0]} sites of {here[1]} values; the run's has {there[0]} of {there[1]}"
-        findings.add("model", words if here != there else f"{words}, which are other tokens")
+        words = f"{here[0]} sites of {here[1]} values; the run's model has {there[0]} of {there[1]}"
+        findings.add("model", words if here != there else f"{words}, but other tokens")
         return []
     batch = max(run.walkers // config.sampler.blocks, 1)
     try_out(model, zero_inputs(batch, run.n_sites, device), f"the model ({config.model.kind})")
@@ -428,7 +428,7 @@ def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list
         n_done += len(samples)
     return [
         f"rescored {n_done:,} samples on {device}: largest difference {largest:.2g} (tolerance "
-        f"{tolerance:g} x max(1, |z|)), {n_other_bin} in another bin than before"
+        f"{tolerance:g} x max(1, |z|)), {n_other_bin} in a different bin than before"
     ]
 
 

@@ -12,7 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from omniinput_hpc.config.kernels import Kernel, KernelTable, Metropolis, Mixture, with_default_name
+from omniinput_hpc.config.kernels import (
+    CONTEXT_LENGTH,
+    LEAST_BURN_IN,
+    Kernel,
+    KernelTable,
+    Metropolis,
+    Mixture,
+    with_default_name,
+)
 from omniinput_hpc.config.method import Ladder, Sampler, WangLandau, check_annealed
 from omniinput_hpc.config.models import (
     CausalLm,
@@ -135,19 +143,18 @@ class Bins(Table):
             raise ValueError(f"lower = {self.lower:g} must be below upper = {self.upper:g}")
         bins = (self.upper - self.lower) / self.width
         if bins > MAX_BINS:
-            raise ValueError(f"{bins:.3g} bins are too many; widen width")
+            raise ValueError(f"{bins:.3g} bins are too many; increase width")
         if round(bins) < 1 or abs(bins - round(bins)) > 1e-6 * max(1.0, bins):
             raise ValueError(
-                f"the range from {self.lower:g} to {self.upper:g} is no whole number of bins "
+                f"the range from {self.lower:g} to {self.upper:g} is not a whole number of bins "
                 f"of width {self.width:g}"
             )
         largest = max(abs(self.lower), abs(self.upper))
         apart = float(np.spacing(np.float32(largest)))
         if self.width < apart:
             raise ValueError(
-                f"width = {self.width:g} is finer than outputs are: z is float32, whose numbers "
-                f"around {largest:g} are {apart:g} apart; widen width, or let the model subtract a "
-                "constant from z"
+                f"width = {self.width:g} is finer than z: float32 numbers around {largest:g} are "
+                f"{apart:g} apart; increase width, or let the model subtract a constant from z"
             )
         return self
 
@@ -191,7 +198,7 @@ class Analysis(Table):
 class Config(Table):
     """The whole input file."""
 
-    run: Run = Field(description="Where, how long, on what.")
+    run: Run = Field(description="The run file, its length, and the hardware.")
     model: Model = Field(description="What is sampled. The keys depend on `kind`.")
     space: Space | None = Field(None, description="Optional: which inputs exist. Default: all.")
     sampler: Sampler = Field(description="The method, and the lengths of a round.")
@@ -238,8 +245,7 @@ class Config(Table):
         dtype = getattr(self.model, "dtype", "float32")
         if self.run.precision == "tf32" and dtype != "float32":
             raise ValueError(
-                f'run.precision = "tf32" is for float32 numbers, and model.dtype = "{dtype}"; '
-                "leave it out"
+                f'run.precision = "tf32" is for float32, but model.dtype = "{dtype}"; leave it out'
             )
         return self
 
@@ -248,8 +254,8 @@ class Config(Table):
         kind = self.model.kind
         if self.allowed is not None and kind not in ("causal-lm", "sequence-classifier"):
             raise ValueError(
-                f'space.allowed = "{self.allowed}" is for models of texts, whose tokenizer says '
-                f'which values there are, and model.kind = "{kind}"; leave it out'
+                f'space.allowed = "{self.allowed}" is for models with a tokenizer, not '
+                f'for model.kind = "{kind}"; leave it out'
             )
         return self
 
@@ -312,8 +318,8 @@ class Config(Table):
             raise ValueError("ladder: missing")
         if method == "wang-landau" and self.run.burn_in < 4:
             raise ValueError(
-                f"run.burn_in = {self.run.burn_in}: Wang-Landau learns S(z) in burn-in; give it "
-                "at least 4 rounds, better some dozens"
+                f"run.burn_in = {self.run.burn_in}: Wang-Landau learns S(z) in burn-in; set it "
+                "to at least 4 rounds, better a few dozen"
             )
         if method == "wang-landau" and self.sampler.blocks > 1:
             raise ValueError(
@@ -332,15 +338,10 @@ class Config(Table):
         return self
 
     def _fits_look_ahead(self) -> None:
-        if self.run.burn_in < 4:
+        if self.run.burn_in < LEAST_BURN_IN:
             raise ValueError(
                 f"run.burn_in = {self.run.burn_in}: kernel.look_ahead = true learns in burn-in; "
-                "give it at least 4 rounds, better a dozen"
-            )
-        if self.sampler.blocks > 1:
-            raise ValueError(
-                f"sampler.blocks = {self.sampler.blocks}: with kernel.look_ahead = true all "
-                "walkers of a rung learn together; set sampler.blocks = 1"
+                f"set it to at least {LEAST_BURN_IN} rounds, better a dozen"
             )
 
     def _fits_ancestral(self) -> None:
@@ -350,7 +351,9 @@ class Config(Table):
                 "every draw, since each carries its probability; set samples.every = 1"
             )
         if self.ladder is not None and self.ladder.kappa is not None:
-            raise ValueError('ladder.kappa has no meaning with sampler.method = "ancestral"')
+            raise ValueError(
+                'ladder.kappa has no effect with sampler.method = "ancestral"; leave it out'
+            )
 
     @property
     def windows(self) -> list[tuple[int, int]]:
@@ -386,6 +389,26 @@ class Config(Table):
     def samples_per_round(self) -> int:
         """Recorded samples per rung and round: S = W * (steps * exchanges // every)."""
         return self.sampler.n_walkers * (self.sampler.moves_per_round // self.samples.every)
+
+    def goes_beyond(self, m: float) -> bool:
+        """Return whether a canonical rung is colder than beta = m, the model's own distribution."""
+        if self.ladder is None:
+            return False
+        kappa_k = np.array(self.ladder.kappa or np.zeros(len(self.ladder.beta_k)))
+        return bool(((self.ladder.beta_k > m) & (kappa_k == 0.0)).any())
+
+    def with_look_ahead(self, n_sites: int, m: float) -> Config:
+        """Return a copy with ``kernel.look_ahead`` decided if it was left out.
+
+        Models get stuck beyond m without it. It is true if burn-in can learn it.
+        """
+        moves = self.sampler.method != "ancestral"
+        learns = self.run.burn_in >= LEAST_BURN_IN and n_sites > CONTEXT_LENGTH
+        return self.looking_ahead(moves and learns and self.goes_beyond(m))
+
+    def looking_ahead(self, ahead: bool) -> Config:
+        """Return a copy with ``kernel.look_ahead`` set if it was left out."""
+        return self.model_copy(update={"kernel": self.kernel.looking_ahead(ahead)})
 
     def with_walkers(self, n_walkers: int) -> Config:
         """Return a copy with another number of walkers per rung."""

@@ -64,7 +64,7 @@ class Sampler(Table):
         if self.walkers != "auto" and self.walkers % self.blocks:
             raise ValueError(
                 f"blocks = {self.blocks} does not divide walkers = {self.walkers}: the walkers of "
-                "each rung are cut into so many equal blocks"
+                "each rung are split into equal blocks"
             )
         return self
 
@@ -92,7 +92,9 @@ class Sampler(Table):
     def n_walkers(self) -> int:
         """W; raises a `UserError` if it is "auto" and not resolved yet."""
         if self.walkers == "auto":
-            raise UserError('sampler.walkers = "auto" is no number yet; a run finds it')
+            raise UserError(
+                'sampler.walkers = "auto" is not resolved yet; a run chooses the number'
+            )
         return self.walkers
 
     @property
@@ -235,7 +237,9 @@ def check_annealed(sampler: Sampler, ladder: Ladder | None, every: int) -> None:
             "higher ones; give at least two"
         )
     if ladder is not None and ladder.kappa is not None:
-        raise ValueError('ladder.kappa has no meaning with sampler.method = "annealed"')
+        raise ValueError(
+            'ladder.kappa has no effect with sampler.method = "annealed"; leave it out'
+        )
     if every != 1:
         raise ValueError(
             f'samples.every = {every}: sampler.method = "annealed" records every move, since each '
@@ -245,13 +249,13 @@ def check_annealed(sampler: Sampler, ladder: Ladder | None, every: int) -> None:
     populations = min(MAX_GROUPS, walkers)
     if walkers % populations:
         raise ValueError(
-            f"sampler.walkers = {walkers} cannot be cut into {populations} populations of one "
-            f'size, as sampler.method = "annealed" does; take a multiple of {MAX_GROUPS}'
+            f"sampler.walkers = {walkers} cannot be split into {populations} equal populations, "
+            f'as sampler.method = "annealed" requires; use a multiple of {MAX_GROUPS}'
         )
     if populations % sampler.blocks:
         raise ValueError(
-            f"sampler.blocks = {sampler.blocks} cuts populations of walkers, which "
-            f'sampler.method = "annealed" keeps whole: take a divisor of {populations}'
+            f"sampler.blocks = {sampler.blocks} splits populations of walkers, which "
+            f'sampler.method = "annealed" keeps whole; use a divisor of {populations}'
         )
 
 

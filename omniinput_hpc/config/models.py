@@ -16,10 +16,10 @@ DTYPE = "Of the weights. Log-probabilities and sums are always in float32."
 NOISE = Field(
     False,
     description="Whether z may differ between evaluations of an input. If `false`, such a "
-    "model ends the run; if `true`, it is sampled, and every figure says so.",
+    "model ends the run; if `true`, it is sampled, and every figure reports this.",
 )
 NO_PROGRAMS = (
-    "programs of torch.export (.pt2) are not read: give the network by factory = "
+    "torch.export programs (.pt2) are not supported: give the network as factory = "
     '"module:function" and its weights as a .safetensors file'
 )
 HUGGING_FACE_PATH = (

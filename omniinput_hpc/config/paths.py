@@ -43,7 +43,7 @@ def expanded(text: str) -> str:
             text = found + text[home.end() :]
         elif len(text) > home.end():  # otherwise ~name/... would name a local folder
             raise ValueError(
-                f"there is no home folder of {home[0]}; a folder of that name is ./{home[0]}"
+                f"{home[0]} has no home folder; to name a local folder, write ./{home[0]}"
             )
     return check_encoding(_VARIABLE.sub(_value_of, text))
 

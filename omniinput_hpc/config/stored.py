@@ -58,17 +58,17 @@ def _check(tables: Mapping[str, Any]) -> None:
     """Raise a ValueError if keys that readers use are not as in any version."""
     for table in ("run", "model", "sampler", "ladder", "analysis"):
         if not isinstance(tables.get(table, {}), dict):
-            raise ValueError(f"the stored input's {table} is no table")
+            raise ValueError(f"the stored input's {table} is not a table")
     if "run" not in tables:
         raise ValueError("the stored input has no table [run]")
     for key in ("kind", "path", "factory"):
         if not isinstance(tables.get("model", {}).get(key, ""), str):
-            raise ValueError(f"the stored input's model.{key} is no text")
+            raise ValueError(f"the stored input's model.{key} is not a text")
     if tables.get("analysis", {}).get("side", "low") not in ("low", "high"):
         raise ValueError("the stored input's analysis.side is neither low nor high")
     burn_in = tables["run"].get("burn_in", 0)
     if isinstance(burn_in, bool) or not isinstance(burn_in, int) or burn_in < 0:
-        raise ValueError("the stored input's run.burn_in is no number of rounds")
+        raise ValueError("the stored input's run.burn_in is not a number of rounds")
 
 
 def _table(key: str, given: Any) -> Any:

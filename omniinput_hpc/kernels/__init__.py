@@ -16,10 +16,10 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.metropolis import reaches_every_input
 from omniinput_hpc.kernels.mixture import Mixture
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.state import Info, Kernel, SearchBudget, State
+from omniinput_hpc.kernels.state import Info, Kernel, Learner, SearchBudget, State, Target
 from omniinput_hpc.models import Model
 
-__all__ = ["DeviceStream", "Info", "Kernel", "SearchBudget", "State", "build"]
+__all__ = ["DeviceStream", "Info", "Kernel", "Learner", "SearchBudget", "State", "Target", "build"]
 
 
 def build(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
@@ -46,7 +46,7 @@ def _check_reach(parts: Sequence[KernelTable], model: Model) -> None:
     sites = [part.sites for part in parts if isinstance(part, MetropolisOptions)]
     if len(sites) == len(parts) and not reaches_every_input(sites, model.n_values, model.n_sites):
         raise UserError(
-            f"kernel.sites = {', '.join(map(str, sites))}: with {model.n_values} values a site "
-            "such moves flip an even number of sites, or all of them, and never reach half of the "
-            "inputs; set kernel.sites = 1, or add a part to a mixture"
+            f"kernel.sites = {', '.join(map(str, sites))}: with {model.n_values} values per "
+            "site, such moves flip an even number of sites, or all of them, and never reach half "
+            "of the inputs; set kernel.sites = 1, or add a part to a mixture"
         )

@@ -189,7 +189,7 @@ class AutoregressiveSampler(_IndependentSampler):
             if self._all_drawn(drawn, largest):
                 return x, self._output(x, log_p)
         raise RuntimeError(
-            f"{MAX_TRIES} tries drew no sequence of allowed values at ladder.anchors; set "
+            f"{MAX_TRIES} tries for ladder.anchors drew no sequence of allowed values; set "
             "ladder.anchors = false"
         )
 
@@ -201,7 +201,7 @@ class AutoregressiveSampler(_IndependentSampler):
         all_drawn, sums_to = torch.stack([drawn.all().double(), largest]).tolist()
         if sums_to > 1.0 + MAX_EXCESS:
             raise RuntimeError(
-                "the model's conditional_logits are no log-probabilities (a row sums to "
+                "the model's conditional_logits are not log-probabilities (a row sums to "
                 f"{sums_to:.4g}); set ladder.anchors = false"
             )
         return bool(all_drawn)
@@ -253,8 +253,8 @@ class RowSums:
             return f"a row of the model's conditional_logits sums to {self.largest:.4g}, not to 1"
         if self.whole < MIN_WHOLE:
             return (
-                "of the sequences drawn by the model's conditional_logits only a share of "
-                f"{self.whole:.2g} has allowed values only"
+                f"only a share of {self.whole:.2g} of the sequences drawn from the model's "
+                "conditional_logits has no forbidden values"
             )
         return ""
 

@@ -59,13 +59,13 @@ class NotAFunction(Exception):
 
 
 IS_NO_FUNCTION = (
-    "it is no function of the input (dropout, random numbers, or the other inputs of a batch?): "
-    "mend it, or set model.noise = true to sample it as it is"
+    "it is not a function of the input (dropout, random numbers, or the other inputs of a batch?): "
+    "fix it, or set model.noise = true to sample it as it is"
 )
 
 
 WRONG_CHANGE = (
-    "change(x, site, value) must return z of the changed input less z of x: mend it, or remove it, "
+    "change(x, site, value) must return z of the changed input minus z of x: fix it, or remove it, "
     "so that whole inputs are evaluated"
 )
 
@@ -233,7 +233,7 @@ class CheckedModel:
         x = self._x_bad[slot : slot + 1]
         shown = str(self.render(x)[0])
         raise NonFiniteOutput(
-            f"{self._name} returned a z that is not finite for the input of slot {slot}: "
+            f"{self._name} returned a z that is not finite for the input in slot {slot}: "
             f"{shown[:MAX_CHARACTERS_SHOWN]!r} (values {x[0].tolist()[:MAX_VALUES_SHOWN]})"
             f"{OVERFLOW if self._dtype == 'float16' else ''}"
         )
@@ -335,7 +335,7 @@ def check_is_function(
             apart = max(apart, apart_w.max(initial=0.0))
     if times > 1.0:
         raise UserError(
-            f"{name} returned outputs for one input that differ by {apart:.3g}, "
+            f"{name} returned outputs that differ by {apart:.3g} for the same input, "
             f"{times:.3g} times what rounding explains: {IS_NO_FUNCTION}"
         )
 
@@ -404,7 +404,7 @@ def _check_change(
         if z_new.isfinite().all() and not float(times_w[worst]) <= 1.0:
             said, found, times = float(dz[worst]), float((z_new - z)[worst]), float(times_w[worst])
             raise UserError(
-                f"{name}: at site {int(site[worst])} {said_by} returned {said:.6g}, and outputs "
+                f"{name}: at site {int(site[worst])}, {said_by} returned {said:.6g}, but outputs "
                 f"differ by {found:.6g} ({times:.3g} times what rounding explains): "
                 f"{WRONG_CHANGE}"
             )

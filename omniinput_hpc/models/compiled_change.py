@@ -21,13 +21,13 @@ def check_compiled(change: Any) -> None:
         from numba.core.dispatcher import Dispatcher
     except ImportError:
         raise UserError(
-            "the model brings compiled_change, which needs numba: pip install numba, or leave "
-            "compiled_change out"
+            "the model has compiled_change, which requires numba: pip install numba, or remove "
+            "compiled_change"
         ) from None
     if not isinstance(change, Dispatcher):
         raise UserError(
-            "the model's compiled_change must be a function that numba.njit compiled, set in "
-            f"__init__ and no method; found {type(change).__name__}"
+            "the model's compiled_change must be a function compiled by numba.njit and set in "
+            f"__init__, not a method; found {type(change).__name__}"
         )
 
 

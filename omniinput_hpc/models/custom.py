@@ -123,9 +123,9 @@ def _network_hint(found: object) -> str:
     if network is None or not issubclass(kind, network):
         return ""
     return (
-        "; a torch network for images goes by the file of its weights: init WEIGHTS.safetensors "
-        "--kind image-classifier --set model.factory=module:function, which returns the network "
-        "(docs/tutorial.md, section 7)"
+        "; for a torch network of images, give init its weights: init WEIGHTS.safetensors "
+        "--kind image-classifier --set model.factory=module:function; the function returns the "
+        "network (docs/tutorial.md, section 7)"
     )
 
 
@@ -135,7 +135,7 @@ def display(options: PythonModel) -> Display:
     model = build(options, "cpu")
     render = offers_of(model).render
     if render is None:
-        note = f"{options.factory} has no render: values shown"
+        note = f"{options.factory} has no render method: values are shown"
         return Display("text", values_as_text, None, note)
     import torch
 
@@ -143,5 +143,5 @@ def display(options: PythonModel) -> Display:
         return list(render(torch.from_numpy(x_nd.astype(np.int64))))
 
     probe = show(np.zeros((1, model.n_sites), dtype=np.int64))
-    note = f"by the render of {options.factory}, which is imported (and torch with it)"
+    note = f"shown by the render method of {options.factory}, which is imported together with torch"
     return Display("text" if isinstance(probe[0], str) else "image", show, None, note)

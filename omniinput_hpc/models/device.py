@@ -34,7 +34,7 @@ def choose(requested: str, local_rank: int, threads: int, precision: Precision =
     if requested == "auto" and not torch.cuda.is_available() and (gpu := unseen_gpu()):
         raise UserError(
             f'run.device = "auto": this host has a GPU ({gpu}) that torch does not see; install '
-            "torch with CUDA for its driver (--doctor looks at the machine), or set "
+            "torch with CUDA for its driver (--doctor checks the machine), or set "
             'run.device = "cpu" to run on the CPU'
         )
     if requested == "cpu" or not torch.cuda.is_available():
@@ -88,7 +88,7 @@ def try_out(local_rank: int) -> tuple[str, str, str]:
     name, gpu = choose("cpu" if unseen else "auto", local_rank, 1), ""
     total = float(torch.arange(1000, dtype=torch.float32, device=name).sum())
     if total != 499500.0:
-        raise ArithmeticError(f"{name} computes {total} where 499500 is right")
+        raise ArithmeticError(f"{name} computes {total} instead of 499500")
     if name != "cpu":
         about, gpu = torch.cuda.get_device_properties(name), identity(name)
         name = f"{about.name} ({about.total_memory / 2**30:.0f} GiB)"
@@ -142,11 +142,17 @@ def outside_bytes(device: str) -> int:
     return int(total - free - torch.cuda.memory_reserved(device))
 
 
+def release_unused() -> None:
+    """Give memory that nothing refers to back to the system or the driver."""
+    gc.collect()  # a KV cache and its graphs form a reference cycle
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
 def reset_peak(device: str) -> None:
     """Release unused memory, and let `peak_bytes` count from now on."""
-    gc.collect()  # a KV cache and its graphs form a reference cycle
+    release_unused()
     if device != "cpu":
-        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     else:
         with suppress(OSError):  # if not permitted, earlier peaks count, too

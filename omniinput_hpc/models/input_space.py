@@ -70,11 +70,11 @@ def require_same(a: Space, b: Space) -> None:
     """Raise a `UserError` that names the difference if two models have different input spaces."""
     reason = None
     if a.n_values != b.n_values:
-        reason = f"{a.name} has {a.n_values:,} values a site, {b.name} {b.n_values:,}"
+        reason = f"{a.name} has {a.n_values:,} values per site, {b.name} {b.n_values:,}"
     elif a.n_sites != b.n_sites:
         reason = f"{a.name} has {a.n_sites} sites, {b.name} {b.n_sites}"
     elif a.vocabulary and b.vocabulary and a.vocabulary != b.vocabulary:
-        reason = f"the values of {a.name} and of {b.name} mean different tokens (vocabularies)"
+        reason = f"the values of {a.name} and {b.name} stand for different tokens (vocabularies)"
     else:
         for key in sorted({*a.restriction, *b.restriction}):
             one, two = a.restriction.get(key), b.restriction.get(key)
@@ -82,6 +82,5 @@ def require_same(a: Space, b: Space) -> None:
                 reason = f"{key} is {one!r} in {a.name} and {two!r} in {b.name}"
     if reason is not None:
         raise UserError(
-            f"different input spaces: {reason}; models can be compared over one and the same "
-            "space only"
+            f"different input spaces: {reason}; models can be compared only over the same space"
         )

@@ -77,14 +77,14 @@ def keep_off_edges(model: Any, lower: float, width: float, n_walkers: int, devic
     better = better_lower(np.concatenate(probes), lower, width)
     if better is None:
         return
-    said = "warning: outputs lie on the edges of bins, so that rounding decides where they count"
+    said = "warning: outputs lie on the edges of bins, so rounding decides which bin counts them"
     offers = offers_of(model)
     if offers.change is not None or offers.compiled_change is not None:
         exact = offers.change and _sums_are_exact(offers.change, model, x, z, random)
         if not exact:
-            said += "; changes are not used, and each move evaluates the model, which is slower"
+            said += "; changes are not used: each move evaluates the model, which is slower"
             model.offers = replace(offers, change=None, compiled_change=None)
-    log.warning("%s; bins.lower = %g puts edges between outputs", said, better)
+    log.warning("%s; set bins.lower = %g to put the edges between outputs", said, better)
 
 
 def _sums_are_exact(

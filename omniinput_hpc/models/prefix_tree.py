@@ -162,8 +162,8 @@ class PrefixTree:
         if not largest <= MAX_POSITIVE:  # also NaN
             raise UserError(
                 f"{self._name} has a conditional log-weight of {largest:.4g}: a census requires "
-                "log-probabilities, which are never above 0, so that a prefix bounds what extends "
-                "it; normalize the rows of conditional_logits"
+                "log-probabilities, which are never above 0, so that a prefix bounds its "
+                "continuations; normalize the rows of conditional_logits"
             )
         return row
 

@@ -161,7 +161,7 @@ def display(config: Config) -> Display:
     """
     kind = config.model.kind
     if kind not in KINDS:
-        raise UserError(f'how to show inputs of model.kind = "{kind}" is not known')
+        raise UserError(f'unknown model.kind = "{kind}": its inputs cannot be shown')
     row = KINDS[kind]
     options = options_of.read_options(row.options, config.model)
     show = getattr(_module(row.checks), "display", None)
@@ -210,7 +210,7 @@ def side_of(config: Config, given: Side | None = None) -> ConfidentSide:
         return ConfidentSide(said, f"as the run's [analysis] side says{usual}")
     if side is not None:
         return ConfidentSide(side, f'the default of model.kind = "{kind}"')
-    why = "assumed, since a model of your own may be either; say it by [analysis] side or --side"
+    why = "assumed, since a custom model may be either; set it with [analysis] side or --side"
     return ConfidentSide("low", why, assumed=True)
 
 

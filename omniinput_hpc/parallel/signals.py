@@ -44,7 +44,7 @@ class StopRequest:
     def check_walltime(self, seconds: float | None) -> None:
         """Request a stop when the process is older than `seconds`."""
         if self.reason is None and seconds is not None and self.age > seconds:
-            self.reason = f"--max-walltime {seconds:g} s is over"
+            self.reason = f"--max-walltime {seconds:g} s is reached"
 
     @property
     def age(self) -> float:

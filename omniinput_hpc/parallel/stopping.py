@@ -18,8 +18,8 @@ ROOM_FOR_A_ROUND = 1.25
 """The recommended time limit, as a multiple of the time for a start and its first round."""
 
 NOT_STARTED = (
-    "this start had not come to its first move: set --max-walltime, or the job's time limit, "
-    "higher; what was committed before is safe"
+    "this start did not reach its first move: raise --max-walltime, or the job's time limit; "
+    "rounds committed before are safe"
 )
 
 
@@ -119,5 +119,5 @@ class StopCheck:
         return (
             f"no round was committed since this start, and one takes about {duration(a_round)}: "
             f"set --max-walltime, or the job's time limit, to {math.ceil(needed)} s or more"
-            f"{remedy}; what was committed before is safe"
+            f"{remedy}; rounds committed before are safe"
         )

@@ -19,16 +19,16 @@ LINE = 110
 """Characters per line of a comment."""
 KERNELS = {
     "lm-conditional": "redraws tokens from the model's own next-token probabilities",
-    "gibbs-with-gradients": "changes a value at a time, by the gradient of z",
-    "metropolis": "uniform changes of a value at a time: the model offers outputs only",
+    "gibbs-with-gradients": "changes one value at a time, guided by the gradient of z",
+    "metropolis": "changes one value at a time, at random: the model offers only outputs",
 }
 MODEL = {
-    "length": "sites of an input: tokens",
-    "target": "what z is of: a class, or an image network's output",
+    "length": "tokens per input",
+    "target": "the class, or the image network's output, that gives z",
     "output": '"logit", "difference" (of two classes) or "log-softmax"',
-    "prefix": "put before every input; see what the tokenizer begins texts with",
+    "prefix": "put before every input; compare how the tokenizer begins texts",
 }
-SPACE = {"allowed": "sites take the values that a token of the tokenizer stands for"}
+SPACE = {"allowed": "sites take only values that are tokens of the tokenizer"}
 
 
 def text(proposal: Proposal, output: str, aim: Aim, about: Sequence[str]) -> str:
@@ -48,21 +48,21 @@ def text(proposal: Proposal, output: str, aim: Aim, about: Sequence[str]) -> str
         "",
         _table("run", run, {
             "rounds": _rounds(proposal, aim),
-            "burn_in": "rounds before these: they tune the betas and are not counted",
+            "burn_in": "earlier rounds, not counted, that tune the betas",
         }),
         _table("model", tree["model"], MODEL),
         *([_table("space", tree["space"], SPACE)] if "space" in tree else []),
         _table("sampler", {**tree["sampler"], "exchanges": length.exchanges}, {
             "walkers": "inputs that are moved at once, per beta",
             "steps": "moves between two exchanges of neighbouring betas",
-            "exchanges": f"of a round, which takes about {_round_time(proposal)} on one process",
+            "exchanges": f"per round; a round takes about {_round_time(proposal)} on one process",
         }),
         _comment(*_ladder(proposal)),
         _table("ladder", tree["ladder"], {"tune": "burn-in moves the betas between the ends"}),
         _table("kernel", tree["kernel"], {"name": KERNELS[tree["kernel"]["name"]]}),
         _comment(
             f"The pilot saw z from {proposal.spread.lowest:.4g} to {proposal.spread.highest:.4g}; "
-            "the rest is room."
+            "the bins leave room beyond."
         ),
         _table("bins", tree["bins"], {
             "width": f"largest |beta| * width = {largest * width:.2g}, at most {WIDTH_TIMES_BETA:g}"
@@ -78,15 +78,16 @@ def summary(proposal: Proposal, aim: Aim) -> list[str]:
     mean, sd = proposal.z_uniform
     spread, betas = proposal.spread, proposal.tree["ladder"]["betas"]
     lines = [
-        f"Seen: z of uniform inputs {mean:.4g} +- {sd:.3g}; of all inputs tried "
+        f"Seen: uniform inputs have z = {mean:.4g} +- {sd:.3g}; all inputs tried have z from "
         f"{spread.lowest:.4g} to {spread.highest:.4g}.",
     ]
     if proposal.m is not None:
         lines.append(f"m = {proposal.m:g} tokens are predicted.")
     lines += [
         f"Chosen: {len(betas)} betas from {betas[0]:g} to {betas[-1]:g}, kernel "
-        f"{proposal.tree['kernel']['name']}, {proposal.tree['sampler']['walkers']} walkers a beta.",
-        f"Cost, estimated by the pilot: {cost(proposal)}; on a machine that does other work, more.",
+        f"{proposal.tree['kernel']['name']}, "
+        f"{proposal.tree['sampler']['walkers']} walkers per beta.",
+        f"Cost, estimated by the pilot: {cost(proposal)}; more on a busy machine.",
     ]
     return lines + [f"Note: {note}." for note in proposal.notes]
 
@@ -96,7 +97,7 @@ def cost(proposal: Proposal) -> str:
     n_rungs = len(proposal.tree["ladder"]["betas"])
     shares = [n for n in (2, 4) if n_rungs % n == 0]
     more = ", ".join(f"{duration(proposal.seconds / n)} on {n}" for n in shares)
-    on_more = f" ({more}, each with a core or a GPU of its own)" if more else ""
+    on_more = f" ({more}, each with its own core or GPU)" if more else ""
     return f"{duration(proposal.seconds)} on one process{on_more}"
 
 
@@ -106,7 +107,7 @@ def _rounds(proposal: Proposal, aim: Aim) -> str:
     seen = proposal.seen.rehearsal
     if not math.isfinite(seen.error):
         return f"errors of ln g could not be estimated; the aim was {aim.errors:g}"
-    return f"for errors of ln g of about {aim.errors:g} (estimated); more of them: smaller errors"
+    return f"for errors of ln g of about {aim.errors:g} (estimated); more rounds reduce them"
 
 
 def _round_time(proposal: Proposal) -> str:
@@ -116,28 +117,26 @@ def _round_time(proposal: Proposal) -> str:
 
 
 def _ladder(proposal: Proposal) -> list[str]:
-    lines = ["Inputs of output z are visited with weight exp(-beta z). beta = 0 makes the density"]
+    lines = ["Inputs with output z get the weight exp(-beta z). beta = 0 makes the density"]
     if proposal.m is not None:
         lines += [
             f"absolute; beta = m = {proposal.m:g} is the model's own distribution. Both are drawn",
-            "directly. Betas lie as close as the spread of z asks for.",
+            "directly. The spread of z determines how close the betas lie.",
         ]
         return lines
     lines += [
-        "absolute; betas below 0 reach high outputs, those above 0 low ones. They lie as close as",
-        "the spread of z asks for. How far they go: "
+        "absolute; betas below 0 reach high outputs, those above 0 low ones. The spread of z",
+        "determines how close they lie. Why they end: "
         + "; ".join(f"{side} outputs, {end}" for side, end in proposal.ends.items())
         + ".",
-        "Where the outputs of a test set lie further out, add betas.",
+        "If the outputs of a test set lie further out, add betas.",
     ]
     return lines
 
 
 def _side(proposal: Proposal) -> str:
     which = "small" if proposal.side == "low" else "large"
-    assumed = (
-        " (assumed: turn it round if not)" if proposal.tree["model"]["kind"] == "python" else ""
-    )
+    assumed = " (assumed; if not, change it)" if proposal.tree["model"]["kind"] == "python" else ""
     return f"{which} outputs are the confident ones{assumed}"
 
 

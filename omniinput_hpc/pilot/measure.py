@@ -102,9 +102,9 @@ def uniform_outputs(built: Built, deadline: Deadline, after_move: AfterMove) -> 
     all_z = np.concatenate(z).astype(np.float64)
     if np.ptp(all_z) == 0:
         raise UserError(
-            f"the model returned z = {all_z[0]:g} for all of {len(all_z)} random inputs: with one "
-            "output there is no distribution to sample; is it the right model, and are its inputs "
-            "those that it was made for?"
+            f"the model returned z = {all_z[0]:g} for all of {len(all_z)} random inputs, so there "
+            "is nothing to sample; check that this is the right model, and that it gets the inputs "
+            "that it was made for"
         )
     return all_z
 
@@ -198,14 +198,14 @@ def _cool(
         barrier += step * max(sd, np.sqrt(moved / step)) / np.sqrt(np.pi)
         visited.append((beta, mean, sd))
         if sd <= SATURATED * (highest - lowest):
-            end = f"at beta = {beta:.3g} z no longer changes"
+            end = f"z no longer changes at beta = {beta:.3g}"
         elif accepted < STALLED:
-            end = f"at beta = {beta:.3g} hardly a move is accepted"
+            end = f"hardly any moves are accepted at beta = {beta:.3g}"
             visited = visited[:-1] or visited
         elif barrier >= LARGEST_BARRIER:
-            end = f"as far as some {round(2 * barrier)} rungs reach"
+            end = f"about {round(2 * barrier)} rungs reach no further"
         elif deadline.is_over:
-            end = "as far as the pilot's time reached"
+            end = "the pilot ran out of time"
     beta_i, mean_i, sd_i = np.array(visited).T
     return Side(beta_i, mean_i, np.maximum(sd_i, 1e-12), lowest, highest, end)
 

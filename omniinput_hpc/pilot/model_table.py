@@ -64,7 +64,7 @@ def _kind_of(model: str) -> str:
             "give --kind image-classifier with --set model.factory=module:function, "
             "model.shape=[height, width] and model.n_values"
             if path.suffix == ".safetensors"
-            else "give a folder, a name of the hub, or module:function"
+            else "give a folder, a name on the hub, or module:function"
         )
         raise UserError(f"{model} is a file: {hint}")
     if os.path.isdir(path) and (path / DESCRIPTION).is_file():
@@ -93,7 +93,7 @@ def _target(folder: Path) -> str:
 
 def _no_length(length: int | None, kind: str) -> None:
     if length is not None:
-        raise UserError(f"--length is of texts; a model of kind {kind} says its number of sites")
+        raise UserError(f"--length is for texts; a model of kind {kind} fixes its number of sites")
 
 
 def _default_length(config: dict[str, Any], kind: str) -> int:

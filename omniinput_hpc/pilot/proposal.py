@@ -145,7 +145,7 @@ def _with_walkers(world: World, built: Built) -> Built:
         kernel = found.config.kernel.model_dump(exclude_unset=True)
         found = measure.with_kernel(found, kernel, MAX_CPU_WALKERS)
         found.trials[:] = trials
-    log.info("%d walkers a rung", found.geometry.n_walkers)
+    log.info("%d walkers per rung", found.geometry.n_walkers)
     return found
 
 
@@ -204,7 +204,7 @@ def bounds(model: Mapping[str, Any], m_known: bool) -> tuple[float, float]:
 def _log_rehearsal(seen: Seen, n_rungs: int) -> None:
     known = seen.rejection_k[np.isfinite(seen.rejection_k)]
     swaps = f"neighbours accept {1 - known.max():.0%} or more of their swaps" if known.size else ""
-    error = f"errors of ln g about {seen.rehearsal.error:.2g}"
+    error = f"errors of ln g are about {seen.rehearsal.error:.2g}"
     log.info("rehearsal with %d rungs: %s", n_rungs, seen.problem or f"{swaps}, {error}")
 
 
@@ -214,8 +214,8 @@ def _short_notes(length: Length, seen: Seen) -> list[str]:
     if hours is None:
         return []
     return [
-        "the run will probably be too short to be called converged: by the pilot's autocorrelation "
-        f"time, --hours {1.05 * hours:.2g} would do (estimated)"
+        "the run will probably be too short to count as converged: by the pilot's autocorrelation "
+        f"time, --hours {1.05 * hours:.2g} would be enough (estimated)"
     ]
 
 
@@ -224,7 +224,7 @@ def _notes(seen: Seen) -> list[str]:
     notes = []
     if seen.problem:
         notes.append(
-            "the file works, but its errors were not estimated, and its rounds are a guess: "
+            "the file works, but the pilot did not estimate errors and guessed the rounds: "
             f"{seen.problem}"
         )
     known = np.nan_to_num(seen.rejection_k, nan=0.0)
@@ -233,6 +233,6 @@ def _notes(seen: Seen) -> list[str]:
         beta_k = seen.spread.beta_i
         notes.append(
             f"neighbours at beta = {beta_k[worst]:.3g} and {beta_k[worst + 1]:.3g} accepted "
-            f"{1 - known[worst]:.0%} of their swaps in the pilot: few outputs lie between them"
+            f"only {1 - known[worst]:.0%} of their swaps in the pilot: few outputs lie between them"
         )
     return notes

@@ -81,7 +81,7 @@ def run(world: World, built: Built, config: Config, seconds: float, stopping: St
     exchanges = max(FEWEST_EXCHANGES, int(seconds / once / (BURN_IN + ROUNDS)))
     with tempfile.TemporaryDirectory(prefix="omniinput-init-") as folder:
         output = Path(folder) / "pilot.h5"
-        config = _short(config, str(output), exchanges)
+        config = build.with_look_ahead(_short(config, str(output), exchanges), built.model)
         g = plan.geometry_of(config, g.n_values, g.n_sites, g.n_ids)
         rungs = build.make_rungs(config, g, built.model, built.device, range(g.n_rungs), built.rows)
         short = replace(built, config=config, geometry=g, rungs=rungs)
@@ -117,7 +117,7 @@ def _unseen(g: Geometry, per_move: float, steps: int, times: float) -> Seen:
         Rehearsal(np.inf, moves, np.nan, per_move),
         Spread(nothing, nothing, nothing, np.inf, -np.inf),
         nothing[1:],
-        f"the pilot was too short to try {g.n_rungs} betas with {g.n_walkers} walkers each: give "
+        f"the pilot was too short to try {g.n_rungs} betas with {g.n_walkers} walkers each: make "
         f"--seconds {math.ceil(times + 0.5)} times as large",
     )
 

@@ -39,6 +39,6 @@ def changes_figure(
         bottom.set_ylim(-1.5 * reach - 1e-12, 1.5 * reach + 1e-12)
     for axes in (top, bottom):
         axes.axhline(0.0, color=style.EXACT, linewidth=1.1)
-    bottom.set_ylabel("$\\log_{10}$ of inputs per bin,\nits change")
+    bottom.set_ylabel("$\\log_{10}$ of inputs per bin,\nchange")
     bottom.set_xlabel(label)
     return figure

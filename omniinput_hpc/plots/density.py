@@ -118,7 +118,7 @@ def _difference_panel(axes: Axes, density: Density, exact: Exact) -> None:
         rare[:] = False
     if rare.any():
         style.points(axes, z[rare], delta[rare], error[rare], color=style.FAINT)
-        note = f"grey: bins with fewer than {RARE:,} inputs, which reach beyond this panel"
+        note = f"grey: bins with fewer than {RARE:,} inputs, which may lie outside this panel"
         axes.set_title(note, loc="left", fontsize=9, color=style.NOTE)
     style.points(axes, z[~rare], delta[~rare], error[~rare])
     axes.axhline(0.0, color=style.EXACT, linewidth=1.1, zorder=4)

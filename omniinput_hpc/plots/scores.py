@@ -65,7 +65,7 @@ def curve_figure(
     name = f"sampled, {_aupr_label(curve, digits)}"
     axes.plot(x, precision, ".-", color=style.SAMPLED, markersize=3, label=name)
     thin = curve.thin_b[curve.bin_t][shown]
-    style.hollow(axes, x[thin], precision[thin], "with a bin of too few inputs or lanes")
+    style.hollow(axes, x[thin], precision[thin], "bin with too few inputs or lanes")
     if exact_curve is not None:
         x, name = (
             exact_curve.log_recall_t / style.LN10,
@@ -96,7 +96,7 @@ def _aupr_label(curve: Curve, digits: int) -> str:
 def _note_side(axes: Axes, curve: Curve) -> None:
     """Write on the axes from which side of z inputs are accepted."""
     sign = "\N{LESS-THAN OR EQUAL TO}" if curve.side == "low" else "\N{GREATER-THAN OR EQUAL TO}"
-    note = f"side: {curve.side}, inputs of z {sign} threshold are accepted"
+    note = f"side: {curve.side}, inputs with z {sign} threshold are accepted"
     axes.set_title(note, loc="left", fontsize=9, color=style.NOTE)
 
 
@@ -147,12 +147,12 @@ def convergence_figure(results: Mapping[int, Curve], absolute: bool) -> Figure:
         top.plot(x, y, ".-", markersize=4, color=colour, label=f"{per_bin}")
     top.set_xlabel(style.recall_label(absolute))
     top.set(ylim=(-0.03, 1.03), ylabel="precision")
-    style.legend_beside(top, title="scores a bin")
+    style.legend_beside(top, title="scores per bin")
     rows = np.array([(c.aupr, c.aupr_low, c.aupr_high) for c in results.values()])
     sizes = list(results)
     bottom.vlines(sizes, rows[:, 1], rows[:, 2], color=style.SAMPLED)  # may exclude the AUPR
     bottom.plot(sizes, rows[:, 0], "o", color=style.SAMPLED, markersize=4)
-    bottom.set(xlabel="scored inputs a bin", ylabel="AUPR, 95% interval")
+    bottom.set(xlabel="scored inputs per bin", ylabel="AUPR, 95% interval")
     note = "each AUPR over its own curve's range of recall"
     bottom.set_title(note, loc="left", fontsize=9, color=style.NOTE)
     bottom.set_xlim(left=0)
@@ -249,7 +249,7 @@ def agreement_figure(
     axes[1].axhline(0.0, color=style.BLACK, linewidth=0.8)
     for n, one in enumerate(found):
         person = one.judge is None
-        of_whom = f" beside the other {who}" if person or who == "judges" else " (judge)"
+        of_whom = f" against the other {who}" if person or who == "judges" else " (judge)"
         look: dict[str, Any] = {
             "fmt": style.marker(n), "markersize": 4, "elinewidth": 0.8,
             "color": style.FAINT if person else style.colour(n),
@@ -264,7 +264,7 @@ def agreement_figure(
     style.legend_beside(axes[0])
     if has_fid:
         axes[2].plot(z, columns["fid"], "o", markersize=4, color=style.SAMPLED, label="FID")
-        look = {"markersize": 10, "color": style.BLACK, "label": "as many of the reference"}
+        look = {"markersize": 10, "color": style.BLACK, "label": "as many from the reference"}
         axes[2].plot(z, columns["fid_of_reference"], "_", **look)
         axes[2].set(yscale="log", ylabel="FID")
         style.legend_beside(axes[2])

@@ -82,4 +82,4 @@ def _judged(
             "Precision over log recall on one scale, and the ratio of the areas", "models",
         )]  # fmt: skip
     except (UserError, EstimateError) as error:
-        return [f"These runs are not compared: {error}."], []
+        return [f"These runs cannot be compared: {error}."], []

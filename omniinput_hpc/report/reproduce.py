@@ -99,11 +99,11 @@ def _filled(value: Any, words: Mapping[str, str]) -> Any:
 def listing(targets: Mapping[str, Target], gpu: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line per target with its time, and a line per result that needs a GPU."""
     width = max(len(name) for name in targets)
-    lines = ["made on a CPU (minutes on two cores, set-up not counted):"]
+    lines = ["runs on a CPU (minutes on two cores, without set-up):"]
     lines += [
         f"  {t.name:<{width}}  {t.minutes:4g} min  {t.title} ({t.papers})" for t in targets.values()
     ]
-    lines.append("needs a GPU (GPU-hours estimated, none was seen; docs/results/scaling.md):")
+    lines.append("needs a GPU (GPU-hours are estimates, not measured; docs/results/scaling.md):")
     lines += [f"  {row['input']:<32} {row['hours']:>9}  {row['papers']}" for row in gpu]
     return lines
 
@@ -133,7 +133,7 @@ def make(target: Target, folder: Path, words: Mapping[str, str], data: str | Non
         code = _run(shlex.split(command), log)
         if code:
             if code == EXIT_STOPPED:
-                print("stopped early, all is saved; the same command resumes", flush=True)
+                print("stopped early with everything saved; the same command resumes", flush=True)
             else:
                 print(f"{step.name} failed with code {code}; its output is in {log}", flush=True)
             return code
@@ -142,7 +142,7 @@ def make(target: Target, folder: Path, words: Mapping[str, str], data: str | Non
         print(f"  {step.name}: {duration(seconds)}", flush=True)
     if left_out:
         names = ", ".join(step.name for step in left_out)
-        print(f"left out, since no --data FOLDER with MNIST's IDX files was given: {names}")
+        print(f"left out, because no --data FOLDER with MNIST's IDX files was given: {names}")
     return EXIT_COMPLETE
 
 
@@ -248,7 +248,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         print("\n".join(listing(targets, gpu)))
         return EXIT_COMPLETE
     if args.name not in targets:
-        raise UserError(f"{args.name}: not one of {', '.join(targets)}; --list says what each is")
+        raise UserError(f"{args.name}: not one of {', '.join(targets)}; --list describes each")
     if args.data is not None and not Path(args.data).is_dir():
         raise UserError(f"--data {args.data}: no such folder")
     target, folder = targets[args.name], args.runs / args.name

@@ -19,6 +19,13 @@ from omniinput_hpc.report.page import drawing, render
 from omniinput_hpc.report.summary import summary
 from omniinput_hpc.results import curve_tables, tables
 from omniinput_hpc.results.curves import confident_side, reach_lines, side_lines
+from omniinput_hpc.results.density import (
+    CHECKS,
+    VISITED,
+    check_rows,
+    density_columns,
+    summarize_density,
+)
 from omniinput_hpc.results.diagnosis import Diagnosis, advice
 from omniinput_hpc.results.representatives import columns_of
 from omniinput_hpc.results.score_tables import agreement_lines
@@ -44,11 +51,11 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         settings=_settings(run),
         config=run.config_toml,
         environment=[(k, v) for k, v in run.texts.items() if k not in SHOWN_ELSEWHERE],
-        checks={"names": tables.CHECKS, "rows": tables.check_rows(verdict.checks)},
+        checks={"names": CHECKS, "rows": check_rows(verdict.checks)},
         rungs=_rungs(content.diagnosis),
         mixing=_mixing(content.diagnosis, content.density),
         advice=advice(content.diagnosis),
-        density=_without_verdict(tables.summarize_density(content.density)),
+        density=_without_verdict(summarize_density(content.density)),
         density_figure=drawing(
             lambda: density_figure(content.density, label),
             f"Number of inputs per bin of the output, and its standard error: {name}",
@@ -67,13 +74,13 @@ def _settings(run: RunReader) -> list[tuple[str, str]]:
     config, seed = run.config, run.config.seed
     return [
         ("model", f"{config.model.kind} {config.model_name}".strip()),
-        ("its fingerprint", run.fingerprint),
+        ("model's fingerprint", run.fingerprint),
         ("input space", f"{run.n_sites} sites of {run.n_values:,} values"),
         ("method", config.sampler.method),
         ("kernel", config.kernel.name),
-        ("rungs, walkers each", f"{len(run.beta_k)}, {run.walkers}"),
+        ("rungs, walkers per rung", f"{len(run.beta_k)}, {run.walkers}"),
         ("rounds", rounds_of(run)),
-        ("moves a round, walker", f"{(run.moves_per_round or 0) // run.walkers:,}"),
+        ("moves per walker and round", f"{(run.moves_per_round or 0) // run.walkers:,}"),
         ("recorded samples", f"{run.rounds * len(run.beta_k) * run.samples_per_round:,}"),
         ("bins", f"{len(run.edges) - 1}, {run.edges[0]:g} to {run.edges[-1]:g}"),
         ("seed", DASH if seed is None else str(seed)),
@@ -123,7 +130,7 @@ def _share(value: float) -> str:
 
 def _without_verdict(said: list[str]) -> list[str]:
     """Return lines without the verdict, which is at the head of the section."""
-    about = ("converged: ", "not converged: ", tables.VISITED)
+    about = ("converged: ", "not converged: ", VISITED)
     return [line for line in said if not line.startswith(about)]
 
 
@@ -171,9 +178,9 @@ def last_threshold(density: Density, curve: Curve) -> str:
     ):
         ends = np.array([values[-1], least[-1], most[-1]]) / LN10
         if np.isneginf(ends[0]):
-            found.append(f"no {what} one (at most 10^{ends[2]:.3f})")
+            found.append(f"no {what} input (at most 10^{ends[2]:.3f})")
         else:
-            found.append(f"10^{ends[0]:.3f} {what} ones (10^{ends[1]:.3f} to 10^{ends[2]:.3f})")
+            found.append(f"10^{ends[0]:.3f} {what} inputs (10^{ends[1]:.3f} to 10^{ends[2]:.3f})")
     threshold, share = curve.threshold_t[-1], 1.0 - curve.precision_t[-1]
     way = "Up" if curve.side == "low" else "Down"
     if not density.absolute:
@@ -187,7 +194,7 @@ def last_threshold(density: Density, curve: Curve) -> str:
 def _files(content: Content, source: str, name: str) -> list[dict[str, str]]:
     """Return the tables that the page carries as downloads."""
     density, found, options = content.density, content.found, content.options
-    files = {"density": tables.table_text(tables.density_columns(density))}
+    files = {"density": tables.table_text(density_columns(density))}
     if found is not None:
         files["pr"] = tables.table_text(curve_tables.curve_columns(found.curve))
     files["representatives"] = tables.table_text(columns_of(content.inputs, not options.masked))

@@ -24,7 +24,7 @@ def summary(run: RunReader, content: Content) -> list[str]:
     if content.found is not None:
         said.append(_right(content.found))
     if not density.verdict.converged:
-        said.append("This run has not converged: none of these numbers may be relied on yet.")
+        said.append("This run has not converged: do not rely on these numbers yet.")
     return said
 
 
@@ -32,11 +32,11 @@ def _outputs(density: Density) -> str:
     """Return which outputs the run found, and the range that holds half of all inputs."""
     seen = np.flatnonzero(density.count_b)
     if not seen.size:
-        return "No output inside the bins was met."
+        return "No output inside the bins was visited."
     low, high = density.edges[seen[0]], density.edges[seen[-1] + 1]
-    met = f"Outputs from {low:.6g} to {high:.6g} were met"
+    met = f"Outputs from {low:.6g} to {high:.6g} were visited"
     if not density.absolute:
-        return f"{met}; how many inputs there are of each is known up to a factor."
+        return f"{met}; the number of inputs at each is known only up to a common factor."
     share_b = np.exp(density.log_g_b - logsumexp(density.log_g_b))
     first, last = np.searchsorted(np.cumsum(share_b), QUARTERS)
     lower, upper = density.edges[first], density.edges[last + 1]
@@ -49,12 +49,12 @@ def _right(found: RunCurve) -> str:
     """Return the output up to which at least half of the accepted inputs are right, in words."""
     curve, side = found.curve, found.side.end
     half = np.flatnonzero(curve.precision_t >= 0.5)
-    begin = f"Accepted from the {side} end on, "
+    begin = f"If inputs are accepted from the {side} end, "
     if not half.size:
-        return f"{begin}fewer than half of the inputs are right, whatever the threshold."
+        return f"{begin}fewer than half of them are right, at any threshold."
     t = half[-1]
     number = f", which finds 10^{curve.log_recall_t[t] / LN10:.1f} right ones"
     return (
-        f"{begin}at least half of the inputs are right {UNTIL[side]} z = "
+        f"{begin}at least half of them are right {UNTIL[side]} z = "
         f"{curve.threshold_t[t]:.6g}{number if found.density.absolute else ''}."
     )

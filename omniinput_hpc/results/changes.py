@@ -23,9 +23,10 @@ from omniinput_hpc.estimators.precision_recall.curves import Range, Side
 from omniinput_hpc.estimators.precision_recall.from_rule import load_rule
 from omniinput_hpc.estimators.run_data import require_rounds
 from omniinput_hpc.results.curves import confident_side
+from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.redact import mask
 from omniinput_hpc.results.representatives import edges_for, how_to_show
-from omniinput_hpc.results.tables import Columns, verdict_lines
+from omniinput_hpc.results.tables import Columns
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.runfile.rescored import open_rescored
 from omniinput_hpc.text import shown
@@ -58,10 +59,10 @@ def read_changed(run: RunReader, path: Path, width: float | None) -> Changed:
     require_rounds(run)
     with open_rescored(path, run.on_damage) as side:
         if not side.belongs_to(run):
-            raise UserError(f"{path} holds outputs of another run's samples than {run.path}'s")
+            raise UserError(f"{path} holds outputs of another run's samples, not of {run.path}")
         n_rounds = min(side.rounds, run.rounds)
         if not n_rounds:
-            raise UserError(f"{path} holds no committed round yet: run omniinput_hpc.rescore on")
+            raise UserError(f"{path} holds no committed round yet: resume omniinput_hpc.rescore")
         other_rks = np.stack([side.z(r) for r in range(n_rounds)])
         config = run.config.model_copy(update={"model": side.config.model})
         fingerprint = side.fingerprint
@@ -123,7 +124,7 @@ def lines_of(found: Changed, names: tuple[str, str]) -> list[str]:
     for name, density in zip(names, found.densities, strict=True):
         lines += [f"{name}: {line}" for line in verdict_lines(density)]
     c, beta_k = found.changes, found.densities[0].beta_k
-    lines.append("beta: z, z' - z of its draws, standard deviation of that")
+    lines.append("beta: z, z' - z of its draws, standard deviation of z' - z")
     lines += [
         f"{beta:7.4g}: {z:7.4f}, {mean:+.5f} +- {shown(error, '.5f', '(not known)')}, "
         f"{shown(sd, '.5f')}"

@@ -23,7 +23,7 @@ from omniinput_hpc.estimators.precision_recall.thresholds import (
     left_out,
     none_right,
 )
-from omniinput_hpc.results.tables import verdict_lines
+from omniinput_hpc.results.density import verdict_lines
 
 FEWEST_PER_BIN = (FEWEST_INPUTS, FEWEST_LANES)
 WORTH_SAYING = 0.05
@@ -38,16 +38,16 @@ def describe_curve(curve: Curve, rule: str, fewest: tuple[int, int] = FEWEST_PER
         "log_recall: natural log of the sum of r g over those inputs, the right ones; log_wrong: "
         "of (1 - r) g, the wrong ones (the unnormalized false positive rate); overconfident: "
         "1 - precision; simple: the papers' approximations r(z*) and max r g; bands: 95%",
-        "r: mean score of the bin that the threshold adds, of distinct inputs (counted up to "
-        f"{fewest[0]} or a little more) from lanes; thin: 1 where these are fewer than {fewest[0]} "
-        f"or {fewest[1]}",
-        "one_sided (of precision), r_one_sided: 1 where nothing right was seen, so that the upper "
-        "end alone is a bound; -1 where nothing wrong was, so that the lower end alone is one",
+        "r: mean score of the bin that the threshold adds; inputs, lanes: its distinct inputs "
+        f"(counted up to {fewest[0]} or a little more) and their lanes; thin: 1 if these are fewer "
+        f"than {fewest[0]} or {fewest[1]}",
+        "one_sided (of precision), r_one_sided: 1 if no right input was seen, so only the upper "
+        "end is a bound; -1 if no wrong one was, so only the lower end is",
         aupr_line(curve),
     ]
     gaps = int(curve.interpolated_b.sum())
     if gaps:
-        lines.append(f"bins with counts but without samples, r interpolated between them: {gaps}")
+        lines.append(f"bins with counts but without samples, whose r is interpolated: {gaps}")
     return lines
 
 
@@ -76,7 +76,7 @@ def left_out_lines(density: Density, curve: Curve) -> list[str]:
     return [
         f"left out at the confident end, {way} z = {found.first:.6g}: {bins} with "
         f"about exp({found.log_inputs:.2f}) inputs, {found.share:.0%} of all up to the first "
-        f"threshold, {small}; precision and recall are of the inputs counted"
+        f"threshold, {small}; precision and recall refer to the inputs counted"
     ]
 
 
@@ -88,8 +88,8 @@ def none_right_lines(density: Density, curve: Curve) -> list[str]:
     way = "above" if curve.side == "low" else "below"
     return [
         f"no right input was seen {way} z = {found.first:.6g}, in {found.n_bins} bins: the curve "
-        f"counts none there, and up to exp({found.log_most:.2f}) may be there (95%), beside the "
-        f"exp({curve.log_recall_t[-1]:.2f}) that it counts; recall is of the right inputs seen"
+        f"counts none there, but up to exp({found.log_most:.2f}) may exist (95%), besides the "
+        f"exp({curve.log_recall_t[-1]:.2f}) that it counts; recall counts only those seen"
     ]
 
 
@@ -105,7 +105,7 @@ def thin_lines(
     if left_out.any():
         lines.append(
             f"the curve counts the bins from {density.edges[ends[0]]:g} to "
-            f"{density.edges[ends[1] + 1]:g}; bins left out at the ends, of {few}: "
+            f"{density.edges[ends[1] + 1]:g}; bins left out at the ends, with {few}: "
             f"{left_out.sum()}"
         )
     thin = np.flatnonzero(curve.thin_b)
@@ -149,7 +149,7 @@ def one_sided_words(one_sided: int, low: str, high: str) -> str:
 
 def which_range(curve: Curve) -> str:
     """Return the origin of an AUPR's range as text."""
-    return "as --recall-range says" if curve.range_given else "the curve's own ends"
+    return "set by --recall-range" if curve.range_given else "the curve's own ends"
 
 
 def range_words(ends: Range, scale: float = 1.0, digits: int = 4) -> str:
@@ -197,7 +197,8 @@ def beyond_lines(density: Density, sets: Mapping[str, FloatArray], of: str) -> l
         if share:
             lines.append(
                 f"warning: {share:.1%} of the {len(z_n):,} outputs of {name} (z = {z_n.min():.4g} "
-                f"to {z_n.max():.4g}) lie beyond what {of} has visited, z = {low:.6g} to {high:.6g}"
+                f"to {z_n.max():.4g}) lie outside what {of} visited, z = {low:.6g} "
+                f"to {high:.6g}"
             )
     return lines
 
@@ -210,8 +211,8 @@ def unreached_lines(found: Mapping[str, Unreached]) -> list[str]:
             lines.append(
                 f"warning: {one.before:.1%} of the {one.n:,} outputs of {name} (the most "
                 f"confident at z = {one.extreme:.4g}) lie beyond the confident end of the curve, "
-                f"z = {one.first:.6g}: the curve counts no input as confident, and the precision "
-                "there is not known"
+                f"z = {one.first:.6g}: the curve counts no inputs there, and their precision is "
+                "not known"
             )
         if one.after:
             lines.append(

@@ -109,7 +109,7 @@ def joint_side(runs: Sequence[RunReader], given: Side | None = None) -> Confiden
         if side.end != first.end:
             raise UserError(
                 f"{runs[0].path} is counted from the {first.end} side and {run.path} from the "
-                f"{side.end} one: say by --side which one holds for both"
+                f"{side.end} side: choose one for both by --side"
             )
     return first
 
@@ -152,7 +152,7 @@ def chosen_thresholds(words: Sequence[str], sets: Mapping[str, FloatArray]) -> l
             z = np.nan
         if name:
             if name not in sets:
-                known = f"it has: {', '.join(sets)}" if sets else "give the file by --test-sets"
+                known = f"it has: {', '.join(sets)}" if sets else "give the file with --test-sets"
                 raise UserError(f"--threshold {word}: no test set {name}; {known}")
             z = float(np.quantile(sets[name], z)) if 0.0 <= z <= 1.0 else np.nan
         if not np.isfinite(z):
@@ -191,8 +191,8 @@ def curve_of(runs: Sequence[RunReader], density: Density, options: CurveOptions)
     """
     if not density.believed_b.any():
         raise EstimateError(
-            "there is no curve: the run has not equilibrated at any output that it has met; raise "
-            "run.rounds, or count its bins all the same by --trust-unequilibrated"
+            "no curve can be drawn: the run has not equilibrated at any output that it visited; "
+            "raise run.rounds, or count its bins anyway with --trust-unequilibrated"
         )
     side = joint_side(runs, options.side)
     if options.rule:
@@ -220,8 +220,8 @@ def curve_by_scores(
     judges = [n for n, j in zip(joined.scored.annotators, joined.judges, strict=True) if j]
     if judges and len(judges) < len(joined.judges):
         raise UserError(
-            f"scores of people and of judges ({', '.join(judges)}) are not averaged: leave the "
-            "judges' files out, or compare them with people by agreement.py"
+            f"scores of people and of judges ({', '.join(judges)}) are not averaged: leave out "
+            "the judges' files, or compare them with people by agreement.py"
         )
     side = joint_side(runs, options.side).end
     ends = options.recall_range

@@ -72,8 +72,14 @@ class Diagnosis:
 
     @property
     def trip_time(self) -> float:
-        """Exchanges per round trip of one of a lane's K walkers, at the ideal rate."""
-        return len(self.beta_k) / self.ideal_rate
+        """Exchanges per round trip of one of a lane's K walkers, at best with these swap rates.
+
+        That is K (2 + 2 sum r / (1 - r)) for rejections r, as in the verdict; `ideal_rate` is the
+        limit of very many rungs.
+        """
+        if not (self.swapped_k > 0).all():  # NaN: no swap was tried
+            return len(self.beta_k) / self.ideal_rate
+        return len(self.beta_k) * (2.0 + 2.0 * float((1.0 / self.swapped_k - 1.0).sum()))
 
 
 def diagnose(run: RunReader, rhat_k: FloatArray | None = None) -> Diagnosis:
@@ -186,20 +192,20 @@ def advice(d: Diagnosis) -> list[str]:
             )
             if np.isnan(low) or np.isnan(high):
                 remedy = "let their ranges of z overlap more (wang_landau.overlap, or more windows)"
-            lines.append(f"rungs {k} and {k + 1} exchange {share:.0%}: {remedy}")
+            lines.append(f"rungs {k} and {k + 1} accept {share:.0%} of their swaps: {remedy}")
     if len(d.swapped_k) > 1 and (d.swapped_k > MANY_SWAPS).all():
         lines.append(
-            f"all neighbours exchange over {MANY_SWAPS:.0%}: about {d.rungs_needed} rungs are "
-            f"needed (1 + 2 Lambda); the ladder has {len(d.beta_k)}"
+            f"all neighbours accept over {MANY_SWAPS:.0%} of their swaps: about {d.rungs_needed} "
+            f"rungs are needed (1 + 2 Lambda); the ladder has {len(d.beta_k)}"
         )
     for n, name in enumerate(d.part_names):
         tried = np.isfinite(d.accepted_kn[:, n])
         rare = np.flatnonzero(tried & (d.accepted_kn[:, n] < FEW_MOVES))
         if rare.size:
             lines.append(
-                f"moves of kind {name} are accepted under {FEW_MOVES:.0%} on rungs "
-                f"{', '.join(map(str, rare[:8]))}{' ...' if rare.size > 8 else ''}: other moves "
-                "would do better there"
+                f"under {FEW_MOVES:.0%} of the moves of kind {name} are accepted on rungs "
+                f"{', '.join(map(str, rare[:8]))}{' ...' if rare.size > 8 else ''}: try other "
+                "moves there"
             )
     apart = np.flatnonzero(lanes_disagree(d.rhat_k, len(d.trips_v) // len(d.beta_k)))
     if apart.size:
@@ -207,19 +213,19 @@ def advice(d: Diagnosis) -> list[str]:
             f"lanes disagree on rungs {', '.join(map(str, apart[:8]))}"
             f"{' ...' if apart.size > 8 else ''} (R-hat up to "
             f"{shown(np.nanmax(d.rhat_k), '.2f', 'infinite')}): raise "
-            "run.rounds and run.burn_in, or help walkers round the ladder"
+            "run.rounds and run.burn_in, or help walkers travel the ladder"
         )
     if _few_exchanges(d):
         pass  # the table reports it, next to their number
     elif len(d.swapped_k) and np.isfinite(d.barrier) and d.trips_v.sum() == 0:
         lines.append(
-            "no walker has gone up and down the ladder: what the coldest rungs hold is what they "
-            "started from; raise run.rounds, or bridge the pair that exchanges least"
+            "no walker has gone up and down the ladder: the coldest rungs may still depend on "
+            "their start; raise run.rounds, or add a rung between the pair that swaps least"
         )
     elif d.trip_rate < 0.5 * d.ideal_rate:
         lines.append(
-            f"round trips come at {d.trip_rate / d.ideal_rate:.0%} of the ideal rate: moves "
-            "between exchanges decorrelate too little; raise sampler.steps, or take a better kernel"
+            f"round trips occur at {d.trip_rate / d.ideal_rate:.0%} of the ideal rate: moves "
+            "between exchanges decorrelate too little; raise sampler.steps, or use a better kernel"
         )
     return lines
 
@@ -245,7 +251,7 @@ def table(d: Diagnosis) -> list[str]:
         rate = f"{d.trip_rate:.4f} per lane and exchange, ideal {d.ideal_rate:.4f}"
         if _few_exchanges(d):
             rate = (
-                f"{d.exchanges} exchanges are too few to judge round trips by: at best a walker "
+                f"{d.exchanges} exchanges are too few to judge round trips: at best a walker "
                 f"makes one in about {d.trip_time:.0f}"
             )
         lines.append(f"round trips: {trips}; {rate}")

@@ -119,10 +119,10 @@ def edges_for(
         last = int(np.searchsorted(fine, z_range[1] + 0.5 * unit)) - 1
     if first >= last:
         low, high = (0.0, 0.0) if z_range is None else z_range
-        raise EstimateError(f"there are no bins of the run from {low:g} to {high:g}")
+        raise EstimateError(f"the run has no bins from {low:g} to {high:g}")
     step = -(-(last - first) // MAX_BINS) if width is None else round(width / unit)
     if step < 1 or (last - first) / step > 200:
-        raise EstimateError(f"a bin of {width} makes no bins, or over 200: give another --width")
+        raise EstimateError(f"--width {width} makes no bins, or more than 200: give another width")
     return np.asarray(fine[[*range(first, last, step), last]])
 
 
@@ -136,7 +136,7 @@ def how_to_show(config: Config, render: bool) -> Display:
         return Display("text", values_as_text, None, f"values are shown: {why}")
 
     if config.model.kind == "python" and not render:
-        return values("--render builds the run's own model and lets it render them")
+        return values("with --render, the run's own model renders them")
     try:
         return shown_of(config)
     except UserError as error:
@@ -160,7 +160,7 @@ def representatives(
         for one, words in zip(drawn, shown, strict=True)
     ]
     width = edges[1] - edges[0]
-    how_drawn = f"{per_bin} draws a bin of width {width:.6g}, in proportion to weight"
+    how_drawn = f"{per_bin} draws per bin of width {width:.6g}, in proportion to weight"
     return Representatives(how.kind, how.prefix, how.note, how_drawn, edges, items)
 
 
@@ -240,8 +240,8 @@ def pictures_at_ends(run: RunReader, n: int) -> list[list[tuple[float, NDArray[n
     shape = shape_of(read_options(ImageClassifier, run.config.model))
     if shape.n_sites != run.n_sites:
         raise UserError(
-            f"{run.path}: the model's pictures have {shape.n_sites} sites now, the run's "
-            f"{run.n_sites}; --inputs 0 draws none"
+            f"{run.path}: the model's pictures now have {shape.n_sites} sites, but the run's have "
+            f"{run.n_sites}; --inputs 0 leaves pictures out"
         )
     most = min(MAX_PICTURES, MAX_PICTURE_BYTES // run.n_sites)
     rounds = [run.round(int(r)) for r in evenly_spaced_rounds(run, most)]

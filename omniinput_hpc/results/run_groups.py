@@ -52,9 +52,10 @@ def group_of(word: str | os.PathLike[str]) -> RunGroup:
     parts, files = text.split("+"), _cut(text.split("+"))
     if files is None:
         missing = next((part for part in parts if not _is_there(part)), text)
+        problem = f"there is no run file {missing}" if missing else "a run file has an empty name"
         raise UserError(
-            f"{text}: there is no run file {missing or 'of an empty name'} (a plus sign joins "
-            "several runs of one model, as in A.h5+B.h5, each with its folder)"
+            f"{text}: {problem} (a plus sign joins "
+            "several runs of one model, as in A.h5+B.h5; give each with its folder)"
         )
     return RunGroup(tuple(map(Path, files)))
 
@@ -98,8 +99,8 @@ def require_apart(groups: Sequence[Sequence[RunReader]]) -> None:
             before, other = owner.setdefault(seed, (number, run))
             if before != number:
                 raise UserError(
-                    f"{other.path} and {run.path} have the same [run] seed ({seed}), so that the "
-                    "runs on either side are not independent: compare runs of other seeds"
+                    f"{other.path} and {run.path} have the same [run] seed ({seed}), so the "
+                    "two sides are not independent: compare runs with different seeds"
                 )
 
 
@@ -108,7 +109,7 @@ def seed_lines(groups: Sequence[Sequence[RunReader]]) -> list[str]:
     seeds = [group[0].config.seed for group in groups if len(group) == 1]
     if len(seeds) == len(groups) and len(set(seeds)) < len(seeds):
         return [
-            "two of these runs have the same [run] seed: where their settings are alike, too, they "
-            "are not independent, and agree by themselves; compare runs of other seeds"
+            "two of these runs have the same [run] seed: if their settings are alike, too, they "
+            "are not independent, and must agree; compare runs with different seeds"
         ]
     return []

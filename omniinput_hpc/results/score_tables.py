@@ -31,8 +31,8 @@ def summarize_scores(result: ScoredCurve, scored: Scored, side: Side) -> list[st
         lines.append(_annotators_line(result, scored, side))
         if not result.scores.annotators.known:
             lines.append(
-                "note: no input was scored by two annotators: what having asked these and no "
-                "others adds to the errors is not known, and not in them"
+                "note: no input was scored by two annotators, so the errors do not include the "
+                "choice of annotators"
             )
     return lines
 
@@ -65,7 +65,9 @@ def _variance_line(result: ScoredCurve) -> str:
     if not np.isfinite(result.density_share):
         return widened
     share = f"{100 * result.density_share:.0f} %"
-    return f"of the AUPR's variance, {share} is the density's and the rest the scores'; {widened}"
+    return (
+        f"of the AUPR's variance, {share} is from the density, the rest from the scores; {widened}"
+    )
 
 
 def _bound_lines(result: ScoredCurve) -> list[str]:
@@ -73,17 +75,17 @@ def _bound_lines(result: ScoredCurve) -> list[str]:
     curve = result.curve
     r_b = curve.r_b[result.used_b]
     seen = [("right", int((r_b == 0.0).sum())), ("wrong", int((r_b == 1.0).sum()))]
-    words = [f"nothing {what} in {n} of {len(r_b)} bins" for what, n in seen if n]
+    words = [f"no {what} input in {n} of {len(r_b)} bins" for what, n in seen if n]
     lines = []
     if words:
         lines.append(
-            f"scored: {', '.join(words)}; their r has a one-sided 95% bound (about 3 over their "
-            "effective scores)"
+            f"scored: {', '.join(words)}; r has a one-sided 95% bound there (about 3 over the "
+            "number of effective scores)"
         )
     if (curve.precision_t == 0.0).all():
-        lines.append(f"nothing right was scored: the AUPR is at most {curve.aupr_high:.6f} (95%)")
+        lines.append(f"no right input was scored: the AUPR is at most {curve.aupr_high:.6f} (95%)")
     elif (curve.precision_t == 1.0).all():
-        lines.append(f"nothing wrong was scored: the AUPR is at least {curve.aupr_low:.6f} (95%)")
+        lines.append(f"no wrong input was scored: the AUPR is at least {curve.aupr_low:.6f} (95%)")
     return lines
 
 
@@ -162,12 +164,12 @@ def allocation_lines(
     """Return the lines on the effect of further scores, and the table in `columns`."""
     density_error = result.curve.aupr_error * np.sqrt(max(result.density_share, 0.0))
     lines = [
-        f"{name}: standard error of the AUPR (or of the difference) by scoring "
-        f"{shown(found.error_now, '.4g')}; with {budget} more scores as below "
-        f"{shown(found.error_then, '.4g')}, spread evenly over the bins "
+        f"{name}: standard error of the AUPR (or of the difference) from scoring: "
+        f"{shown(found.error_now, '.4g')}; with {budget} more scores as below: "
+        f"{shown(found.error_then, '.4g')}; spread evenly over the bins: "
         f"{shown(found.error_even, '.4g')}",
-        f"the density's part of this AUPR's error, {shown(density_error, '.2g')}, stays whatever "
-        "is scored",
+        "scoring cannot reduce the density's part of this AUPR's error, "
+        f"{shown(density_error, '.2g')}",
     ]
     lines.append("".join(f"{name:>13}" for name in columns))
     rows = zip(*columns.values(), strict=True)

@@ -112,13 +112,13 @@ class _CensusFile(untrusted_hdf5.UntrustedFile):
 
     def _read_header(self) -> None:
         file = self._file
-        untrusted_hdf5.require(file, FORMAT, (FORMAT_VERSION,), "one of a census")
+        untrusted_hdf5.require(file, FORMAT, (FORMAT_VERSION,), "a census")
         self._texts = {name: untrusted_hdf5.text(file, name) for name in TEXTS}
         self._numbers = {name: float(untrusted_hdf5.attribute(file, name)) for name in NUMBERS}
         self._checksum = untrusted_hdf5.text(file, "checksum")
         self._datasets = {name: untrusted_hdf5.dataset(file, name) for name in ARRAYS}
         d = {name: found.shape for name, found in self._datasets.items()}
-        n, k, n_sites = len(self._datasets["found/z"]), len(self._datasets["open/loss"]), 0
+        n, k = len(self._datasets["found/z"]), len(self._datasets["open/loss"])
         n_sites, n_values = (int(self._numbers[name]) for name in ("n_sites", "n_values"))
         n_bins = len(self._datasets["bins/edges"]) - 1
         right = {
@@ -127,11 +127,11 @@ class _CensusFile(untrusted_hdf5.UntrustedFile):
             "open/loss": (k,),
         }  # fmt: skip
         if d != right or n_sites < 1 or n_values < 1 or not 1 <= n_bins <= MAX_BINS:
-            raise ValueError("a dataset has another shape")
+            raise ValueError("a dataset has the wrong shape")
         for name, dataset in self._datasets.items():
             kind = np.min_scalar_type(n_values - 1) if ARRAYS[name] == "u" else ARRAYS[name]
             if dataset.dtype != np.dtype(kind):
-                raise ValueError(f"dataset {name} has another type")
+                raise ValueError(f"dataset {name} has the wrong type")
 
     def content(self) -> StoredCensus:
         """Return the checked content."""
@@ -139,7 +139,7 @@ class _CensusFile(untrusted_hdf5.UntrustedFile):
             arrays = {name: np.asarray(found[...]) for name, found in self._datasets.items()}
             found = StoredCensus(self._texts, self._numbers, arrays)
             if found.checksum() != self._checksum:
-                raise ValueError("something in it does not fit its checksum")
+                raise ValueError("its content does not match its checksum")
             _check_possible(found)
         return found
 
@@ -156,4 +156,4 @@ def _check_possible(census: StoredCensus) -> None:
         and (a["counts/inputs"] >= 0).all()
     )
     if not possible:
-        raise ValueError("it holds what no census writes")
+        raise ValueError("it holds values that no census writes")

@@ -53,6 +53,13 @@ def warn(path: Path, damage: str) -> None:
     log.warning("warning: %s is damaged: %s", path, damage)
 
 
+def check_field(file: h5py.File, name: str, field: Field) -> None:
+    """Raise a ValueError unless a dataset has the shape and type of its field."""
+    found = untrusted_hdf5.dataset(file, name)
+    if found.shape != field.shape or found.dtype != field.dtype:
+        raise ValueError(f"dataset {name} has the wrong shape or type")
+
+
 class CheckedFile(untrusted_hdf5.UntrustedFile):
     """A file with checksums, opened for reading; the caller decides how damage is handled.
 
@@ -172,6 +179,7 @@ class CheckedDatasets:
     def read(self, name: str, where: Any) -> NDArray[Any]:
         """Return a part of a dataset, unchecked. Raise a `BrokenRun` if it cannot be read."""
         try:
+            # opened anew each time: HDF5 keeps old bytes of a dataset that stays open
             return np.asarray(self._file[name][where])
         except (OSError, RuntimeError) as error:  # a bad sector, or a file cut short meanwhile
             raise BrokenRun(f"{self._path}: {name} cannot be read: {first_line(error)}") from None
@@ -182,7 +190,7 @@ class CheckedDatasets:
 
     def report_damage(self, words: str) -> None:
         """Report data that do not match their checksum."""
-        self._report(f"{words} does not fit its checksum", self._on_damage)
+        self._report(f"{words} does not match its checksum", self._on_damage)
 
     def _sums_of(self, per: str, round_: int) -> checksums.Sums | None:
         """Return a round's checksums for all datasets of a kind, uint64 [K, n]; [n] for "once"."""
@@ -207,7 +215,8 @@ class CheckedDatasets:
         for i in np.flatnonzero(found_k != stored_k):
             if "parity" in field.per and self._counters() != self._progress:
                 raise BeingWritten(
-                    f"{self._path} was written to while it was read: another job samples into it"
+                    f"{self._path} was written to while it was being read: another job is sampling "
+                    "into it"
                 )
             self._damaged(name, round_, rungs[i])
 

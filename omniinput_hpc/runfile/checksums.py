@@ -233,9 +233,9 @@ def wrong_attributes(file: h5py.File, fields: Fields) -> Iterator[str]:
         raise ValueError("it has too many attributes")
     stored = {name: untrusted_hdf5.attribute(file, name) for name in file.attrs}
     if stored.get(OF_ATTRIBUTES) != _of_attributes(stored):
-        yield "its attributes (the stored input, the model's fingerprint and others)"
+        yield "the set of its attributes (the stored input, the model's fingerprint and others)"
     if stored.get(OF_DATASETS) != _of_places(file, fields):
-        yield "the list of its datasets (which there are, and where in the file they lie)"
+        yield "the list of its datasets (their names, shapes, types and places in the file)"
 
 
 def _of_attributes(attributes: Mapping[str, Any]) -> str:

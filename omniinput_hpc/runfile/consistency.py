@@ -52,7 +52,7 @@ def inputs(x: NDArray[Any], space: Space) -> Words:
     """Check the values of sites as stored in files (ids, see `Space`)."""
     n = space.n_ids
     if n <= np.iinfo(x.dtype).max and (largest := x.max(initial=0)) >= n:
-        yield f"a value of x is {largest}, of {n} values"
+        yield f"a value of x is {largest}, not below {n}"
     elif space.allowed is not None and (outside := space.to_values(x) < 0).any():
         yield f"a value of x is {x[outside][0]}, which no site may take"
 
@@ -67,13 +67,13 @@ def outputs(z: NDArray[np.floating[Any]]) -> Words:
 def walkers(walker: NDArray[np.int32], n_walkers: int) -> Words:
     """Check walkers' identities; `n_walkers` counts the walkers of all rungs."""
     if walker.size and not 0 <= walker.min() <= walker.max() < n_walkers:
-        yield f"a walker's number is not from 0 to {n_walkers - 1}"
+        yield f"a walker's number is not between 0 and {n_walkers - 1}"
 
 
 def directions(direction: NDArray[np.int8]) -> Words:
     """Check the directions of walkers on their round trips (see `ladder.count_round_trips`)."""
     if not np.isin(direction, (0, 1, 2)).all():
-        yield "a direction is none of 0, 1, 2"
+        yield "a direction is not 0, 1 or 2"
 
 
 def headings(heading: NDArray[np.int8] | None) -> Words:
@@ -99,18 +99,18 @@ def counted(
     for k in np.flatnonzero((counts_kb < 0).any(axis=1)):  # possible for an unfinished block
         yield (
             first + int(k),
-            "all lanes together counted less than the histograms of the rounds before",
+            "all lanes together counted less than the histograms of earlier rounds",
         )
     counted_k = counts_kb.sum(axis=1, dtype=np.int64) + outside_k2.sum(axis=1, dtype=np.int64)
     for k in np.flatnonzero(counted_k != moves):
-        yield first + int(k), f"{counted_k[k]:,} counts of {moves:,} moves"
+        yield first + int(k), f"{counted_k[k]:,} counts for {moves:,} moves"
 
 
 def accepted(attempted: NDArray[np.int64], accepted: NDArray[np.int64]) -> OfRungs:
     """Check that accepted counts do not exceed attempted ones; the first axis is the rung."""
     bad = (accepted < 0) | (accepted > attempted)
     for k in np.flatnonzero(bad.any(axis=tuple(range(1, bad.ndim)))):
-        yield int(k), f"{accepted[k]} accepted of {attempted[k]}"
+        yield int(k), f"{accepted[k]} accepted of {attempted[k]} attempted"
 
 
 def sums_of_z(
@@ -128,5 +128,5 @@ def sums_of_z(
     for k in np.flatnonzero(~inside_kb.all(axis=1)):
         yield (
             first + int(k),
-            f"the mean z of {np.count_nonzero(~inside_kb[k])} bins is outside them",
+            f"in {np.count_nonzero(~inside_kb[k])} bins the mean z is outside the bin",
         )

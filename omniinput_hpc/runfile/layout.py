@@ -79,7 +79,7 @@ class Geometry:
         if min(self.rounds, self.n_rungs, self.n_walkers, self.n_bins, self.n_kernels) < 1:
             raise ValueError("it has no rounds, rungs, walkers, bins or kernels")
         if self.samples_per_round % self.n_walkers:
-            raise ValueError("its samples are no multiple of its walkers")
+            raise ValueError("its number of samples is not a multiple of its number of walkers")
         if not 1 <= self.rounds_per_block <= self.rounds:
             raise ValueError("its number of rounds per histogram is out of range")
         if self.n_ids and self.n_ids < self.n_values:

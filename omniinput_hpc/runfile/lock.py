@@ -106,13 +106,13 @@ def why_stale(owner: Owner | None, age: float, me: Owner) -> str | None:
     age : seconds since the last heartbeat, by the clock of the file system
     """
     if owner is None:
-        return "it was never finished" if age > UNFINISHED_AFTER else None
+        return "it was never completed" if age > UNFINISHED_AFTER else None
     if owner.job and owner.job == me.job and owner.restarts < me.restarts:
-        return "the job was requeued since"
+        return "the job has been requeued since"
     if owner.host == me.host:
         # If the last heartbeat came after this host booted, the owner's host only shares its name.
         if owner.boot != me.boot and age > _seconds_since_boot():
-            return "the host was restarted since"
+            return "the host has been restarted since"
         if (owner.boot, owner.namespace) == (me.boot, me.namespace) and not _is_alive(owner):
             return "that process has ended"
     return f"no heartbeat for {duration(age)}" if age > STALE_AFTER else None
@@ -178,7 +178,7 @@ class RunLock:
                 time.sleep(_POLL_SECONDS)
         except OSError as error:
             reason = error.strerror or str(error)
-            raise UserError(f"the lock {self.path} cannot be made: {reason}") from None
+            raise UserError(f"the lock {self.path} cannot be created: {reason}") from None
         self.text, self._last_heartbeat = me.text, time.monotonic()
         return self.text
 
@@ -215,7 +215,7 @@ class RunLock:
         return (
             f"{name} is being written by another run: {owner.description} (last heartbeat "
             f"{duration(max(age, 0))} ago). Wait until it ends{choice}; if you know that it has "
-            f"ended, remove {self.path} (without a heartbeat it is valid for "
+            f"ended, remove {self.path} (without a heartbeat, the lock expires after "
             f"{duration(STALE_AFTER)})"
         )
 
@@ -232,7 +232,7 @@ class RunLock:
         try:
             seen = _read(self.path)
             if seen is None:
-                log.warning("warning: %s was removed; making it again", self.path)
+                log.warning("warning: %s was removed; creating it again", self.path)
                 return _create(self.path, self.text)
             if seen == self.text:
                 os.utime(self.path)

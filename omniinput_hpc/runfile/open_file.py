@@ -90,8 +90,8 @@ class OpenFile:
             mine = os.fstat(self._descriptor)
         except OSError as error:  # ESTALE: deleted on another host (NFS)
             return (
-                f"{self._path} has gone ({error.strerror}): it was deleted on another host, or its "
-                "server is gone; the rounds committed to it are lost unless that file comes back"
+                f"{self._path} is gone ({error.strerror}): it was deleted on another host, or its "
+                "server is gone; the rounds committed to it are lost unless the file reappears"
             )
         there = None
         try:
@@ -101,7 +101,7 @@ class OpenFile:
         except OSError as error:
             if error.errno not in _NOT_THERE:
                 return (
-                    f"{self._path} can no longer be reached ({error.strerror}), so that the run "
+                    f"{self._path} can no longer be reached ({error.strerror}), so the run "
                     "cannot tell whether its committed rounds are still there"
                 )
         place = self._place(mine)
@@ -113,21 +113,21 @@ class OpenFile:
         if deleted:
             rounds = (
                 "the run's file has been deleted, or moved to another file system, and the rounds "
-                "committed to it are lost (but for those in a copy)"
+                "committed to it are lost (except those in a copy)"
             )
         elif place:
             rounds = (
-                f"the run's file, with all committed rounds, is {place}: put it back, and run "
-                "the same command again"
+                f"the run's file, with all committed rounds, is now at {place}: put it back and "
+                "run the same command again"
             )
         elif unmounted:
             rounds = (
-                "all committed rounds are in it: mount it there again, and run the same command "
-                "again (only of one in memory, such as a tmpfs, they are lost)"
+                "it holds all committed rounds: mount it there again and run the same command "
+                "again (if it was in memory, such as a tmpfs, the rounds are lost)"
             )
         else:
             rounds = (
-                "the run's file, with all committed rounds, has a name that is not known here: "
+                "the run's file, with all committed rounds, is in an unknown place: "
                 f"find it (find FOLDER -xdev -inum {mine.st_ino}) and put it back"
             )
         return f"{self._path} {event}; {rounds}"
@@ -136,26 +136,26 @@ class OpenFile:
         """Return what happened to the content of the file, which is in its place; "" if nothing."""
         if size < self._size:
             return (
-                f"{self._path} has been truncated: it was {amount(self._size)} and is "
-                f"{amount(size)}; the rounds in what was cut off are lost"
+                f"{self._path} has been truncated: it was {amount(self._size)} and is now "
+                f"{amount(size)}; the rounds in the part that was cut off are lost"
             )
         if size > self._size:
             return (
-                f"{self._path} has grown from {self._size} to {size} bytes: something else writes "
-                "to it; check it with --verify before it is resumed"
+                f"{self._path} has grown from {self._size} to {size} bytes: something else is "
+                "writing to it; check it with --verify before you resume the run"
             )
         for name, expected in self._counters.items():
             if (found := self._counter(name)) != expected:
                 return (
                     f"{self._path} has been overwritten by something else: progress/{name} is "
-                    f"{found}, and this run has written {expected}; the rounds written since are "
-                    "lost; check the file with --verify before it is resumed"
+                    f"{found}, but this run wrote {expected}; the rounds written since are lost; "
+                    "check the file with --verify before you resume the run"
                 )
         return ""
 
     def _replacement(self, there: os.stat_result) -> str:
         if (real := os.path.realpath(self._path)) != self._real:
-            return f"leads to {real} now, to which nothing was written"
+            return f"now leads to {real}, to which nothing was written"
         if not stat.S_ISREG(there.st_mode):
             return "has been replaced by something that is not a file"
         return "has been replaced by another file, to which nothing was written"

@@ -25,6 +25,7 @@ from omniinput_hpc.runfile.checked_datasets import (
     CheckedDatasets,
     CheckedFile,
     OnDamage,
+    check_field,
     refuse,
     refuse_impossible,
 )
@@ -137,7 +138,7 @@ class RunReader(CheckedFile):
         def shape(name: str, n_axes: int) -> tuple[int, ...]:
             found: tuple[int, ...] = untrusted_hdf5.dataset(self._file, name).shape
             if len(found) != n_axes:
-                raise ValueError(f"dataset {name} has another shape or type")
+                raise ValueError(f"dataset {name} has the wrong shape or type")
             return found
 
         rounds, n_rungs, samples_per_round = shape("samples/z", 3)
@@ -163,12 +164,10 @@ class RunReader(CheckedFile):
             headed="state/heading" in self._file,
         )
         if not with_checksums and checksums.PROGRESS in self._file:
-            raise ValueError("it has checksums, but says that it is of a version without any")
+            raise ValueError("it has checksums, but its format version has none")
         g.check()
         for name, field in layout(g).items():
-            found = untrusted_hdf5.dataset(self._file, name)
-            if found.shape != field.shape or found.dtype != field.dtype:
-                raise ValueError(f"dataset {name} has another shape or type")
+            check_field(self._file, name, field)
         return g
 
     @property
@@ -435,7 +434,7 @@ def open_run(
     except (BrokenRun, untrusted_hdf5.NotHdf5) as error:
         if not os.path.isfile(checkpoint_of(path)):
             raise
-        words = "its rounds can be brought back into a new file by its side file: --salvage NEW.h5"
+        words = "its rounds can be brought back with its side file: --salvage NEW.h5"
         raise type(error)(f"{error}; {words}") from None
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.config import Config, stored
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.runfile import checksums, consistency, untrusted_hdf5
+from omniinput_hpc.runfile import checked_datasets, checksums, consistency, untrusted_hdf5
 from omniinput_hpc.runfile.checked_datasets import (
     CheckedDatasets,
     CheckedFile,
@@ -63,11 +63,6 @@ def _fields(shape: tuple[int, int, int], with_checksums: bool) -> dict[str, Fiel
     return fields | checksums.fields_of(fields, shape[1]) if with_checksums else fields
 
 
-def slabs_of(z_ks: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
-    """Return a rank's slabs of a round, given z of the samples of its rungs, float32 [K, S]."""
-    return {"samples/z": z_ks}
-
-
 def create(path: Path, run: RunReader, attributes: Mapping[str, str]) -> None:
     """Create a side file without any round (see `layout.make_file`)."""
     header: dict[str, Attribute] = {"format": FORMAT, "format_version": FORMAT_VERSION}
@@ -101,22 +96,20 @@ class RescoredReader(CheckedFile):
     def _read_header(self) -> None:
         file = self._file
         versions = (WITHOUT_CHECKSUMS, FORMAT_VERSION)
-        version = untrusted_hdf5.require(file, FORMAT, versions, "one of rescored samples")
+        version = untrusted_hdf5.require(file, FORMAT, versions, "a file of rescored samples")
         self.config: Config = stored.parse(untrusted_hdf5.text(file, "config"))
         self.fingerprint = untrusted_hdf5.text(file, "model_fingerprint")
         self.run_created = untrusted_hdf5.text(file, "run_created")
         self.run_fingerprint = untrusted_hdf5.text(file, "run_fingerprint")
         z = untrusted_hdf5.dataset(file, "samples/z")
         if len(z.shape) != 3:
-            raise ValueError("a dataset has another shape or type")
+            raise ValueError("a dataset has the wrong shape or type")
         self.rounds_planned: int = z.shape[0]
         self.shape: tuple[int, int] = z.shape[1:]
         self.has_checksums = version == FORMAT_VERSION
         fields = _fields(z.shape, self.has_checksums)
         for name, field in fields.items():
-            found = untrusted_hdf5.dataset(file, name)
-            if found.shape != field.shape or found.dtype != field.dtype:
-                raise ValueError(f"dataset {name} has another shape or type")
+            checked_datasets.check_field(file, name, field)
         possible = {"samples/z": consistency.outputs}
         self._data = CheckedDatasets(
             file, self.path, fields, self.shape[0], possible, self.on_damage, self._on_impossible

@@ -66,8 +66,8 @@ class OldFile:
             self._descriptor = file.fileno()
             if self._size > self.side.n_bytes:
                 raise UserError(
-                    f"{path} is longer than the run file that its side file is of; they do not "
-                    "belong together"
+                    f"{path} is longer than the run file that its side file describes; they do "
+                    "not belong together"
                 )
             self.rounds, self.burn_in = self._counters()
             self.claimed = self.rounds
@@ -127,8 +127,8 @@ class OldFile:
             self.rounds, self.burn_in = self.side.rounds, self.side.burn_in
         else:
             raise UserError(
-                f"{self.path}: {what}; from what is left the run cannot be resumed, so nothing "
-                "was written"
+                f"{self.path}: {what}; the run cannot be resumed from the rest, so nothing was "
+                "written"
             )
         self.unreadable = self.unreadable or what
 
@@ -154,8 +154,8 @@ class OldFile:
             return
         if not self._has_histogram_of_side(heartbeat):
             raise UserError(
-                f"{self.path} is not the run that its side file is of, or it is damaged beyond its "
-                "metadata: nothing was written"
+                f"{self.path} is not the run that its side file describes, or more than its "
+                "metadata is damaged: nothing was written"
             )
 
     def _has_histogram_of_side(self, heartbeat: Callable[[], object]) -> bool:

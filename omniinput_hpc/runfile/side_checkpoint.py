@@ -215,24 +215,24 @@ def _read(path: Path) -> SideCheckpoint:
         slabs = safetensors.numpy.load(data)
         digest = slabs.pop(_DIGEST).tobytes()
         if xxhash.xxh3_128_digest(memoryview(data)[:-_DIGEST_BYTES]) != digest:
-            raise ValueError("its checksum differs")
+            raise ValueError("its content does not match its checksum")
         return _checked(parse_json(slabs.pop("about").tobytes()), slabs)
     except (*untrusted_hdf5.ERRORS, safetensors.SafetensorError) as error:
-        raise UserError(f"{path} is not a whole side file: {first_line(error)}") from None
+        raise UserError(f"{path} is not a valid side file: {first_line(error)}") from None
 
 
 def _checked(about: Any, slabs: Mapping[str, NDArray[Any]]) -> SideCheckpoint:
     """Return the content of a side file if it is consistent; else raise one of `ERRORS`."""
     kind, version = about["format"], about["format_version"]
     if (kind, version) != (SIDE_FORMAT, SIDE_VERSION):
-        raise ValueError(f"it is of format {kind!r}, version {version!r}")
+        raise ValueError(f"its format is {kind!r}, version {version!r}")
     attributes = {
         name: np.array(value, dtype=np.float64) if isinstance(value, list) else value
         for name, value in about["attributes"].items()
     }
     versions = (WITHOUT_CHECKSUMS, FORMAT_VERSION)
     if attributes["format"] != FORMAT or attributes["format_version"] not in versions:
-        raise ValueError("its run file is of another version")
+        raise ValueError("its run file has another format version")
     if not all(isinstance(value, str | int | float | np.ndarray) for value in attributes.values()):
         raise ValueError("it has attributes that no run file has")
     if not isinstance(attributes["config"], str):
@@ -248,7 +248,7 @@ def _checked(about: Any, slabs: Mapping[str, NDArray[Any]]) -> SideCheckpoint:
     }
     for name, field in layout(g).items():
         if (places[name].shape, places[name].dtype) != (field.shape, np.dtype(field.dtype).str):
-            raise ValueError(f"dataset {name} has another shape or type")
+            raise ValueError(f"dataset {name} has the wrong shape or type")
         n_bytes = math.prod(field.shape) * np.dtype(field.dtype).itemsize
         if not 0 <= places[name].offset <= about["n_bytes"] - n_bytes:
             raise ValueError(f"dataset {name} lies outside the file")
@@ -265,7 +265,7 @@ def _checked(about: Any, slabs: Mapping[str, NDArray[Any]]) -> SideCheckpoint:
     for name, field in fields_of(g, ALWAYS + IN_TURN if found.has_state else ALWAYS).items():
         shape = field.shape if field.per in ALWAYS else field.shape[1:]
         if slabs[name].shape != shape or slabs[name].dtype != field.dtype:
-            raise ValueError(f"its {name} has another shape or type")
+            raise ValueError(f"its {name} has the wrong shape or type")
     return found
 
 

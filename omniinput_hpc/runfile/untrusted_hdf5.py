@@ -82,7 +82,7 @@ class UntrustedFile(ABC):
         try:
             yield
         except ERRORS as error:
-            words = f"{self.path} is not a whole {self.NAME}: {first_line(error)}"
+            words = f"{self.path} is not a valid {self.NAME}: {first_line(error)}"
             raise self.DAMAGED(words) from None
 
     def attributes(self) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def dataset(file: h5py.File, name: str) -> h5py.Dataset:
     if not isinstance(place, h5py.Dataset):
         raise ValueError(f"{name} is not a dataset")
     if place.id.get_type().get_class() not in (h5py.h5t.INTEGER, h5py.h5t.FLOAT):
-        raise ValueError(f"dataset {name} has another shape or type: it holds no plain numbers")
+        raise ValueError(f"dataset {name} has the wrong type: it does not hold plain numbers")
     if place.shape is None:
         raise ValueError(f"dataset {name} is empty")
     creation = place.id.get_create_plist()
@@ -208,7 +208,7 @@ def text(file: h5py.File, name: str) -> str:
     """Return a text attribute (see `attribute`)."""
     value = attribute(file, name)
     if not isinstance(value, str):
-        raise ValueError(f"attribute {name} is no text")
+        raise ValueError(f"attribute {name} is not a text")
     return value
 
 
@@ -216,5 +216,5 @@ def whole_number(file: h5py.File, name: str, minimum: int) -> int:
     """Return an integer attribute of at least `minimum` (see `attribute`)."""
     value = attribute(file, name)
     if not isinstance(value, (int, np.integer)) or int(value) < minimum:
-        raise ValueError(f"attribute {name} is no whole number of at least {minimum}")
+        raise ValueError(f"attribute {name} is not a whole number of at least {minimum}")
     return int(value)

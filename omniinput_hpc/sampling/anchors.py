@@ -75,7 +75,7 @@ def missing(config: Config, rows: RowSums | None, m: float) -> str:
     if ladder.anchors:
         raise UserError(
             f"ladder.anchors = true: rungs of beta = m = {m:g} and above require draws from the "
-            f"model, and {rows.problem}; set ladder.anchors = false, or leave it out"
+            f"model, but {rows.problem}; set ladder.anchors = false, or leave it out"
         )
     return f"none at beta = m = {m:g}: {rows.problem}"
 

@@ -93,8 +93,8 @@ def find(
     first = trial(FIRST_WALKERS)
     if not world.all(bool(np.isfinite(first.seconds)) and budget.fits(first, FIRST_WALKERS)):
         raise UserError(
-            f'sampler.walkers = "auto": not even {FIRST_WALKERS} walkers a rung fit into memory; '
-            'give a number, start more ranks (fewer rungs each), or set model.dtype = "bfloat16"'
+            f'sampler.walkers = "auto": not even {FIRST_WALKERS} walkers per rung fit into memory; '
+            'set a number, start more ranks (fewer rungs each), or set model.dtype = "bfloat16"'
         )
     trials, last, missed = [first], first, 0
     while missed < MAX_MISSES and 2 * last.n_walkers <= most:
@@ -190,5 +190,5 @@ def measured(world: World, trial: Trial, budget: MemoryBudget, device: str) -> s
     on_host = budget.on_host + budget.records * trial.n_walkers + (need if device == "cpu" else 0)
     on_device = budget.on_device + need
     host, card = world.max(np.array([on_host, on_device]))
-    text = f"by trial moves, {amount(host)} of a host's memory a rank, the libraries included"
-    return text if device == "cpu" else f"{text}, and {amount(card)} of its device's"
+    text = f"in trial moves, {amount(host)} of host memory per rank, including the libraries"
+    return text if device == "cpu" else f"{text}, and {amount(card)} of device memory"

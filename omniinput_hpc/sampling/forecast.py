@@ -19,6 +19,7 @@ from omniinput_hpc import rng
 from omniinput_hpc.config import Bins, Config
 from omniinput_hpc.sampling.built import Built, grid_of, initial_ensembles
 from omniinput_hpc.sampling.exchange import Exchanger
+from omniinput_hpc.sampling.stats import RoundStats
 from omniinput_hpc.tempering.ensembles import Canonical
 from omniinput_hpc.text import duration
 
@@ -100,7 +101,15 @@ def try_exchanges(world: World, built: Built, seconds: float = TRIAL_SECONDS) ->
     if each:  # the first exchange includes one-off costs
         mine = float(np.mean(each[1:] or each))
         per_exchange = float(world.max(np.array([mine]))[0])
-    return _together(world, built, len(each), per_exchange)
+    stats = RoundStats.reduced(world, g, built.rungs, exchanger)
+    moves, inside = stats.moves_k2.sum(axis=0)
+    return Forecast(
+        exchanges=len(each),
+        seconds=per_exchange,
+        z_kw=_outputs(world, built) if each else np.full((g.n_rungs, g.n_walkers), np.nan),
+        extremes=stats.extremes,
+        outside=float((moves - inside) / max(moves, 1)),
+    )
 
 
 def _move(rung: Rung, config: Config, exchange: int, seconds: float) -> tuple[int, float]:
@@ -126,24 +135,12 @@ def _move(rung: Rung, config: Config, exchange: int, seconds: float) -> tuple[in
     return done, time.monotonic() - begin
 
 
-def _together(world: World, built: Built, exchanges: int, seconds: float) -> Forecast:
-    """Return the forecast from the results of all ranks."""
-    g = built.geometry
-    z_kw = np.zeros((g.n_rungs, g.n_walkers))
-    numbers = np.zeros(2)
-    extremes = np.array([-np.inf, -np.inf])  # minus the lowest output, and the highest output
+def _outputs(world: World, built: Built) -> FloatArray:
+    """Return the present outputs of all walkers, float64 [K, W] (all ranks call this)."""
+    z_kw = np.zeros((built.geometry.n_rungs, built.geometry.n_walkers))
     for rung in built.rungs:
         z_kw[rung.k, rung.lanes.start : rung.lanes.stop] = rung.walkers.configurations()[1]
-        counted, outside = rung.histogram.moments[0], rung.histogram.outside.sum()
-        numbers += counted, outside
-        extremes = np.maximum(extremes, rung.histogram.extremes * (-1, 1))
-    counted, outside = np.asarray(world.sum(numbers))
-    less_lowest, highest = world.max(extremes)
-    z_kw = np.asarray(world.sum(z_kw))
-    return Forecast(
-        exchanges, seconds, z_kw if exchanges else np.full_like(z_kw, np.nan),
-        np.array([-less_lowest, highest]), float(outside / max(counted, 1)),
-    )  # fmt: skip
+    return np.asarray(world.sum(z_kw))
 
 
 def seconds_of_run(config: Config, forecast: Forecast, done: int = 0) -> float:
@@ -167,8 +164,8 @@ def describe_time(
     in_words = duration(a_round) if a_round >= 10 else f"{a_round:.2g} s"
     rest = f" for the rounds after the {done} in the file" if done else ""
     return (
-        f"about {duration(seconds)}{rest}, an estimate from {tried} tried now: {in_words} a round, "
-        f"{processors * seconds / 3600:.2g} {unit} in all; without starting up"
+        f"about {duration(seconds)}{rest}, estimated from {tried} tried now: {in_words} per round, "
+        f"{processors * seconds / 3600:.2g} {unit} in all, without the start-up"
     )
 
 
@@ -193,21 +190,21 @@ def judge(config: Config, forecast: Forecast, model_beta: float | None) -> list[
     if forecast.outside > OUTSIDE:
         low, high = forecast.extremes
         notes.append(
-            f"{forecast.outside:.0%} of the trial's outputs were outside the bins: z was "
-            f"{low:.4g} to {high:.4g}, bins are {bins.lower:g} to {bins.upper:g}"
+            f"{forecast.outside:.0%} of the trial's outputs were outside the bins: z ranged "
+            f"from {low:.4g} to {high:.4g}, the bins from {bins.lower:g} to {bins.upper:g}"
         )
     product = float(np.abs(canonical_k).max()) * bins.width
     if product > WIDTH_TIMES_BETA * (1 + 1e-9) and _vary_inside(forecast.z_kw, bins):
         notes.append(
             f"largest |beta| * bins.width = {product:.2g} is above {WIDTH_TIMES_BETA:g}: weights "
-            f"vary inside a bin; a width of {bins.width * WIDTH_TIMES_BETA / product:.2g} would do"
+            f"vary inside a bin; use a width of {bins.width * WIDTH_TIMES_BETA / product:.2g}"
         )
     if config.sampler.method == "parallel-tempering":
         notes += _judge_ladder(config.beta_k, forecast, model_beta, _gaussian(config))
-        beyond = model_beta is not None and config.beta_k[-1] > model_beta
+        beyond = model_beta is not None and config.goes_beyond(model_beta)
         if beyond and not config.kernel.learns_ahead:
             notes.append(
-                f"beta = {config.beta_k[-1]:g} is beyond m = {model_beta:g}: language models get "
+                f"beta = {config.beta_k[-1]:g} is above m = {model_beta:g}: language models get "
                 "stuck there without kernel.look_ahead = true (lm-conditional)"
             )
     return notes
@@ -234,22 +231,22 @@ def _judge_ladder(
     hardly_k = np.flatnonzero(np.nan_to_num(rate_k, nan=1.0) < HARDLY)
     for k in hardly_k[:3]:
         notes.append(
-            f"neighbours {k} and {k + 1} will hardly swap ({rate_k[k]:.1%} by the trial moves): "
+            f"neighbours {k} and {k + 1} will hardly swap ({rate_k[k]:.1%} in the trial moves): "
             f"add a rung between beta = {beta_k[k]:g} and {beta_k[k + 1]:g}"
         )
     if len(hardly_k) > 3:
-        notes.append(f"so will {len(hardly_k) - 3} further pairs")
+        notes.append(f"{len(hardly_k) - 3} further pairs will hardly swap either")
     if model_beta is not None and model_beta not in beta_k:
         notes.append(
             f"no rung at beta = m = {model_beta:g}, the model's own distribution: with one, the "
-            "density could be checked against what is known there"
+            "density could be checked there against a known value"
         )
     if 0.0 in beta_k and len(hardly_k):
         zero = int(np.flatnonzero(beta_k == 0.0)[0])
         low = max([k + 1 for k in hardly_k if k < zero], default=0)
         high = min([k for k in hardly_k if k >= zero], default=len(beta_k) - 1)
         notes.append(
-            f"the density's absolute scale, known at beta = 0, reaches from beta = {beta_k[low]:g} "
-            f"to {beta_k[high]:g} by the trial moves"
+            f"in the trial moves, the absolute scale of the density, known at beta = 0, reached "
+            f"from beta = {beta_k[low]:g} to {beta_k[high]:g}"
         )
     return notes

@@ -64,7 +64,7 @@ def keep(setting: Setting, n_walkers: int) -> None:
     except OSError as error:
         log.warning("warning: %s cannot be written: %s", path, error.strerror)
         return
-    log.info("%s: the run will take %d walkers a rung", path, n_walkers)
+    log.info("%s: the run will use %d walkers per rung", path, n_walkers)
 
 
 def find_kept(setting: Setting) -> int | None:
@@ -79,11 +79,13 @@ def find_kept(setting: Setting) -> int | None:
         found = parse_json(read_bytes(path, "file of --check", MAX_BYTES))
         number, key = found["walkers"], found["found_for"]
     except (UserError, ValueError, KeyError, TypeError) as error:  # the number is searched again
-        log.warning("warning: %s is passed over: %s", path, error)
+        log.warning("warning: %s is ignored: %s", path, error)
         return None
     n_blocks = setting.given.sampler.blocks
     possible = range(MAX_GROUPS * n_blocks, MAX_WALKERS * n_blocks + 1, n_blocks)
     if type(number) is int and key == setting.key and number in possible:
         return number
-    log.info("%s is of another input, model or machine; walkers are found anew", path)
+    log.info(
+        "%s is for another input, model or machine; searching the number of walkers again", path
+    )
     return None

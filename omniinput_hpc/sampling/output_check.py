@@ -69,8 +69,9 @@ class OutputCheck:
             self.told = True
             log.warning(
                 "warning: z of an input differed by %.2g when it was evaluated again, %.2g times "
-                "what rounding usually explains; %d of %d did so in this round. The run goes on, "
-                "and ends if z of one differs by more than %g + %g |z|, or of %.0f%% in a round",
+                "what rounding usually explains; %d of %d did so in this round. The run goes "
+                "on, but will end if z of one input differs by more than %g + %g |z|, or if z of "
+                "%.0f%% differs in a round",
                 apart, times, n_over, n, *RARE, 100 * MANY,
             )  # fmt: skip
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.parallel import comm
+from omniinput_hpc.parallel import comm, launched
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.block_histograms import rounds_per_block
 from omniinput_hpc.runfile.layout import (
@@ -95,12 +95,12 @@ def check_launch(connected: int) -> None:
     """
     if connected > 1:
         return
-    for name in ("SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"):
-        launched = os.environ.get(name, "1")
-        if launched.isdigit() and int(launched) > 1:
+    for name, n_launched in launched.sizes().items():
+        if n_launched > 1:
             raise UserError(
-                f"{launched} processes were launched ({name}), but MPI connects none of them: the "
-                "launcher does not fit this MPI library (under srun, try --mpi=pmi2 or --mpi=pmix)"
+                f"{n_launched} processes were launched ({name}), but MPI connects none of "
+                "them: the launcher does not fit this MPI library (under srun, try --mpi=pmi2 or "
+                "--mpi=pmix)"
             )
 
 
@@ -211,7 +211,7 @@ def describe(plan: Plan) -> str:
     share = g.n_rungs * c.sampler.blocks // len(plan.devices)
     batch = c.sampler.block_walkers
     per_round = c.sampler.moves_per_round
-    samples = f"{g.samples_per_round:,} samples a rung and round"
+    samples = f"{g.samples_per_round:,} samples per rung and round"
     # The records of a rank's blocks and, with several blocks, the merged records that it writes
     written = len(grid.rungs(0)) if c.sampler.blocks > 1 else 0
     host = bytes_of_records(g, share / c.sampler.blocks + written)
@@ -229,16 +229,16 @@ def describe(plan: Plan) -> str:
         "ladder": _ladder(c, plan.model_beta),
         "anchors": plan.without_anchor,
         "ranks": f"{len(plan.devices)} on {len(set(plan.hosts))} host(s), {_share(grid)} each, "
-        f"device {', '.join(sorted(set(plan.devices)))}, {c.run.threads} thread(s) a rank"
+        f"device {', '.join(sorted(set(plan.devices)))}, {c.run.threads} thread(s) per rank"
         + _precision(plan),
-        "walkers": f"{g.n_walkers} a rung, {_batches(c)}; {g.n_walkers * g.n_rungs:,} in all"
+        "walkers": f"{g.n_walkers} per rung, {_batches(c)}; {g.n_walkers * g.n_rungs:,} in all"
         + (f"; {plan.trials}" if plan.trials else ""),
         "rounds": f"{c.run.burn_in} of burn-in + {g.rounds}, of {c.sampler.exchanges} exchanges x "
-        f"{c.sampler.steps} moves = {per_round:,} moves a walker; {samples}",
-        "forwards": f"{(c.run.burn_in + g.rounds) * per_round * share:,} a rank, "
+        f"{c.sampler.steps} moves = {per_round:,} moves per walker; {samples}",
+        "forwards": f"{(c.run.burn_in + g.rounds) * per_round * share:,} per rank, "
         f"of {batch} inputs each",
-        "memory": f"{weights}{kept}{amount(_batch_bytes(g, batch))} of logits or gradients of a "
-        f"batch + {amount(host)} of records a rank",
+        "memory": f"{weights}{kept}{amount(_batch_bytes(g, batch))} of logits or gradients per "
+        f"batch + {amount(host)} of records, per rank",
         "hosts": _hosts(plan, host),
         "file": f"{c.run.output}, {amount(size_in_bytes(g))}, {state}; writer {plan.writer} "
         f"({plan.writer_reason})",
@@ -259,7 +259,7 @@ def _forecast(plan: Plan) -> list[str]:
     done = plan.found.burn_in + plan.found.rounds if plan.found.resume else 0
     words = describe_time(plan.config, plan.forecast, processors, plan.devices[0], done)
     notes = judge(plan.config, plan.forecast, plan.model_beta)
-    nothing = [] if notes else ["judged    nothing wrong was found by the trial moves"]
+    nothing = [] if notes else ["judged    the trial moves found nothing wrong"]
     return [f"time      {words}", *nothing, *(f"judged    {note}" for note in notes)]
 
 
@@ -301,17 +301,17 @@ def _hosts(plan: Plan, records: int) -> str:
     """Return a host's peak memory, in words; `records` is in bytes per rank."""
     n_ranks = max(Counter(plan.hosts).values())
     if plan.model_bytes is None:
-        return f"up to {n_ranks} rank(s) each; what the model takes there is not known"
+        return f"up to {n_ranks} rank(s) each; the memory of the model is not known"
     on_host = any(device == "cpu" for device in plan.devices)
     width = plan.config.sampler.block_walkers
     batch = _batch_bytes(plan.geometry, width) + plan.cache_bytes if on_host else 0
     # All ranks of a host load their weights into its memory first.
     need = n_ranks * (plan.model_bytes + records + batch)
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    short = "" if need < there else ": too little; start fewer ranks a host"
+    short = "" if need < there else ": too little; start fewer ranks per host"
     return (
-        f"up to {n_ranks} rank(s) each, at peak {amount(need)} of memory and the libraries; "
-        f"rank 0's has {amount(there)}{short}"
+        f"up to {n_ranks} rank(s) each, at peak {amount(need)} of memory plus the libraries; "
+        f"the host of rank 0 has {amount(there)}{short}"
     )
 
 
@@ -329,9 +329,11 @@ def _ladder(config: Config, model_beta: float | None) -> str:
             parts.append("tuned in burn-in")
         if config.ladder.kappa is not None and any(config.ladder.kappa):
             parts.append(f"{np.count_nonzero(config.ladder.kappa)} of them Gaussian")
+        if config.kernel.learns_ahead:
+            parts.append("with look_ahead")
     known = 0.0 in canonical_k or model_beta in canonical_k
     if not known and not config.sampler.weighs_draws:
-        parts.append("relative density, since none has beta = 0")
+        parts.append("relative density, since no rung has beta = 0")
     return ", ".join(parts)
 
 
@@ -343,11 +345,11 @@ def disk_warnings(config: Config, g: Geometry) -> list[str]:
     need, free = size_in_bytes(g), free_bytes(target_of(Path(config.run.output)).parent)
     found = []
     if need > free:
-        words = f"the run file will grow to {amount(need)}, but only {amount(free)} are free there"
+        words = f"the run file will grow to {amount(need)}, but only {amount(free)} is free there"
         found.append(words)
     if need >= LARGE_FILE:
         largest = max(sizes := size_of_groups(g), key=lambda group: sizes[group])
-        share = f"{amount(sizes[largest])} of them are {largest}"
+        share = f"{amount(sizes[largest])} of it for {largest}"
         remedy = SMALLER_BY.get(largest, "")
         found.append(f"the run file will take {amount(need)}; {share}{remedy}")
     return found

@@ -34,7 +34,7 @@ class OwnDraws:
         self._m = float(model.n_sites - offers_of(model).predicted_from)
         if beta_k[0] != self._m:
             raise UserError(
-                f"ladder: {method} begins with the model's own texts, so that the lowest beta must "
+                f"ladder: {method} begins with the model's own texts, so the lowest beta must "
                 f"be m = {self._m:g}, the number of predicted sites; found {beta_k[0]:g}"
             )
         self._sampler = AncestralSampler(model, n_walkers, [self._m])

@@ -63,7 +63,7 @@ class Progress:
             return
         self._last_line = now
         left = duration((now - self._begin) / done * (self._exchanges - done))
-        text = f"exchange {done} of {self._exchanges}; the first round is written in {left}"
+        text = f"exchange {done} of {self._exchanges}; the first round will be written in {left}"
         if self._bar is not None:
             self._bar.set_postfix_str(text)
         else:
@@ -126,7 +126,7 @@ def shorter_rounds(seconds: float, exchanges: int) -> str | None:
     """Return advice if a round of `seconds` is too long to lose, else None."""
     if seconds <= LONGEST_ROUND:
         return None
-    words = f"a round takes {duration(seconds)}, and as much is lost at every stop or kill; "
+    words = f"a round takes {duration(seconds)}, and every stop or kill loses as much; "
     fewer = int(exchanges * LONGEST_ROUND / seconds)
     if fewer < 1:
         steps = "" if exchanges == 1 else "sampler.exchanges = 1 and "

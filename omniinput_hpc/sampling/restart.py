@@ -47,10 +47,17 @@ class Existing:
     burn_in: int = 0  # committed rounds of burn-in
     rounds_planned: int = 0  # for which the file has room
     walkers: int = 0  # per rung
+    look_ahead: bool = False  # whether its kernel looks ahead
     checksums: bool = True  # files of older versions have none
     rounds_per_block: int = 1  # that share a histogram
     settled: bool = True  # False after a kill between writing a counter and its checksum
     attributes: Mapping[str, str] = field(default_factory=dict)  # the file's text attributes
+
+    def as_begun(self, given: Config) -> Config:
+        """Return the input of a resumed run, with what it leaves out as the run decided it."""
+        if given.sampler.walkers == "auto":
+            given = given.with_walkers(self.walkers)
+        return given.looking_ahead(self.look_ahead)
 
     def shapes(self, g: Geometry) -> Geometry:
         """Return the shapes of a run, with those fixed by the file that it resumes."""
@@ -98,26 +105,27 @@ def find_existing(config: Config, fingerprint: str | Callable[[], str], restart:
             burn_in=run.burn_in_committed,
             rounds_planned=run.rounds_planned,
             walkers=run.walkers,
+            look_ahead=stored.kernel.learns_ahead,
             checksums=run.geometry.checksums,
             rounds_per_block=run.rounds_per_block,
             settled=run.is_settled,
             attributes=run.texts,
         )
-        differences = _differences(stored, config)
+        differences = _differences(stored, found.as_begun(config))
         now = fingerprint() if callable(fingerprint) else fingerprint
         if run.fingerprint != now and stored.model.kind == config.model.kind:
             differences.append("the model's files or options have changed")
     if differences:
         head = (
             f"run.output = {path} holds another run; choose another run.output, or move it away. "
-            "What differs:"
+            "Differences:"
         )
         extended = _how_to_extend(stored, config)
         raise UserError("\n  ".join([head, *differences, *filter(None, [extended])]))
     if config.run.rounds < found.rounds_planned:
         raise UserError(
             f"run.rounds = {config.run.rounds}, but {path} was made for {found.rounds_planned} "
-            "rounds; rounds may only grow"
+            "rounds; run.rounds can only be raised"
         )
     if not os.access(path, os.W_OK):
         raise UserError(f"{path} cannot be written (read-only)")
@@ -125,9 +133,8 @@ def find_existing(config: Config, fingerprint: str | Callable[[], str], restart:
 
 
 def _differences(stored: Config, given: Config) -> list[str]:
-    if given.sampler.walkers == "auto":  # a resumed run keeps the number that was found
-        given = given.with_walkers(stored.sampler.n_walkers)
-    old, new = stored.model_dump(), given.model_dump()
+    # stored inputs from before look_ahead had a default mean false by its absence
+    old, new = stored.looking_ahead(False).model_dump(), given.model_dump()
     lines = []
     for table in new:
         there_t, here_t = old[table] or {}, new[table] or {}
@@ -157,9 +164,9 @@ def _how_to_extend(stored: Config, given: Config) -> str:
     file, other = given.run.output, Path(given.run.output).with_stem("NEW")
     two, joined = f"{shown_path(file)} {shown_path(other)}", shown_path(f"{file}+{other}")
     return (
-        "further betas need a run of their own: give it another run.output, another run.seed and "
-        f"[ladder] betas = {kept} (the new ones and the old ones beside them, so that both runs "
-        f"share bins), then join the two by omniinput reweight {two}, and by omniinput "
+        "to add betas, start a separate run with another run.output, another run.seed and "
+        f"[ladder] betas = {kept} (the new betas and their old neighbours, so that both runs "
+        f"share bins), then join the two with omniinput reweight {two}, and with omniinput "
         f"precision-recall {joined}"
     )
 
@@ -182,8 +189,8 @@ def _check_folder(path: Path) -> None:
         # A missing target folder may be on a file system that is not mounted at present.
         if target.is_symlink() or not os.path.isdir(target.parent):
             raise UserError(
-                f"run.output = {path} is a link to {os.readlink(path)}, whose folder is not there; "
-                "make (or mount) that folder, or remove the link"
+                f"run.output = {path} is a link to {os.readlink(path)}, whose folder does not "
+                "exist; create (or mount) that folder, or remove the link"
             )
         path = target
     folder = path.parent
@@ -214,10 +221,12 @@ def _remedy(path: Path, damaged: int) -> str:
     with suppress(UserError):
         side = side_checkpoint.read(path)
         if side.has_state and side.rounds <= damaged:
-            return f"--salvage NEW.h5 goes back to round {side.rounds}, from where it is resumed"
+            return (
+                f"--salvage NEW.h5 goes back to round {side.rounds}, from which the run can resume"
+            )
     return (
-        "its side file cannot bring that back: no rounds are added, and the scripts of analysis/ "
-        "read it with --damaged"
+        "its side file cannot restore this round: no rounds are added; the scripts of analysis/ "
+        "read the file with --damaged"
     )
 
 
@@ -264,8 +273,8 @@ def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -
     source = changed.pop("model_source", "")
     if source:
         log.warning(
-            "warning: the file of model.factory has changed since this run was begun: %s; z of %d "
-            "inputs that were tried is still the same, but if it is not for others, choose another "
+            "warning: the file of model.factory has changed since this run began: %s; z of %d "
+            "inputs that were tried is unchanged; if z of others may have changed, choose another "
             "run.output",
             source,
             len(here.probe_z),

@@ -42,7 +42,7 @@ def open_regular(path: Path) -> BinaryIO:
         small = about.st_size <= _LFS_MOST
         if small and os.pread(descriptor, len(_LFS_POINTER), 0) == _LFS_POINTER:
             raise UserError(
-                f"{path} is a pointer of Git LFS, not the file itself; fetch it by: git lfs pull "
+                f"{path} is a Git LFS pointer, not the file itself; fetch it with: git lfs pull "
                 f"(in the folder {path.parent})"
             )
         file = os.fdopen(descriptor, "rb")

@@ -72,10 +72,10 @@ class GgufHeader:
         for name, tensor in sorted(self.tensors.items(), key=lambda item: item[1].offset):
             shown = repr(name[:60])
             if tensor.type_number not in block_of_type:
-                raise ValueError(f"tensor {shown} is of the unknown type {tensor.type_number}")
+                raise ValueError(f"tensor {shown} has the unknown type {tensor.type_number}")
             numbers, n_bytes = block_of_type[tensor.type_number]
             if tensor.shape[-1] % numbers:
-                raise ValueError(f"rows of tensor {shown} are no multiple of {numbers} numbers")
+                raise ValueError(f"the row length of tensor {shown} is not a multiple of {numbers}")
             if tensor.offset != place:
                 raise ValueError("its tensors overlap, or leave holes")
             end = tensor.offset + tensor.n_numbers // numbers * n_bytes
@@ -114,11 +114,11 @@ class _Reader:
     def header(self) -> GgufHeader:
         """Return the whole header."""
         if self._bytes(4) != MAGIC:
-            raise ValueError("it does not begin as a GGUF file")
+            raise ValueError("it does not begin like a GGUF file")
         version = self._number("I")
         if version not in VERSIONS:
             raise ValueError(
-                f"its version is {version}, and {VERSIONS[0]} and {VERSIONS[1]} are known"
+                f"its version is {version}, but only {VERSIONS[0]} and {VERSIONS[1]} are supported"
             )
         n_tensors = self._count(MAX_TENSORS, "tensors")
         n_settings = self._count(MAX_SETTINGS, "settings")
@@ -135,7 +135,7 @@ class _Reader:
             found.tensors[name] = self._tensor(name)
         alignment = found.settings.get("general.alignment", _DEFAULT_ALIGNMENT)
         if type(alignment) is not int or not 1 <= alignment <= MAX_ALIGNMENT or alignment % 8:
-            raise ValueError("its general.alignment is no usable number")
+            raise ValueError("its general.alignment is not a usable number")
         found.alignment = alignment
         found.data_begin = _aligned(self._file.tell(), alignment)
         found.data_bytes = max(self._size - found.data_begin, 0)
@@ -158,14 +158,14 @@ class _Reader:
             number = self._number(_NUMBERS[kind])
             return bool(number) if kind == _BOOL else number
         if kind != _ARRAY or nested:
-            raise ValueError(f"a setting is of the unknown type {kind}")
+            raise ValueError(f"a setting has the unknown type {kind}")
         element, count = self._number("I"), self._number("Q")
         if element == _STRING:
             if 8 * count > self._left:
                 raise ValueError("the file ends inside its header")
             return [self._string(self._left) for _ in range(count)]
         if element not in _NUMBERS:
-            raise ValueError(f"an array of settings is of the unknown type {element}")
+            raise ValueError(f"an array of settings has the unknown type {element}")
         letter = _NUMBERS[element]
         if count > self._left:  # before a list of that length is allocated
             raise ValueError("the file ends inside its header")
@@ -175,7 +175,7 @@ class _Reader:
     def _count(self, most: int, what: str) -> int:
         count: int = self._number("Q")
         if count > most:
-            raise ValueError(f"it claims {count:,} {what}")
+            raise ValueError(f"it claims to hold {count:,} {what}")
         return count
 
     def _string(self, most: int) -> str:

@@ -27,7 +27,7 @@ def read_array(path: Path, named: str) -> NDArray[Any]:
             shape, _, dtype = read(file)
             n_bytes = math.prod(shape) * dtype.itemsize
             if dtype.hasobject or n_bytes != os.fstat(file.fileno()).st_size - file.tell():
-                raise ValueError("its header does not fit its size")
+                raise ValueError("its header does not match its size")
             file.seek(0)
             array: NDArray[Any] = np.load(file, allow_pickle=False)
             return array

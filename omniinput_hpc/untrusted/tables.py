@@ -22,7 +22,7 @@ _NOT_FINITE = re.compile(r"[+-]?(inf|nan)", re.IGNORECASE)
 _GROUPED = re.compile(r"[+-]?[0-9]{1,3}([.,' \u00a0\u2009\u202f\u2019][0-9]{3})+([.,][0-9]*)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")
 """An ambiguous number: its comma may separate thousands or decimals."""
-_NO_THOUSANDS = "write numbers without separators of thousands"
+_NO_THOUSANDS = "write numbers without thousands separators"
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,13 @@ class Table:
                     raise UserError(f"{self.path}, line {line}: {text}: {_NO_THOUSANDS}")
         if len(first) > 1:
             raise UserError(
-                f"{self.path}: decimals with a point ({first['.']}) and with a comma "
-                f"({first[',']}); write all alike"
+                f"{self.path}: some decimals have a point ({first['.']}), some a comma "
+                f"({first[',']}); use only one of them"
             )
         if "," in first and not certain:
             raise UserError(
-                f"{self.path}, {first[',']}: a decimal comma, or thousands? Write decimals with a "
-                f"point; {_NO_THOUSANDS}"
+                f"{self.path}, {first[',']}: does the comma mark decimals or thousands? Write "
+                f"decimals with a point; {_NO_THOUSANDS}"
             )
         return [{k: _value(text) for k, text in row.items() if text} for row in rows]
 
@@ -165,15 +165,15 @@ def read_table(
         raise UserError(f"{path} has no column {' or '.join(missing)} in its first line{has}")
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:
-        raise UserError(f"{path} has several columns {twice}; leave one")
+        raise UserError(f"{path} has several columns {twice}; keep one")
     read = {*needed, *optional}
     reach = max((i + 1 for i, name in enumerate(names) if name in read), default=len(names))
     rows = []
     for line, cells in sheet.rows[1:]:
         more = any(cell.strip() for cell in cells[len(names) :])
         if more or len(cells) < reach:
-            hint = "; is a comma in a cell without quotation marks, as in 0,5?" if more else ""
-            raise UserError(f"{path}, line {line}: cut short, or not as long as the first{hint}")
+            hint = "; does a cell hold a comma without quotation marks, as in 0,5?" if more else ""
+            raise UserError(f"{path}, line {line}: cut short, or longer than the first line{hint}")
         rows.append((line, (cells + [""] * len(names))[: len(names)]))
     return Table(path, sheet.separator, names, rows, sheet.comments, sheet.n_empty)
 

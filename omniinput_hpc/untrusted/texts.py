@@ -20,7 +20,7 @@ _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
 )
 _UNPACK = "unpack it first"
-_SAVE = "save it as plain text (UTF-8), a table as CSV (UTF-8)"
+_SAVE = "save it as plain text (UTF-8), or a table as CSV (UTF-8)"
 _FORMATS = (
     (rb"\x1f\x8b", "is gzipped", _UNPACK),
     (rb"BZh[1-9]1AY&SY", "is compressed (bzip2)", _UNPACK),
@@ -73,7 +73,8 @@ def decode(data: bytes, path: Path) -> str:
     if _ZERO in text:
         raise UserError(
             f"{path}, line {_lines_in(text[: text.index(_ZERO)]) + 1}: not a text file (UTF-8): it "
-            "holds a zero byte, as UTF-16 without its mark does; save it with the encoding UTF-8"
+            "holds a zero byte, like UTF-16 without a byte order mark; save it with the encoding "
+            "UTF-8"
         )
     return text
 
@@ -89,7 +90,7 @@ def with_line_feeds(text: str, path: Path) -> str:
         where = text.count("\n", 0, text.index("\r")) + 1
         raise UserError(
             f"{path}, line {where}: a carriage return (CR) inside the line, while others end with "
-            "a line feed (LF); save the file with line ends of one kind"
+            "a line feed (LF); save the file with one kind of line ending"
         )
     return text.replace("\r", "\n").replace("\n" + _MARK, "\n")
 

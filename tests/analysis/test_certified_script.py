@@ -51,7 +51,7 @@ def write_census(path, model, fingerprint):
 def test_bounds_are_written_and_hold(run, model, capsys):
     code, out, _ = call_script("reweight.py", [str(run), "--certified"], capsys)
     assert code == 0 and "certified: each pair of bounds" in out
-    assert "the density is within them at" in out
+    assert "the density is within these bounds at" in out
     table = pandas.read_csv(run.with_name("a.certified.csv"))
     assert list(table) == ["z", "log_inputs", "log_inputs_low", "log_inputs_high", "exact"]
     exact = model.log_up_to(table["z"].to_numpy())

@@ -178,7 +178,7 @@ def test_two_models_by_peoples_scores(tmp_path, inside):
     code, out, err = inside("compare.py", "one.h5", "two.h5", "--scores", *files)
     assert (code, err) == (0, "") and "one is better than two" in out
     code, _, err = inside("compare.py", "one.h5", "two.h5", "--scores", files[0])
-    assert is_plain(code, err, "none of the score files is of the model of two.h5")
+    assert is_plain(code, err, "no score file is for the model of two.h5")
 
 
 @pytest.mark.slow
@@ -195,9 +195,9 @@ def test_users_mistakes_get_one_plain_line(tmp_path, inside, scored):
     for name, files, word in [
         ("lattice.h5", ["lattice.scores.bad.jsonl"], "has a score of nobody"),
         ("lattice.h5", ["missing.scores.a.jsonl"], "missing.scores.a.jsonl"),
-        ("lattice.h5", ["exact.csv"], "is named RUN.scores.NAME.jsonl"),
+        ("lattice.h5", ["exact.csv"], "is not named RUN.scores.NAME.jsonl"),
         ("lattice.h5", ["alone.scores.ana.jsonl"], "alone.tasks.key.jsonl"),
-        ("lattice.h5", ["foreign.scores.ana.jsonl"], "no task is of this run's model"),
+        ("lattice.h5", ["foreign.scores.ana.jsonl"], "no task belongs to this run's model"),
         ("lattice.h5", [few], "no bin has scores of 30 distinct inputs from 8 lanes"),
         ("fine.h5", paths, "do not fit the run's"),
         ("empty.h5", paths, "no committed round"),
@@ -225,16 +225,18 @@ def test_agreement_sets_judges_and_fid_beside_people(tmp_path, inside, scored):
     words = ["lattice.h5", "--scores", *scored[1]]
     code, out, err = inside("agreement.py", *words, "--fid", "a.fid.csv")
     assert (code, err) == (0, "") and is_png(tmp_path / "lattice.agreement.png")
-    assert "cai (judge: rule x:y) beside people" in out and "ana (a person) beside the other" in out
+    assert (
+        "cai (judge: rule x:y) against people" in out and "ana (a person) against the other" in out
+    )
     assert "rank correlation" in out and "FID and people's r over" in out
     _, columns = read_table(tmp_path / "lattice.agreement.csv", ["alpha_cai", "bias_error_ana"])
     np.testing.assert_allclose(columns["z_lower"], COARSE[:-1])
     np.testing.assert_allclose(columns["fid"], fid["fid"])
     assert (columns["bias_cai"] > 0.05).mean() > 0.7  # the judge is one step above people
     code, _, err = inside("agreement.py", "lattice.h5", "--scores", scored[1][2])
-    assert is_plain(code, err, "one judge's scores alone")
+    assert is_plain(code, err, "scores of only one judge")
     code, _, err = inside("agreement.py", "lattice.h5", "--scores", scored[1][0])
-    assert is_plain(code, err, "one person's scores alone")
+    assert is_plain(code, err, "scores of only one person")
 
 
 @pytest.mark.slow
@@ -244,7 +246,7 @@ def test_agreement_sets_judges_beside_each_other_where_no_person_scored(tmp_path
     code, out, err = inside("agreement.py", "lattice.h5", "--scores", *scored[1])
     assert (code, err) == (0, "") and is_png(tmp_path / "lattice.agreement.png")
     assert f"alpha among {len(scored[1])} judges" in out
-    assert "cai (judge: rule x:y) beside the other judges" in out and "people" not in out
+    assert "cai (judge: rule x:y) against the other judges" in out and "people" not in out
     read_table(tmp_path / "lattice.agreement.csv", ["r_judges", "alpha_judges", "bias_cai"])
 
 

@@ -103,8 +103,8 @@ def test_test_data_that_the_curve_does_not_reach_is_said(folder, inside):
         (["--threshold", "x"], "expected an output, or SET:Q"),
         (["--threshold", "mine:1:1.5", "--test-sets", "sets.csv"], "expected an output, or SET:Q"),
         (["--threshold", "theirs:0.5", "--test-sets", "sets.csv"], "no test set theirs"),
-        (["--threshold", "mine:0.5"], "give the file by --test-sets"),
-        (["--threshold", "99"], "the curve is known from"),
+        (["--threshold", "mine:0.5"], "give the file with --test-sets"),
+        (["--threshold", "99"], "the curve covers only"),
         (["--recall-range", "1:99"], "has no AUPR over this range"),
     ):
         call = ("precision_recall.py", "a.h5", "--rule", "my_rules:first_is_three", *words)
@@ -116,7 +116,7 @@ def test_test_data_that_the_curve_does_not_reach_is_said(folder, inside):
 def test_a_recall_range_makes_an_aupr_that_compares(folder, inside):
     write_run(folder / "a.h5", walkers=16)
     out = curve_of(inside, "a.h5", "--recall-range", "4:9", rule="first_is_zero")
-    assert "over ln recall 4.0000 to 9.0000 (as --recall-range says)" in out
+    assert "over ln recall 4.0000 to 9.0000 (set by --recall-range)" in out
     aupr, error = aupr_of(out)
     g_b, right_b = (MODEL.bin_sums(EDGES, v) for v in (MODEL.count_l(), MODEL.right_l()))
     seen = g_b > 0

@@ -54,14 +54,14 @@ def test_scores_below_are_kept_and_counted_on_demand(capsys, cold, tmp_path):
     words = ["precision-recall", path, "--scores", scores, "--fewest-lanes", 1]
     code, said = call(capsys, *words)
     assert code == 0, said
-    assert "scored inputs in 2 bins below z = 1.585 are kept, and not counted" in said
+    assert "scored inputs in 2 bins below z = 1.585 are kept but not counted" in said
     assert first_threshold(tmp_path / "cold.pr.csv") == 2.875  # the bin from 2.125 on
     before = scores.read_bytes()
 
     code, said = call(capsys, *words, "--trust-unequilibrated")
     assert code == 0, said
-    assert "are kept, and not counted" not in said
-    assert "outputs below z = 1.59 are counted all the same, as was asked for" in said
+    assert "are kept but not counted" not in said
+    assert "outputs below z = 1.59 have not equilibrated, but are counted as requested" in said
     assert "converged: no" in said
     found = [p for p in tmp_path.glob("cold.pr*.csv")]
     assert min(map(first_threshold, found)) == 1.375
@@ -70,7 +70,7 @@ def test_scores_below_are_kept_and_counted_on_demand(capsys, cold, tmp_path):
     trusted = [one["parameters"]["trust_unequilibrated"] for one in record]
     assert trusted.count(True) == 1  # the last command alone asked for it
     reasons = [str(one["verdicts"]) for one in record if one["parameters"]["trust_unequilibrated"]]
-    assert all("as was asked for" in text for text in reasons)
+    assert all("counted as requested" in text for text in reasons)
 
 
 def test_a_curve_without_any_believed_bin_says_what_is_missing(capsys, cold, tmp_path):
@@ -83,7 +83,7 @@ def test_a_curve_without_any_believed_bin_says_what_is_missing(capsys, cold, tmp
     words += ["--fewest-inputs", 1]
     code, said = call(capsys, *words)
     assert code == 2
-    assert "no bin with enough scores is one in which the run has equilibrated" in said
+    assert "the run has not equilibrated in any bin with enough scores" in said
     assert REMEDY in said
     code, said = call(capsys, *words, "--trust-unequilibrated")
     assert code == 0, said
@@ -99,7 +99,7 @@ def test_other_verbs_trust_as_well(capsys, cold, verb, tmp_path):
     records = json.loads((tmp_path / "cold.results.json").read_text())["analyses"]
     record = next(one for one in records if one["analysis"] == verb)
     if record["verdicts"]:
-        assert "as was asked for" in str(record["verdicts"])
+        assert "counted as requested" in str(record["verdicts"])
 
 
 def test_figures_say_so(cold):
@@ -110,5 +110,5 @@ def test_figures_say_so(cold):
         density = density_of_run(run)
         plain, trusted = (caption_of([run], [one]).remark for one in (density, density.trusting()))
     assert plain == ""
-    assert trusted == "outputs below z = 1.59 have not equilibrated and are counted"
+    assert trusted == "outputs below z = 1.59 have not equilibrated but are counted"
     assert np.isfinite(density.trusting().log_g_error_b[density.effective_b > 50]).all()

@@ -15,7 +15,7 @@ from sealed_changes import seal
 
 import omniinput_hpc
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.results.comparison import read_pairs
+from omniinput_hpc.results.normalization import read_pairs
 from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.runfile import rescored
 from omniinput_hpc.runfile.reader import open_run
@@ -100,7 +100,7 @@ def test_normalize_without_beta_0(inside):
     found = ratios(out)
     assert set(found) == {"cross-model (Eq. 5, 6)", "Bennett's ratio"}
     assert all(abs(value - truth) < 4 * error for value, error in found.values())
-    assert "refused: the first run's ladder has no moves at beta = 0" in out
+    assert "refused: the first run has no moves at beta = 0" in out
     assert "the high tail was not reached" in out
 
 
@@ -179,7 +179,7 @@ def test_a_run_that_has_not_converged_is_no_worse_model(inside, runs):
     assert (code, err) == (0, "") and "better than" not in out
     last = [line for line in out.splitlines() if line.startswith("not converged: ")]
     assert any(line.startswith("not converged: AUPR of short: ") for line in last)
-    assert "\nAUPR of good: " in out and "cannot be said, since short has not converged" in last[-1]
+    assert "\nAUPR of good: " in out and "because short has not converged" in last[-1]
     assert "good: side: low (low outputs are the confident ones; assumed" in out
     write(runs / "short-again.h5", "worse", ABSOLUTE, 6, rounds=2)
     code, out, err = inside("compare.py", "short.h5", "short-again.h5")
@@ -232,7 +232,7 @@ def test_users_mistakes_get_one_plain_line(inside, runs, tmp_path):
         ("compare.py", ["good.h5", "worse.h5"], "give --rule"),
         ("compare.py", ["good.h5", "worse.h5", "--rule", "none:rule"], "cannot import none"),
         ("compare.py", ["good.h5", other_space, "--rule", "a:b"], "different input spaces: "),
-        ("compare.py", ["good.h5", "again.h5", "good.h5"], "two of them at a time"),
+        ("compare.py", ["good.h5", "again.h5", "good.h5"], "give only two of them"),
         ("compare.py", ["good.h5", empty, "--rule", "my_pair_rules:is_right"], "no committed"),
     ]:
         code, _, err = inside(script, *arguments)

@@ -284,7 +284,7 @@ def test_own_labels_a_question_and_the_last_score(tmp_path, driver, kind):
             large = driver.find_element(By.ID, "image")
             assert small.is_displayed() and 0 < 3 * small.size["width"] < large.size["width"]
         press(driver, "u")
-        wait(lambda: text_of(driver, "last") == "Taken back.")
+        wait(lambda: text_of(driver, "last") == "Undone.")
         assert shown_id(driver) == first
         driver.find_elements(By.CSS_SELECTOR, "#keys button")[1].click()
         wait(lambda: "Saved: perhaps" in text_of(driver, "last"))

@@ -221,7 +221,7 @@ def test_gold_items_that_another_program_saved(tmp_path, encoding):
     found = task_set.read_gold(path, "text")
     assert found == [task_set.GoldItem("Gr\u00fc\u00dfe", 1.0), task_set.GoldItem("x", 0.0)]
     path.write_text("text,score\nx,1\n")
-    with pytest.raises(UserError, match=r"line 1: expected an object \{...\} in each line"):
+    with pytest.raises(UserError, match=r"line 1: expected a .*: an object \{...\} on each line"):
         task_set.read_gold(path, "text")
 
 

@@ -33,7 +33,7 @@ def test_what_is_no_picture():
     for wrong in (np.zeros((2, 2)), np.zeros(4, np.uint8), np.zeros((2, 2, 4), np.uint8)):
         with pytest.raises(UserError, match="expected a picture"):
             data_uri(wrong)
-    with pytest.raises(UserError, match="not a whole PNG"):
+    with pytest.raises(UserError, match="not a complete PNG"):
         pixels(data_uri(np.zeros((2, 2), np.uint8))[:-8])
 
 

@@ -136,7 +136,7 @@ def test_scorers_and_rows_are_not_merged_silently(tmp_path, tasks, capsys):
     path = tmp_path / "scores.csv"
     path.write_text("id,score,annotator\nid0000,1,ana\nid0001,0,ben\n")
     code, _, err = call(capsys, tasks.path, "--import", path, "--annotator", "cai")
-    assert code == 2 and "'ana' and 'ben' would both be cai; import them one by one" in err
+    assert code == 2 and "'ana' and 'ben' would both be cai; import them separately" in err
 
 
 def test_letters_and_truths_of_precomputed_scores(tmp_path, tasks, capsys):
@@ -166,9 +166,9 @@ def inspect(id_="id0000", value=1):
         ("a.csv", "", "has no column id or score"),
         ("a.csv", "id|score\n1|2\n", "in its first line (it has id|score)"),
         ("a.csv", "id,score\nid0000\n", "line 2: cut short"),
-        ("a.csv", "id,score\nid0000,0.5,x\n", "line 2: cut short, or not as long"),
+        ("a.csv", "id,score\nid0000,0.5,x\n", "line 2: cut short, or longer"),
         ("a.csv", 'id,score\n"id0000,0.5\n', "cannot be read as CSV"),
-        ("a.csv", "id,score\nid0000,0.5\n", "line 2: it does not say who scored"),
+        ("a.csv", "id,score\nid0000,0.5\n", "line 2: the scorer is not named"),
         ("a.csv", "id,score,annotator\nid0000,1.5,a\n", 'line 2: "score" must be a score from 0'),
         ("a.csv", "id,score,annotator\nid0000,nan,a\n", 'a score from 0 to 1, got NaN'),
         ("a.csv", "id,score,annotator\nid0000,high,a\n", 'a score from 0 to 1, got "high"'),
@@ -176,21 +176,21 @@ def inspect(id_="id0000", value=1):
         ("a.csv", "id,score,annotator\nother,1,a\n", "holds no task with the id other"),
         ("a.csv", "id,score,annotator\nid0000,1,a/b\n", "letters, digits"),
         ("a.csv", "id,score,annotator\nid0000,1,a\nid0000,0,a\n", "several scores of id0000"),
-        ("a.csv", "id,score,annotator\n", "there is no score of"),
+        ("a.csv", "id,score,annotator\n", "no scores were given for"),
         ("a.csv", b"id,score\n\xff\n", "line 2: not a text file (UTF-8): it holds the byte 0xff"),
-        ("a.json", json.dumps([rated("id0000", 3)])[:-9], "is cut short or is no JSON"),
+        ("a.json", json.dumps([rated("id0000", 3)])[:-9], "is cut short or is not JSON"),
         ("a.json", "{}", "expected a list of tasks"),
-        ("a.json", '[{"id": 1, "text": "x", "score": 4}]', "task 1: no data and annotations"),
+        ("a.json", '[{"id": 1, "text": "x", "score": 4}]', "task 1: no data or annotations"),
         ("a.json", json.dumps([rated(None, 3)]), 'task 1: "data.id" must be a text'),
-        ("a.json", json.dumps([rated("id0000", 6)]), "6 stars of 1 to 5"),
-        ("a.json", json.dumps([rated("id0000", 0)]), "0 stars of 1 to 5"),
+        ("a.json", json.dumps([rated("id0000", 6)]), "6 stars, not 1 to 5"),
+        ("a.json", json.dumps([rated("id0000", 0)]), "0 stars, not 1 to 5"),
         ("a.json", json.dumps([rated("id0000", "3")]), 'rating" must be a finite number'),
         ("a.json", json.dumps([rated("id0000", 3, result=[3])]), 'result.0" must be an object'),
         ("a.json", '[{"data": {"id": "a"}, "annotations": 5}]', '"annotations" must be a list'),
         ("a.json", json.dumps([rated("id0000", 3, [1])]), "completed_by must be"),
         ("a.json", "[" * 100 + "]" * 100, "nested too deeply"),
         ("a.json", json.dumps([rated("other", 3)]), "holds no task with the id other"),
-        ("a.json", json.dumps([rated("id0000", 3, None)]), "does not say who scored"),
+        ("a.json", json.dumps([rated("id0000", 3, None)]), "the scorer is not named"),
         ("a.json", json.dumps([rated("id0000", 3, result=[])]), "neither a rating nor a Number"),
         ("a.jsonl", inspect() + "\n" + inspect()[:-3], "line 2: cut short or damaged"),
         ("a.jsonl", inspect(value="X"), '"score" must be a score from 0 to 1, got "X"'),
@@ -254,8 +254,8 @@ def test_a_spreadsheet_s_scores_are_read_with_notes(tmp_path, tasks, capsys):
     code, out, err = call(capsys, tasks.path, "--import", path)
     assert (code, err) == (0, "")
     assert [line.partition("CSV: ")[2] for line in out.splitlines()[:3]] == [
-        "cells between semicolons and decimals with a comma", "1 empty row left out",
-        "not read: remark",
+        "read with semicolons between cells and decimal commas", "1 empty row left out",
+        "ignored columns: remark",
     ]  # fmt: skip
     back = read_scores(scores_path(tasks.path, "ana"))
     assert back.by_id() == {"id0000": 0.5, "id0001": 1.0} and back.lines[0].seconds == 1.5
@@ -277,7 +277,7 @@ def test_an_export_replaces_nothing_that_is_read(scored, capsys):
     for path in (scored.path, key_path(scored.path), scores_path(scored.path, "ana")):
         before = path.read_bytes()
         code, _, err = call(capsys, scored.path, "--export", "csv", "--output", path)
-        assert code == 2 and "is a file that is read" in err and path.read_bytes() == before
+        assert code == 2 and "is one of the input files" in err and path.read_bytes() == before
     (folder / "run.h5").write_bytes(b"a run")
     code, _, err = call(capsys, scored.path, "--export", "csv", "--output", folder / "run.h5")
-    assert code == 2 and "is named as a run file is" in err
+    assert code == 2 and "is named like a run file" in err

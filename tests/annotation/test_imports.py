@@ -25,8 +25,8 @@ def collected(tasks, *people, annotator=None):
     ("people", "name", "notes"),
     [
         (("ana", " ana ", "ana\u00a0"), "ana", []),
-        (("José", DECOMPOSED), "Jose", ["José is called Jose"]),
-        ((DECOMPOSED,), "Jose", ["José is called Jose"]),
+        (("José", DECOMPOSED), "Jose", ["José is imported as Jose"]),
+        ((DECOMPOSED,), "Jose", ["José is imported as Jose"]),
     ],
 )
 def test_one_person_is_one_annotator(tasks, people, name, notes):
@@ -38,12 +38,12 @@ def test_one_person_is_one_annotator(tasks, people, name, notes):
 @pytest.mark.parametrize(
     ("people", "words"),
     [
-        (("Gus", "gus"), "line 3: 'Gus' and 'gus' differ in case only; rename one there"),
-        (("gus", "GUS "), "differ in case only"),
-        (("José", "jose"), "differ in case only"),
+        (("Gus", "gus"), "line 3: 'Gus' and 'gus' differ only in case; rename one of them"),
+        (("gus", "GUS "), "differ only in case"),
+        (("José", "jose"), "differ only in case"),
         (("Jose", "José"), "'Jose' and 'José' would both be Jose"),
         (("王",), 'the annotator\'s name "王" must be 1 to 40 letters'),
-        ((" ",), "it does not say who scored"),
+        ((" ",), "the scorer is not named"),
     ],
 )
 def test_two_people_are_not_merged(tasks, people, words):

@@ -115,7 +115,7 @@ def test_scores_of_one_person_in_two_files_of_one_set(tmp_path):
     ]
     joined = join_scores("m", paths, tmp_path / "r.tasks.key.jsonl")
     np.testing.assert_array_equal(joined.scored.score_ai, [[0.0, 0.5]])
-    assert joined.notes == [f"{paths[1]}: replaces ana's scores of 1 task in a file before"]
+    assert joined.notes == [f"{paths[1]}: replaces ana's scores of 1 task in an earlier file"]
 
 
 def test_names_that_differ_in_case_only_are_noted(tmp_path):
@@ -123,7 +123,7 @@ def test_names_that_differ_in_case_only_are_noted(tmp_path):
     paths = [write_scores(tmp_path, "r", name, {"a": 1.0, "b": 0.0}) for name in ("gus", "Gus")]
     joined = join_scores("m", paths)
     assert joined.scored.annotators == ["Gus", "gus"]
-    assert joined.notes == ["Gus and gus differ in case only, and count as two annotators"]
+    assert joined.notes == ["Gus and gus differ only in case and count as two annotators"]
 
 
 def test_an_annotator_outside_the_curves_bins_stops_nobody():

@@ -49,7 +49,7 @@ def test_the_latest_counts_by_time(tasks, earlier, later, turned):
     found = imported(tasks, *(both[::-1] if turned else both))
     assert [line.score for line in found.lines["user1"]] == [0.25, 1.0]  # the last of a file counts
     assert [note.partition(": ")[2] for note in found.notes] == [
-        "1 annotation replaced by a later one of the same person and task"
+        "1 annotation replaced by a later one for the same person and task"
     ]
 
 
@@ -71,7 +71,7 @@ def test_what_counts_for_nothing_is_counted(tasks):
     found = imported(tasks, given, cancelled, predictions=[model, model])
     assert [line.score for line in found.lines["user1"]] == [0.25]
     assert [note.partition(": ")[2] for note in found.notes] == [
-        "1 cancelled annotation left out", "2 predictions left out: a model's, not a person's",
+        "1 cancelled annotation left out", "2 predictions left out: made by a model, not a person",
     ]  # fmt: skip
     assert not imported(tasks, predictions=[model]).lines
 
@@ -82,8 +82,8 @@ def test_what_counts_for_nothing_is_counted(tasks):
         ({"id": 1, "data": {"id": "id0000"}, "completions": [annotation(2)]}, "before 1.0"),
         ({"id": 1, "completions": []}, "export it as JSON again"),
         ({"id": 9, "text": "x", "rating": 4, "annotator": 1, "annotation_id": 5},
-         "no data and annotations (a JSON-MIN export, which leaves out our ids)"),
-        ({"id": 1, "data": {"id": "id0000"}, "predictions": []}, "no data and annotations; export"),
+         "no data or annotations (a JSON-MIN export, which lacks our ids)"),
+        ({"id": 1, "data": {"id": "id0000"}, "predictions": []}, "no data or annotations; export"),
         ({"data": {"id": "id0000"}, "annotations": [annotation(2, was_cancelled="no")]},
          'was_cancelled" must be true or false'),
         ({"data": {"id": "id0000"}, "annotations": [annotation(2) | {"completed_by": True}]},

@@ -306,7 +306,7 @@ def test_bad_input_is_one_plain_line(server, tasks, folder):
     assert not scores_path(tasks.path, "new").with_suffix(".jsonl.lock").exists()
     assert "letters, digits" in refused(tasks.path, "--annotator", "../x")
     assert "no such file" in refused(folder / "none.tasks.jsonl", "--annotator", "x")
-    assert "is no task file" in refused(key_path(tasks.path), "--annotator", "x")
+    assert "is not a task file" in refused(key_path(tasks.path), "--annotator", "x")
     words = refused(tasks.path, "--annotator", "x", "--guideline", "none.md")
     assert "none.md: no such file (expected a guideline)" in words
 

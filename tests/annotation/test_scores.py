@@ -160,11 +160,11 @@ def test_a_part_of_a_line_that_stays_ends_the_writing(tasks, path, monkeypatch):
 
         monkeypatch.setattr(os, "write", lambda to, data: real(to, data[: len(data) // 2]))
         monkeypatch.setattr(os, "ftruncate", fail)
-        with pytest.raises(NotSaved, match="the part that was written stays"):
+        with pytest.raises(NotSaved, match="the part that was written remains"):
             file.append(word("id0001", 0.2))
         monkeypatch.undo()
         broken = path.read_bytes()
-        with pytest.raises(NotSaved, match="left a part; start again"):
+        with pytest.raises(NotSaved, match="left a part; restart"):
             file.append(word("id0002", 0.3))
         assert path.read_bytes() == broken
     with ScoreFile(path, tasks) as file:
@@ -228,10 +228,10 @@ def test_names_that_differ_in_case_only_are_one_file_on_some_systems(tasks, path
     with ScoreFile(path, tasks) as file:
         file.append(word("id0000", 0.1))
     other = scores.scores_path(tasks.path, "Ana")
-    with pytest.raises(UserError, match=r"toy\.scores\.ana\.jsonl would differ in case only"):
+    with pytest.raises(UserError, match=r"toy\.scores\.ana\.jsonl would differ only in case"):
         ScoreFile(other, tasks)
     given = {name: [word("id0000", 0.0, name)] for name in ("ben", "Ana")}
-    with pytest.raises(UserError, match="differ in case only"):
+    with pytest.raises(UserError, match="differ only in case"):
         scores.add_score_files(tasks, given)
     assert [p.name for p in find_scores(tasks.path)] == ["toy.scores.ana.jsonl"]
     other.write_bytes(path.read_bytes().replace(b'"ana"', b'"Ana"'))  # where both are there already
@@ -243,8 +243,8 @@ def test_names_that_differ_in_case_only_are_one_file_on_some_systems(tasks, path
 @pytest.mark.parametrize(
     ("save", "words"),
     [
-        (lambda data: data.decode().encode("utf-16"), "saved as UTF-16; save it with the encoding"),
-        (lambda data: data.replace(b"\n", b"\r"), "lines that end with CR"),
+        (lambda data: data.decode().encode("utf-16"), "is saved as UTF-16; save it as UTF-8"),
+        (lambda data: data.replace(b"\n", b"\r"), "lines end with CR"),
     ],
 )
 def test_what_another_program_has_saved_is_read_or_left_as_it_is(tasks, path, save, words):

@@ -27,7 +27,7 @@ def test_ranges_without_whole_bins(low, high, width):
     with pytest.raises(UserError, match="--range"):
         task_bins.bin_edges(low, high, width)
     assert len(task_bins.bin_edges(2.0, 4.0, 0.1)) == 21
-    with pytest.raises(UserError, match=r"2e\+05 bins, more than 100,000; take a larger --width"):
+    with pytest.raises(UserError, match=r"2e\+05 bins, more than 100,000; choose a larger --width"):
         task_bins.bin_edges(0.0, 20.0, 0.0001)
 
 
@@ -70,10 +70,10 @@ def test_ranges_of_one_models_runs_must_go_together():
     fine, coarse = run_of(0.0, 12.0, 0.02), run_of(0.0, 6.0, 0.1, "runs/b.h5")
     wanted = task_bins.bins_of_run
     task_bins.check_together([wanted(fine, 1.0, 5.0, 0.5), wanted(coarse, 2.0, 3.0, 0.5)])
-    with pytest.raises(UserError, match="runs of one model, differ by no whole number of bins"):
+    with pytest.raises(UserError, match="runs of one model, do not differ by whole bins"):
         task_bins.check_together([wanted(fine, 1.0, 5.0, 0.5), wanted(coarse, 2.1, 3.1, 0.5)])
     short = run_of(6.0, 12.0, 0.02, "runs/c.h5")
-    with pytest.raises(UserError, match="none of them has bins from 1 to 9"):
+    with pytest.raises(UserError, match="none of them has the bins from 1 to 9"):
         task_bins.check_together([wanted(coarse, 1.0, 5.0, 0.5), wanted(short, 7.0, 9.0, 0.5)])
     other = run_of(6.0, 12.0, 0.02, "runs/c.h5", "another")
     task_bins.check_together([wanted(coarse, 1.0, 5.0, 0.5), wanted(other, 7.1, 9.1, 0.5)])
@@ -97,7 +97,7 @@ def test_tasks_that_no_curve_would_take_are_noted():
     # a run of four walkers never has eight lanes, however many inputs
     narrow = task_bins.bins_of_run(run_of(0.0, 12.0, 0.02, walkers=4), 1.0, 2.0, 0.5)
     (note,) = task_bins.too_few_to_analyse([narrow], [chosen(60, 4)])
-    assert "there are 4 walkers in all; lower --fewest-lanes" in note and "per-bin" not in note
+    assert "are 4 walkers in all; later lower --fewest-lanes" in note and "per-bin" not in note
 
 
 def test_runs_of_one_model_are_counted_together():

@@ -68,7 +68,7 @@ def lines(tasks):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda t: lines(t)[:-1], "is cut short: it holds 9 of 10 tasks"),
+        (lambda t: lines(t)[:-1], "is cut short: it holds 9 tasks instead of 10"),
         (lambda t: "".join(lines(t))[:-20], "line 11: cut short or damaged"),
         (lambda t: [*lines(t), lines(t)[-1]], "longer than it was"),
         (lambda t: [*lines(t)[:-1], lines(t)[-2]], "occurs twice"),
@@ -89,7 +89,7 @@ def lines(tasks):
             "line 11: cut short or damaged",
         ),
         (lambda t: [lines(t)[0].replace('"tasks": 10', '"tasks": -1')], '"tasks" must be a whole'),
-        (lambda t: [lines(t)[0].replace("omniinput-tasks", "other")], "is no task file"),
+        (lambda t: [lines(t)[0].replace("omniinput-tasks", "other")], "is not a task file"),
         (lambda t: [lines(t)[0].replace('"version": 1', '"version": 2')], '"version" must be 1'),
         (lambda t: [lines(t)[0].replace('"text"', '"sound"'), *lines(t)[1:]], '"kind" must be'),
         (lambda t: [""], "is empty"),
@@ -119,7 +119,7 @@ def test_a_picture_must_be_a_data_uri(tmp_path):
         ("z", 10**400, "cut short or damaged .a whole number of more than 300 digits"),
         ("draws", 2**62, '"draws" must be a whole number from 0 to 65,536'),
         ("log_weight", 1e9, '"log_weight" is 1e.09; a share is at most 1'),
-        ("run", 1, '"run" is 1, and the key names 1 runs'),
+        ("run", 1, '"run" is 1, but the key names 1 runs'),
         ("x", [1], '"x" is not as long as'),
         ("x", [2**63, 0], '"x" must be a list of whole numbers'),
         ("x", 5, '"x" must be a list of whole numbers'),

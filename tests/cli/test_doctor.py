@@ -24,7 +24,7 @@ def examine(capsys, folder, world=None):
     found = {line.split()[1]: line for line in lines}
     n_wrong = sum(line.startswith("WRONG") for line in lines)
     assert (code == 0) == (n_wrong == 0)
-    assert verdict == (f"{n_wrong} thing(s) wrong" if n_wrong else "nothing wrong")
+    assert verdict == (f"{n_wrong} problem(s) found" if n_wrong else "nothing wrong")
     return code, found
 
 
@@ -90,7 +90,7 @@ FAULTS = {
     "torch computes wrongly": (
         [("torch.arange", lambda *a, **o: np.ones(3))],
         "torch",
-        ["computes 3.0 where 499500 is right", "-> install torch"],
+        ["computes 3.0 instead of 499500", "-> install torch"],
     ),
     "torch does not start": (
         [("omniinput_hpc.models.device.choose", raise_(RuntimeError("CUDA driver too old")))],
@@ -105,12 +105,12 @@ FAULTS = {
     "a folder in memory": (
         [("omniinput_hpc.runfile.writers.file_system", lambda folder: "tmpfs")],
         "folder",
-        ["gone after a restart", "-> choose a disk"],
+        ["lost at a restart", "-> choose a disk"],
     ),
     "a folder that cannot be written": (
         [("tempfile.mkdtemp", raise_(PermissionError(13, "Permission denied")))],
         "folder",
-        ["nothing can be made there: Permission denied", "-> choose a folder"],
+        ["nothing can be created there: Permission denied", "-> choose a folder"],
     ),
     "a disk that cannot fsync": (
         [("omniinput_hpc.cli.doctor._write", raise_(OSError(5, "Input/output error")))],
@@ -142,12 +142,12 @@ FAULTS = {
             ("omniinput_hpc.runfile.writers.GatherWriter.commit", keep_nothing),
         ],
         "writing",
-        ["loses data", "does not fit its checksum", "-> set [run] writer"],
+        ["loses data", "does not match its checksum", "-> set [run] writer"],
     ),
     "too little room": (
         [("omniinput_hpc.runfile.layout.free_bytes", full)],
         "writing",
-        ["too little room", "-> make 5"],
+        ["too little free space", "-> free 5"],
     ),
 }
 

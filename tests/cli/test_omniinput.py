@@ -120,8 +120,8 @@ def test_version_list_and_mistakes(capsys):
     listed = capsys.readouterr().out
     assert all(f"\n  {name} " in listed for name in VERBS)
     for words, said in (
-        ([], "a verb is missing"),
-        (["rewiegt"], "rewiegt is no verb; did you mean: reweight"),
+        ([], "no command given"),
+        (["rewiegt"], "unknown command rewiegt; did you mean: reweight"),
         (["inputs/toy.toml"], "did you mean: run inputs/toy.toml"),
     ):
         assert main(words) == 2

@@ -42,7 +42,7 @@ def test_texts_a_line_become_tokens_and_what_does_not_fit_is_said(language, tmp_
     np.testing.assert_array_equal(found.x, [[2, 3, 4, 5], [3, 4, 5, 6], [4, 4, 4, 2]])
     assert found.role == ["data"] * 3
     assert [note.partition(": ")[2] for note in found.notes] == [
-        "1 empty line left out", "1 of 4 texts of fewer than 4 tokens left out",
+        "1 empty line left out", "1 of 4 texts left out: fewer than 4 tokens",
         "1 of 4 texts cut after 4 tokens",
     ]  # fmt: skip
 
@@ -59,7 +59,7 @@ def test_texts_however_an_editor_saves_them(language, tmp_path, encoding, end):
         (tmp_path / name).write_bytes(text.replace("\n", end).encode(encoding))
         found = own_data.read(tmp_path / name, language, D, ALL)
         np.testing.assert_array_equal(found.x, [[2, 3, 4, 5], [3, 3, 3, 3]])
-        assert "1 of 3 texts of fewer than 4 tokens left out" in found.notes[-1]
+        assert "1 of 3 texts left out: fewer than 4 tokens" in found.notes[-1]
         labelled = name in ("t.csv", "t.tsv")
         assert found.role == (["positive", "negative"] if labelled else ["data"] * 2)
         left_out = {"t.jsonl": "1 empty line left out", "t.csv": "1 empty row left out"}
@@ -102,7 +102,7 @@ def test_tokens_that_no_site_takes(language, tmp_path):
         tmp_path / "t.txt", language.model_copy(update={"model": only}), D, Space(V)
     )
     np.testing.assert_array_equal(found.x, [[0, 1, 2, 3]])  # two special tokens come before "a"
-    assert "left out: a token is none that a site may take" in found.notes[0]
+    assert "left out: a token is not allowed at any site" in found.notes[0]
     np.testing.assert_array_equal(
         own_data.read(tmp_path / "t.txt", language, D, ALL).x[1],
         [2, 3, WORDS.index("<end>"), 4],
@@ -160,28 +160,28 @@ def test_pictures_of_files_and_arrays(images, tmp_path):
         ("a.jsonl", '{"text": 3}', 'expected an object with "text" or "values"'),
         ("a.jsonl", '{"text": "abcd", "label": 2}', "the label '2' is neither 0"),
         ("a.jsonl", '{"text": "abcd"}\n{"values": [1]}', "cannot be mixed"),
-        ("a.jsonl", '{"values": [1, 2, 3, [4]]}', "as many whole numbers as the others"),
-        ("a.jsonl", '{"values": [1, 2, 3, 4.0]}', "as many whole numbers as the others"),
-        ("a.jsonl", '{"values": [1, 2, 3, 1e400]}', "as many whole numbers as the others"),
+        ("a.jsonl", '{"values": [1, 2, 3, [4]]}', "the same number of whole numbers"),
+        ("a.jsonl", '{"values": [1, 2, 3, 4.0]}', "the same number of whole numbers"),
+        ("a.jsonl", '{"values": [1, 2, 3, 1e400]}', "the same number of whole numbers"),
         ("a.jsonl", '{"values": [1, 2, 3]}', "have 3 values each; the model has 4"),
         ("a.jsonl", '{"values": [1, 2, 3, 29]}', "input 1: the value 29 is not from 0 to 28"),
         ("a.csv", "1,2,3,-1\n", "input 1: the value -1"),
-        ("a.csv", "1,2,3,4\n1,2\n", "as many whole numbers as the others"),
+        ("a.csv", "1,2,3,4\n1,2\n", "the same number of whole numbers"),
         ("a.csv", "a,label\n1\n", "a row has no label"),
-        ("a.csv", "1.0,2,3,4\n1,2,3,4\n", "as many whole numbers as the others"),
-        ("a.csv", "+1,2,,4\n1,2,3,4\n", "as many whole numbers as the others"),
-        ("a.csv", "1,2,3,99999999999999999999999\n", "as many whole numbers as the others"),
+        ("a.csv", "1.0,2,3,4\n1,2,3,4\n", "the same number of whole numbers"),
+        ("a.csv", "+1,2,,4\n1,2,3,4\n", "the same number of whole numbers"),
+        ("a.csv", "1,2,3,99999999999999999999999\n", "the same number of whole numbers"),
         ("a.npy", b"no", "cannot be read"),
         ("a.txt", b"\xff\xfe\xff", "a.txt"),
         ("a.txt", b"abcd\nGr\xfc\xdfe\n", "line 2: not a text file .UTF-8.*0xfc"),
         ("a.txt", "abcd\nab\rcd\n", "line 2: a carriage return"),
         ("a.csv", b"PK\x03\x04", "is a workbook .*save it as .* CSV"),
         ("a.csv", "text,text\na,b\n", "several columns text"),
-        ("a.csv", "1,2,3,4\n1_0,2,3,4\n", "line 2: .*whole numbers as the others, found '1_0'"),
+        ("a.csv", "1,2,3,4\n1_0,2,3,4\n", "line 2: .*number of whole numbers, found '1_0'"),
         ("a.csv", "1;2;3;4\n1,5;2;3;4\n", "line 2: .*found '1,5'"),
-        ("a.csv", "1,2,3,4\n\u0663,2,3,4\n", "whole numbers as the others"),
+        ("a.csv", "1,2,3,4\n\u0663,2,3,4\n", "number of whole numbers"),
         ("a.csv", "label,a,b,c,d\n1,1,2,3,4\nx,1,2,3,4\n", "line 3: the label 'x' is neither"),
-        ("a.jsonl", '{"values": [1, 2, 3, "1_0"]}', "as many whole numbers as the others"),
+        ("a.jsonl", '{"values": [1, 2, 3, "1_0"]}', "the same number of whole numbers"),
         ("a.xls", "x", "expected a folder of \\*.png, or one of .txt"),
         ("a.xlsx", "x", "save it as CSV"),
         ("a.txt.gz", "x", "unpack it first"),
@@ -206,10 +206,10 @@ def test_pictures_for_other_models_and_texts_for_networks(language, images, tmp_
     with pytest.raises(UserError, match=r"this model takes values, integers \[n, 4\]"):
         own_data.read(tmp_path / "p.npy", language, D, ALL)
     np.save(tmp_path / "p.npy", np.zeros((2, 8, 7), np.uint8))
-    with pytest.raises(UserError, match=r"pictures of \[8, 7\]; the model takes \[8, 8\]"):
+    with pytest.raises(UserError, match=r"pictures are \[8, 7\]; the model takes \[8, 8\]"):
         own_data.read(tmp_path / "p.npy", images, 64, Space(16))
     (tmp_path / "t.txt").write_text("abcd\n")
-    with pytest.raises(UserError, match="holds texts, and model"):
+    with pytest.raises(UserError, match="holds texts, but model"):
         own_data.read(tmp_path / "t.txt", images, 64, Space(16))
     (tmp_path / "none").mkdir()
     with pytest.raises(UserError, match=r"the folder holds no \*.png"):

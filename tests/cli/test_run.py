@@ -38,7 +38,7 @@ def settings(*words):
 def test_check_prints_the_plan_and_writes_nothing(capfd, toml, tmp_path):
     code, text = call(capfd, toml, "--check")
     assert code == 0
-    for word in ("4 rungs", "beta -2 to 4", "8 a rung", "writer", "device cpu"):
+    for word in ("4 rungs", "beta -2 to 4", "8 per rung", "writer", "device cpu"):
         assert word in text
     assert not (tmp_path / "run.h5").exists()
 
@@ -69,7 +69,7 @@ def test_a_wall_time_that_is_shorter_than_a_round_is_said(capfd, toml, tmp_path,
     assert code == 75
     assert "no round was committed since this start, and one takes about" in text
     assert re.search(r"set --max-walltime, or the job's time limit, to \d+ s or more", text)
-    assert "fewer sampler.exchanges in a new run" in text
+    assert "a smaller sampler.exchanges in a new run" in text
     assert "everything committed" not in text
 
 
@@ -106,7 +106,7 @@ def test_warns_of_rungs_outside_the_bins(capfd, toml):
 
 
 def test_a_burn_in_outside_the_bins_ends_the_run_and_says_where_z_was(capfd, toml, tmp_path):
-    said = r"all outputs of burn-in .* z was 0.* to [34].*; bins begin at 100.125"
+    said = r"all outputs of burn-in .* z ranged from 0.* to [34].*; bins begin at 100.125"
     for _ in range(2):  # the same command again must not go on
         code, text = call(capfd, toml, *settings("bins.lower=100.125", "bins.upper=104.875"))
         assert code == 2 and "Traceback" not in text
@@ -210,7 +210,7 @@ OTHERS = [
     ("bins.upper=4.875", "bins.upper"),
     ("samples.every=2", "samples.every"),
     ("model.options.unit=0.5", "model.options"),
-    ("run.rounds=3", "rounds may only grow"),
+    ("run.rounds=3", "run.rounds can only be raised"),
 ]
 
 
@@ -240,7 +240,7 @@ def test_what_changed_since_a_run_was_begun_is_said(capfd, toml, tmp_path, monke
     monkeypatch.setattr(device, "gpu", lambda name: {"gpu": "Imaginary 9", "gpu_driver": "1.2"})
     code, text = call(capfd, toml, *words, "--set", "run.rounds=3")
     assert code == 0, text
-    assert "the file of model.factory has changed since this run was begun: my_lattice.py" in text
+    assert "the file of model.factory has changed since this run began: my_lattice.py" in text
     assert f"omniinput_hpc {__version__} -> 9.9" in text
     assert "GPU none -> Imaginary 9" in text
     with h5py.File(tmp_path / "run.h5") as file:  # as it was begun
@@ -265,7 +265,7 @@ ROWS = "beta = m = 5{}a row of the model's conditional_logits sums to 2.718, not
 def test_rows_that_are_no_probabilities_cannot_be_anchored(capfd, ladder, tmp_path, check):
     code, text = call(capfd, *ladder, *settings("ladder.anchors=true"), *check)
     assert (code, "Traceback" in text) == (2, False), text
-    words = " and above require draws from the model, and "
+    words = " and above require draws from the model, but "
     assert "omniinput_hpc: ladder.anchors = true: rungs of " + ROWS.format(words) in text
     assert not (tmp_path / "run.h5").exists()
     code, text = call(capfd, *ladder, *check)  # anchors were not asked for
@@ -412,7 +412,7 @@ def test_signals_stop_the_run_in_good_order(number, toml, tmp_path):
 def test_max_walltime_stops_all_ranks_with_75(toml, tmp_path):
     done = run(toml, *settings("run.rounds=100000"), "--max-walltime", 8, ranks=2)
     assert done.returncode == 75, done.stderr
-    assert "--max-walltime 8 s is over" in done.stderr
+    assert "--max-walltime 8 s is reached" in done.stderr
 
 
 @pytest.mark.slow
@@ -424,7 +424,7 @@ def test_a_wall_time_shorter_than_the_start_of_cold_rungs_is_said_and_resumed(to
     )  # fmt: skip
     done = run(toml, *settings(*words), "--max-walltime", 0.001, ranks=2)
     assert done.returncode == 75, done.stderr
-    assert "this start had not come to its first move: set --max-walltime" in done.stderr
+    assert "this start did not reach its first move: raise --max-walltime" in done.stderr
     assert run(toml, *settings(*words), ranks=2).returncode == 0
     (tmp_path / "run.h5").rename(tmp_path / "resumed.h5")
     assert run(toml, *settings(*words), ranks=2).returncode == 0

@@ -45,7 +45,7 @@ def test_it_brings_back_all_rounds(capfd, path, whole, tmp_path):
     assert not list(tmp_path.glob("*.lock"))
     code, out, _ = call(capfd, new, "--verify")
     assert code == 0
-    assert f"{checkpoint_of(new)}: of 2 rounds and 1 of burn-in" in out
+    assert f"{checkpoint_of(new)}: 2 rounds and 1 of burn-in" in out
 
 
 def test_what_is_wrong_ends_with_1(capfd, path, tmp_path):
@@ -55,7 +55,7 @@ def test_what_is_wrong_ends_with_1(capfd, path, tmp_path):
     code, out, _ = call(capfd, path, "--salvage", tmp_path / "new.h5")
     assert code == 1
     assert "WRONG" in out
-    assert "line(s) of what is wrong" in out
+    assert "problem(s)" in out
     assert (tmp_path / "new.h5").is_file()
 
 
@@ -66,7 +66,7 @@ def test_refusals(capfd, path, tmp_path):
         ("none.h5", "--salvage", new): "none.h5: no such run file",
         (path, "--salvage", tmp_path / "there.h5"): "exists; choose another name",
         (path, "--salvage", path): "exists; choose another name",
-        (path, "--salvage", tmp_path / "new"): "a run file's name ends in .h5 or .hdf5",
+        (path, "--salvage", tmp_path / "new"): "a run file's name must end with .h5 or .hdf5",
         (path, "--salvage", tmp_path / "no/new.h5"): "is not a folder",
         (tmp_path / "there.h5", "--salvage", new): "has no side file",
         ("--salvage", new): "the following arguments are required: RUN.h5",
@@ -85,7 +85,7 @@ def test_a_damaged_side_file_is_told_by_verify(capfd, path):
     code, out, _ = call(capfd, path, "--verify")
     assert code == 1
     assert "second checkpoint: " in out
-    assert "its checksum differs; the run's next start writes it anew" in out
+    assert "its content does not match its checksum; the next start of the run rewrites it" in out
 
 
 def test_verify_says_where_a_side_file_is_of_another_file(capfd, path, tmp_path):
@@ -93,7 +93,7 @@ def test_verify_says_where_a_side_file_is_of_another_file(capfd, path, tmp_path)
     shutil.copy(checkpoint_of(tmp_path / "other/run.h5"), checkpoint_of(path))
     code, out, _ = call(capfd, path, "--verify")
     assert code == 0
-    assert "is not of this file as it is; the run's next start writes it anew" in out
+    assert "does not match the run file; the next start of the run rewrites it" in out
 
 
 @pytest.mark.slow
@@ -165,4 +165,4 @@ def test_without_room_nothing_is_begun(capfd, path, tmp_path, monkeypatch):
     monkeypatch.setattr(salvage_command.layout, "free_bytes", lambda folder: 1000)
     code, _, err = call(capfd, path, "--salvage", tmp_path / "new.h5")
     assert code == 2
-    assert "a new file takes 17.6 kB" in err and f"{tmp_path} has 1 kB free" in err
+    assert "a new file needs 17.6 kB" in err and f"{tmp_path} has 1 kB free" in err

@@ -17,7 +17,7 @@ def path(tmp_path):
 
 def test_whole_ones_are_a_note(path):
     notes, findings = verify_file(path)
-    assert notes[-1] == f"{path.with_name('run.rescored.lattice.h5')}: of 5 rounds"
+    assert notes[-1] == f"{path.with_name('run.rescored.lattice.h5')}: 5 rounds"
     assert findings == []
 
 
@@ -27,7 +27,7 @@ def test_changed_outputs_are_found(path):
         file["samples/z"][2, 3, 4] += 1
     (finding,) = verify_file(path)[1]
     assert finding == (
-        f"rescored samples: {side}: samples/z of round 2, rung 3 does not fit its checksum; "
+        f"rescored samples: {side}: samples/z of round 2, rung 3 does not match its checksum; "
         "move it away, and rescore the run again"
     )
 
@@ -47,5 +47,5 @@ def test_another_runs_are_a_note(path, tmp_path):
     side = other.with_name("run.rescored.lattice.h5")
     side.write_bytes(path.with_name(side.name).read_bytes())
     notes, findings = verify_file(other)
-    assert notes[-1] == f"{side} is of another run's samples; no script reads it"
+    assert notes[-1] == f"{side} holds samples of another run; no script reads it"
     assert not any(line.startswith("rescored") for line in findings)

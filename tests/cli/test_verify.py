@@ -116,7 +116,7 @@ def set_config(old, new):
 DAMAGE = {
     "a count too many": (
         change("histogram/counts", (2, 1, 5), lambda n: n + 1),
-        ["histogram: round 2, rung 1: 121 counts of 120 moves"],
+        ["histogram: round 2, rung 1: 121 counts for 120 moves"],
     ),
     "a count below the bins": (change("histogram/outside", (0, 3, 0), 1), ["histogram: round 0"]),
     "a count in another bin": (
@@ -142,7 +142,7 @@ DAMAGE = {
     "moves not attempted": (change("kernel/attempted", (4, 0, 0), 119), ["moves: round 4, rung 0"]),
     "more moves accepted than attempted": (
         change("kernel/accepted", (1, 2, 0), 121),
-        ["moves: round 1, rung 2: [121] accepted of [120] moves"],
+        ["moves: round 1, rung 2: [121] accepted of [120] attempted moves"],
     ),
     "negative moves": (change("kernel/accepted", (1, 2, 0), -1), ["moves: round 1, rung 2"]),
     "swaps at the wrong parity": (
@@ -151,7 +151,7 @@ DAMAGE = {
     ),
     "more swaps accepted than attempted": (
         change("exchange/accepted", (2, 0), 99),
-        ["swaps: round 2, rungs 0 and 1: 99 accepted of 8"],
+        ["swaps: round 2, rungs 0 and 1: 99 accepted of 8 attempted"],
     ),
     "a round trip too many": (change("exchange/round_trips", (0, 7), 4), ["round trips: round 0"]),
     "a negative round trip": (change("exchange/round_trips", (0, 7), -1), ["round trips: round 0"]),
@@ -161,7 +161,7 @@ DAMAGE = {
     ),
     "walkers of one lane swapped": (
         swap("exchange/walker", (1, 0, slice(4, 5)), (1, 1, slice(4, 5))),
-        ["walkers: round 2, samples/walker: not the walkers that the round before left there"],
+        ["walkers: round 2, samples/walker: not the walkers that the previous round left there"],
     ),
     "a sample's walker doubled": (
         swap("samples/walker", (3, 1, slice(9, 10)), (3, 1, slice(10, 11))),
@@ -169,7 +169,7 @@ DAMAGE = {
     ),
     "a value that does not exist": (
         change("samples/x", (0, 0, 0, 0), 4),
-        ["samples: round 0, rung 0: a value of x is 4, of 4 values"],
+        ["samples: round 0, rung 0: a value of x is 4, not below 4"],
     ),
     "an output that is no number": (
         change("samples/z", (2, 3, 5), np.inf),
@@ -184,10 +184,10 @@ DAMAGE = {
         ["samples: round 2, rung 3: 1 outputs that the histogram did not count"],
     ),
     "a state's output is no number": (change("state/z", (0, 2, 1), np.nan), ["state: 1 outputs"]),
-    "another output in the state": (change("state/z", (0, 2, 1), 0.3), ["state: x or z are not"]),
+    "another output in the state": (change("state/z", (0, 2, 1), 0.3), ["state: x or z differ"]),
     "another input in the state": (
         change("state/x", (0, 2, 1), lambda x: (x + 1) % 4),
-        ["state: x or z are not those of the last samples of walkers"],
+        ["state: x or z differ from the last samples of walkers"],
     ),
     "a state's value that does not exist": (
         change("state/x", (0, 3, 7, 5), 255),
@@ -199,14 +199,14 @@ DAMAGE = {
     ),
     "a state's walkers swapped": (
         swap("state/walker", (0, 1), (0, 2)),
-        ["state: state/walker are not those"],
+        ["state: state/walker differs from exchange/walker"],
     ),
     "no such direction": (change("state/direction", (0, 0, 0), 3), ["state: a direction"]),
     "another ladder": (change("ladder/beta", 1, 0.5), ["layout: ladder/beta"]),
     "other bins": (change("bins/edges", 3, 0.6), ["layout: bins/edges"]),
     "burn-in not over": (
         change("progress/burn_in_committed", 0, 2),
-        ["counters: 2 burn-in rounds committed before 5 counted ones, of 3"],
+        ["counters: 2 of 3 burn-in rounds committed before 5 counted ones"],
     ),
     "more rounds than there are": (
         change("progress/rounds_committed", 0, 6),
@@ -215,7 +215,7 @@ DAMAGE = {
     "a dataset gone": (delete, ["layout: ", "round_trips"]),
     "a dataset of another type": (
         replace("kernel/accepted", dtype=np.int32),
-        ["layout: ", "kernel/accepted has another shape or type"],
+        ["layout: ", "kernel/accepted has the wrong shape or type"],
     ),
     "a dataset in pieces": (
         replace("samples/z", chunks=(1, 1, S)),
@@ -228,7 +228,7 @@ DAMAGE = {
     ),
     "another length of a round in the input": (
         set_config("exchanges = 3", "exchanges = 6"),
-        ["histogram: round 0, rung 0: 120 counts of 240 moves", "histogram: and 15 more"],
+        ["histogram: round 0, rung 0: 120 counts for 240 moves", "histogram: and 15 more"],
     ),
     "an input that is none": (set_config("[sampler]", "[simpler]"), ["stored input: ", "simpler"]),
 }
@@ -312,7 +312,7 @@ def test_what_is_no_run_file_is_bad_input(capfd, path, tmp_path):
         (["--verify"], "RUN.h5"),
         (["--verify", path, "--rescore", "0"], "a whole number of at least 1, found '0'"),
         (["--verify", path, "--doctor"], "not allowed with"),
-        (["input.toml", "--rescore", "3"], "--rescore belongs to --verify"),
+        (["input.toml", "--rescore", "3"], "--rescore requires --verify"),
         (["--verify", path, "--rescore", "3", "--set", "model.factory=nowhere:make"], "no module"),
     ]:
         code, text = call(capfd, *arguments)
@@ -326,7 +326,7 @@ def test_rescored_samples_agree_and_are_spread(capfd, path):
     assert code == 0
     assert "rescored 100 samples on " in text
     assert "largest difference 0 " in text
-    assert "0 in another bin" in text
+    assert "0 in a different bin" in text
     assert "rescored 800 samples" in verify_file(path, 10_000)[0][1]
     with open_run(path) as run:
         parts = choose_samples(run, 20)
@@ -348,7 +348,9 @@ def test_another_model_is_found(path):
     assert any("model: its files or options have changed" in line for line in findings)
     assert any("rescored: round" in line for line in findings)
     findings = verify_file(path, 50, ["model.options.n_sites=5"])[1]
-    assert any("model: 5 sites of 4 values; the run's has 6 of 4" in line for line in findings)
+    assert any(
+        "model: 5 sites of 4 values; the run's model has 6 of 4" in line for line in findings
+    )
     nan = verify_file(path, 800, ["model.factory=toy_models:nan"])[1]
     assert any("the model gives nan" in line for line in nan)
 

@@ -75,7 +75,7 @@ def test_tf32_is_for_float32_and_is_compared_as_float16():
     )  # fmt: skip
     assert models.rounding(config) > models.rounding(plain)
     assert models.closeness(config) > models.closeness(plain)
-    with pytest.raises(UserError, match=r'"tf32" is for float32 numbers, and model\.dtype'):
+    with pytest.raises(UserError, match=r'"tf32" is for float32, but model\.dtype'):
         input_file.parse(tree, "a.toml", ["model.dtype=bfloat16"])
 
 
@@ -96,7 +96,7 @@ MISTAKES = [
     ("model", {**CUSTOM, "shape": [8]}, "model.shape"),
     ("model", {**CUSTOM, "n_values": 1}, "model.n_values: expected a number of at least 2"),
     ("model", {**IMAGES, "factory": "a:b"}, "a factory also requires shape"),
-    ("model", {**CUSTOM, "path": "a.pt2"}, "model.path: programs of torch.export (.pt2) are not"),
+    ("model", {**CUSTOM, "path": "a.pt2"}, "model.path: torch.export programs (.pt2) are not"),
     ("run.rounds", 0, "run.rounds: expected a number of at least 1"),
     ("run.rounds", 2.5, "run.rounds: expected a whole number, found 2.5"),
     ("run.rounds", True, "run.rounds: expected a whole number, found true"),
@@ -167,7 +167,7 @@ MISTAKES = [
     ("kernel", mixture(sit=1), 'kernel.parts[0].sit: unknown key (did you mean "sites"?)'),
     ("kernel.weight", 2.0, "kernel.weight: unknown key"),
     ("bins.width", 0.0, "bins.width: expected a number above 0"),
-    ("bins.width", 0.023, "no whole number of bins"),
+    ("bins.width", 0.023, "not a whole number of bins"),
     ("bins.width", 1e-9, "too many"),
     ("bins.upper", -1.0, "must be below upper"),
     ("bins.lower", float("nan"), "bins.lower: expected a finite number"),

@@ -75,7 +75,7 @@ def test_another_users_home():
     ("$EMPTY/a.h5", "the environment variable EMPTY is empty"),
     ("${}/a.h5", "does not name an environment variable"),
     ("${SCRATCH:-/tmp}/a.h5", "does not name an environment variable"),
-    ("~no-such-user/a.h5", "there is no home folder of ~no-such-user"),
+    ("~no-such-user/a.h5", "~no-such-user has no home folder"),
     ("\udce4.h5", "is not UTF-8"),
 ])  # fmt: skip
 def test_what_it_cannot_stand_for(text, message):

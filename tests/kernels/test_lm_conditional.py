@@ -240,7 +240,7 @@ def test_a_model_without_conditionals_is_bad_input():
         ({"suffix_lengths": [4, 4]}, r"kernel.suffix_lengths = \[4, 4\]: the model has only 3"),
         (
             {"suffix_lengths": [1, 2], "weights": {"suffix": 1.0}},
-            "would never change; add another of kernel.weights",
+            "would never change; add another part to kernel.weights",
         ),
     ],
 )

@@ -347,10 +347,10 @@ def test_it_is_known_whether_every_input_is_reached(n_sites, n_values):
 def test_moves_that_conserve_something_are_refused():
     model, metropolis = LatticeModel(4, 2, 1.0, "cpu"), {"name": "metropolis"}
     for sites in (2, 4):
-        with pytest.raises(UserError, match=rf"kernel\.sites = {sites}: with 2 values a site"):
+        with pytest.raises(UserError, match=rf"kernel\.sites = {sites}: with 2 values per site"):
             kernels.build(Options(sites=sites), model, 8)
     pairs = [{**metropolis, "sites": 2}, {**metropolis, "sites": 4}]
-    with pytest.raises(UserError, match=r"kernel\.sites = 2, 4: with 2 values a site"):
+    with pytest.raises(UserError, match=r"kernel\.sites = 2, 4: with 2 values per site"):
         kernels.build(Mixture.model_validate({"name": "mixture", "parts": pairs}), model, 8)
     single = Mixture.model_validate({"name": "mixture", "parts": [pairs[0], metropolis]})
     assert kernels.build(single, model, 8).parts

@@ -29,7 +29,7 @@ def noisy(folder, size, *changes, kind="noise"):
 
 @pytest.mark.parametrize("size", [0.5, 1e-3, 1e-4])
 def test_noise_is_found_at_the_start(tmp_path, size):
-    with pytest.raises(UserError, match=r"returned outputs for one input that differ by .* no fu"):
+    with pytest.raises(UserError, match=r"returned outputs that differ by .* not a fu"):
         build.build(WORLD, noisy(tmp_path, size), None).check_is_function()
     build.build(WORLD, noisy(tmp_path, 0.0), None).check_is_function()
     build.build(WORLD, noisy(tmp_path, size, "model.noise=true"), None).check_is_function()
@@ -184,9 +184,9 @@ def test_a_run_by_changes_resumes_with_the_same_bytes(tmp_path):
     [
         (
             "sign",
-            r"at site \d+ change returned \S+, and outputs differ by .* mend it, or remove it",
+            r"at site \d+, change returned \S+, but outputs differ by .* fix it, or remove it",
         ),
-        ("corner", r"at site 0 change returned"),
+        ("corner", r"at site 0, change returned"),
         ("shape", r"must return float32 or float64 \[8\] for 8 inputs, found float32 \[8, 1\]"),
         ("type", r"found int64 \[8\]"),
         ("writes", r"must not write into x"),
@@ -202,8 +202,8 @@ def test_a_wrong_change_is_found_at_the_start(tmp_path, kind, message):
 @pytest.mark.parametrize(
     ("kind", "error", "message"),
     [
-        ("ordered", NotAFunction, r"has sums of changes and outputs that differ by .* mend it, or"),
-        ("nan", NonFiniteOutput, r"returned a z that is not finite for the input of slot"),
+        ("ordered", NotAFunction, r"has sums of changes and outputs that differ by .* fix it, or"),
+        ("nan", NonFiniteOutput, r"returned a z that is not finite for the input in slot"),
     ],
 )
 def test_a_change_that_is_wrong_for_few_inputs_ends_the_run(tmp_path, kind, error, message):
@@ -221,9 +221,12 @@ def test_a_change_that_is_wrong_for_few_inputs_ends_the_run(tmp_path, kind, erro
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("sign", r"at site \d+ compiled_change returned \S+, and outputs differ by"),
-        ("method", r"must be a function that numba.njit compiled, set in __init__ .* found method"),
-        ("types", r"compiled_change\(x, site, value\) does not compile for x, int64 \[D\]"),
+        ("sign", r"at site \d+, compiled_change returned \S+, but outputs differ by"),
+        (
+            "method",
+            r"must be a function compiled by numba.njit and set in __init__, .* found method",
+        ),
+        ("types", r"compiled_change\(x, site, value\) does not compile for x int64 \[D\]"),
     ],
 )
 def test_a_wrong_compiled_change_is_found_at_the_start(tmp_path, kind, message):

@@ -25,5 +25,5 @@ def test_a_compiled_change_is_that_of_each_input():
 def test_without_numba_the_message_names_it(monkeypatch):
     check_compiled(CompiledIsing(4).compiled_change)
     monkeypatch.setitem(sys.modules, "numba.core.dispatcher", None)
-    with pytest.raises(UserError, match="brings compiled_change, which needs numba: pip install"):
+    with pytest.raises(UserError, match="has compiled_change, which requires numba: pip install"):
         check_compiled(lambda x, site, value: 0.0)

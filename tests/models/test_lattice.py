@@ -48,7 +48,7 @@ def test_changes_are_used_where_their_sums_are_exact_or_no_matter(caplog, unit, 
     with caplog.at_level(logging.WARNING):
         keep_off_edges(model, lower, unit, 16, "cpu")
     assert (model.offers.change is not None) is kept
-    assert ("bins.lower = -0.05 puts edges between outputs" in caplog.text) is not kept
+    assert ("bins.lower = -0.05 to put the edges between outputs" in caplog.text) is not kept
     assert ("changes are not used" in caplog.text) is not kept
 
 

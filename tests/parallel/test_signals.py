@@ -65,7 +65,7 @@ def test_the_walltime_is_the_age_of_the_process(request_):
     assert request_.reason is None
     request_.begin -= 1000
     request_.check_walltime(1000.0)
-    assert request_.reason == "--max-walltime 1000 s is over"
+    assert request_.reason == "--max-walltime 1000 s is reached"
 
 
 def test_a_repeated_interrupt_counts_once_and_a_later_one_ends_the_process(request_, monkeypatch):

@@ -56,7 +56,7 @@ def test_a_stop_within_the_first_round_says_how_long_one_takes(monkeypatch, roun
     now[0] += 20.0
     limit = 20.0 + 400.0 * rounds
     check = StopCheck(request, World(), limit)
-    with pytest.raises(StopRun, match="is over"):
+    with pytest.raises(StopRun, match="is reached"):
         while True:
             now[0] += 1.0
             check.after_move()
@@ -64,7 +64,7 @@ def test_a_stop_within_the_first_round_says_how_long_one_takes(monkeypatch, roun
     assert ("no round was committed since this start" in words) == said
     if said:
         assert "one takes about 7 min" in words
-        assert "to 525 s or more, or fewer; what was committed before is safe" in words
+        assert "to 525 s or more, or fewer; rounds committed before are safe" in words
     else:
         assert words == StopRun.outcome
 
@@ -88,7 +88,7 @@ def test_a_start_ends_between_its_parts(asked_after):
     with pytest.raises(StopRun, match="SIGTERM") as stop:
         check.start(work)
     assert done == list(range(asked_after + 1))
-    assert "this start had not come to its first move" in stop.value.outcome
+    assert "this start did not reach its first move" in stop.value.outcome
 
 
 def test_a_start_that_is_over_is_not_ended():

@@ -49,8 +49,8 @@ def test_a_classifier_of_texts_and_a_function(tmp_path):
 
 @pytest.mark.parametrize(("model", "length", "words"), [
     ("nowhere/at/all/x", None, "no such folder"),
-    ("my_nets:make", 25, "--length is of texts"),
-    (str(MODELS / "digits-cnn"), 25, "--length is of texts"),
+    ("my_nets:make", 25, "--length is for texts"),
+    (str(MODELS / "digits-cnn"), 25, "--length is for texts"),
     (str(MODELS / "digits-cnn/model.safetensors"), None, "is a file: give --kind image-classifier"),
     (str(MODELS / "digits-cnn/model.json"), None, "is a file: give a folder"),
 ])  # fmt: skip

@@ -21,7 +21,7 @@ def test_bounds_the_density_and_what_a_census_knows_are_drawn():
     figure = certified_figure(found, density_of_run(run), "output z")
     top, bottom = figure.axes
     said = {text.get_text() for text in top.get_legend().get_texts()}
-    assert said == {"certified 95% bounds", "all known, by a census", "by the density"}
-    (line,) = [found for found in top.lines if found.get_label() == "by the density"]
+    assert said == {"certified 95% bounds", "all known from a census", "from the density"}
+    (line,) = [found for found in top.lines if found.get_label() == "from the density"]
     assert line.get_ydata()[-1] == pytest.approx(24 * np.log10(8), abs=0.1)
     assert bottom.get_xlabel() == "output z" and bottom.get_ylim()[0] == 0.0

@@ -104,7 +104,7 @@ def test_a_figure_says_of_what_it_is():
     first, second, about = caption.title.split("\n")
     assert first == second
     assert first == ("a: causal-lm english, 25 sites of 100 values (10^50.0 inputs), 3 of 8 rounds")
-    assert about == "inputs are accepted from the low end of z on, scores by a:b"
+    assert about == "inputs are accepted from the low end of z, scores by a:b"
     assert caption.converged and caption.remark == ""
 
 

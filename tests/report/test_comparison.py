@@ -44,5 +44,5 @@ def test_three_runs_of_one_model_are_shown_and_not_compared(tmp_path, inside):
         write_run(tmp_path / name, walkers=16, seed=seed, rounds=4)
     assert inside("report.py", *names, "--output", "all.html")[0] == 0
     part = section((tmp_path / "all.html").read_text(encoding="utf-8"))
-    assert "These runs are not compared: these are runs of one model" in part
+    assert "These runs cannot be compared: these are runs of one model" in part
     assert 'href="#run2"' in part

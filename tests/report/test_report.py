@@ -140,7 +140,7 @@ def test_the_page_has_the_interval_that_the_command_prints(tmp_path, inside):
     assert inside("report.py", "one.h5", "--rule", "never_rules:never")[0] == 0
     (path,) = tmp_path.glob("one.report*.html")
     words = problems_of(path.read_text(encoding="utf-8"))[1]
-    assert "inputs were right; 95% interval 0.000000 to 0." in words and "no right one" in words
+    assert "inputs were right; 95% interval 0.000000 to 0." in words and "no right input" in words
     assert " nan" not in words and "inf" not in words.split("Settings")[0]
 
 
@@ -153,7 +153,7 @@ def test_several_runs_masks_and_what_is_not_there(tmp_path, inside):
     assert (code, out, err) == (0, "both.html\n", "")
     bad, words = problems_of((tmp_path / "both.html").read_text(encoding="utf-8"))
     assert not bad and "values are shown: " in words  # there is no folder `none` here
-    assert words.count("No scores of this model") == 2 and "6 of 6" in words
+    assert words.count("No scores were given for this model") == 2 and "6 of 6" in words
     write_model_folder(tmp_path / "none")
     ana = ["--scores", "one.scores.ana.jsonl"]
     assert inside("report.py", "one.h5", "--mask", *ana, "--tasks", "one.tasks.jsonl")[0] == 0
@@ -166,10 +166,10 @@ def test_several_runs_masks_and_what_is_not_there(tmp_path, inside):
     assert "example.com or" not in html and "123-4567" not in html
     assert "values" not in data_file(html, "one.representatives.csv").splitlines()[0]
     for arguments, word in [
-        (["one.h5", "--scores", "foreign.scores.ana.jsonl"], "no task is of this run's model"),
+        (["one.h5", "--scores", "foreign.scores.ana.jsonl"], "no task belongs to this run's model"),
         (["one.h5", "--tasks", "foreign.tasks.jsonl"], "has no inputs of one.h5"),
         (["one.h5", "--per-bin", "0"], "--per-bin"),
-        (["one.h5", "--range", "90", "91"], "no bins of the run from 90 to 91"),
+        (["one.h5", "--range", "90", "91"], "the run has no bins from 90 to 91"),
         (["one.h5", "--width", "0.001"], "--width"),
     ]:
         code, _, err = inside("report.py", *arguments)
@@ -187,7 +187,7 @@ def test_a_python_model_is_not_built_unless_asked(tmp_path, inside):
     (tmp_path / "my_rules.py").write_text("raise SystemExit('its code ran')")
     code, _, err = inside("report.py", "one.h5")
     assert (code, err) == (0, "")
-    assert "--render builds" in (tmp_path / "one.report.html").read_text()
+    assert "with --render, the run&#39;s own" in (tmp_path / "one.report.html").read_text()
 
 
 @pytest.fixture(scope="module")

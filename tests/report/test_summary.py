@@ -40,20 +40,25 @@ def said_of(density_, found_=None):
 def test_where_the_outputs_are():
     first, second = said_of(density())
     assert first == "a: python a:b, 3 sites of 10 values (10^3.0 inputs), 4 rounds, 5 temperatures."
-    assert second == "Outputs from 1 to 4 were met. Half of all inputs have an output from 2 to 3."
+    assert (
+        second == "Outputs from 1 to 4 were visited. Half of all inputs have an output from 2 to 3."
+    )
     some = said_of(density(share_inside=0.25))[1]
     assert "Half of the inputs inside the bins (0.25 of all) have an output from 2 to 3." in some
-    assert "up to a factor" in said_of(density(absolute=False))[1]
-    assert said_of(density(count_b=(0, 0, 0, 0)))[1] == "No output inside the bins was met."
+    assert "up to a common factor" in said_of(density(absolute=False))[1]
+    assert said_of(density(count_b=(0, 0, 0, 0)))[1] == "No output inside the bins was visited."
     assert "has not converged" in said_of(density(converged=False))[-1]
 
 
 @pytest.mark.parametrize(("side", "words"), [("low", "up to z = 2"), ("high", "down to z = 2")])
 def test_until_where_half_are_right(side, words):
     said = said_of(density(), found(side, [1.0, 0.5, 0.4]))[2]
-    assert f"Accepted from the {side} end on, at least half of the inputs are right {words}" in said
+    assert (
+        f"If inputs are accepted from the {side} end, at least half of them are right {words}"
+        in said
+    )
     assert said.endswith("which finds 10^2.0 right ones.")
     none = said_of(density(), found(side, [0.4, 0.3, 0.2]))[2]
-    assert "fewer than half of the inputs are right, whatever the threshold" in none
+    assert "fewer than half of them are right, at any threshold" in none
     relative = said_of(density(), found(side, [1.0, 0.5, 0.4], absolute=False))[2]
     assert relative.endswith(f"{words}.")

@@ -49,7 +49,7 @@ def test_the_range_beside_an_aupr_can_be_asked_for(run):
     again = rule_curve(density, sums, whole=True, recall_range=(low, high))
     assert again.aupr == pytest.approx(own.aupr, abs=1e-4) and again.range_given
     assert aupr_line(again).endswith(
-        f"over ln recall {low:.4f} to {high:.4f} (as --recall-range says)"
+        f"over ln recall {low:.4f} to {high:.4f} (set by --recall-range)"
     )
     assert range_words((1.23456, 7.0)) == "1.2346 to 7.0000"
     assert range_words((np.log(10.0), np.log(1e3)), np.log(10.0), 1) == "1.0 to 3.0"
@@ -116,4 +116,4 @@ def test_test_data_where_no_walker_was_is_said(run):
     density = run[0]
     sets = {"in": np.array([0.0, 3.0]), "out": np.array([1.0, -0.5, 9.0, 2.0])}
     (line,) = beyond_lines(density, sets, "toy")
-    assert line.startswith("warning: 50.0% of the 4 outputs of out (z = -0.5 to 9) lie beyond")
+    assert line.startswith("warning: 50.0% of the 4 outputs of out (z = -0.5 to 9) lie outside")

@@ -74,7 +74,7 @@ def test_edges(run):
             edges_for(density, None, width)
     # 0.6 is no multiple of 0.25: what was taken is said
     found = representatives.representatives(run, density, edges_for(density, (0.9, 3.1), 0.6), 2)
-    assert found.how_drawn == "2 draws a bin of width 0.5, in proportion to weight"
+    assert found.how_drawn == "2 draws per bin of width 0.5, in proportion to weight"
     with pytest.raises(UserError, match="no recorded samples"):
         draw_independently(run, density, np.array([50.0, 51.0]), 5)
 
@@ -198,6 +198,6 @@ def test_pictures_of_another_size_are_a_plain_message(tmp_path):
     file.write_text(file.read_text().replace('"height": 2', '"height": 3'))
     with (
         open_run(tmp_path / "run.h5") as run,
-        pytest.raises(UserError, match="12 sites now, the run's 8"),
+        pytest.raises(UserError, match="now have 12 sites, but the run's have 8"),
     ):
         pictures_at_ends(run, 3)

@@ -17,8 +17,8 @@ DENSITY, SCORED = a_density(1), scored_inputs(np.random.default_rng(1), per_bin=
 
 @pytest.mark.parametrize(
     ("score", "side", "words"),
-    [(0.0, 1, "nothing right was scored: the AUPR is at most 0.0"),
-     (1.0, -1, "nothing wrong was scored: the AUPR is at least 0.9")],
+    [(0.0, 1, "no right input was scored: the AUPR is at most 0.0"),
+     (1.0, -1, "no wrong input was scored: the AUPR is at least 0.9")],
 )  # fmt: skip
 def test_one_sided_bounds_are_named(score, side, words):
     scored = replace(SCORED, score_ai=np.full_like(SCORED.score_ai, score))
@@ -27,7 +27,7 @@ def test_one_sided_bounds_are_named(score, side, words):
     assert lines[-1].startswith(words)
     what = "right" if side == 1 else "wrong"
     n = int(result.used_b.sum())
-    assert any(f"nothing {what} in {n} of {n} bins" in line for line in lines)
+    assert any(f"no {what} input in {n} of {n} bins" in line for line in lines)
     assert not any("nan" in line for line in lines)
     columns = curve_columns(result.curve)
     assert (columns["one_sided"] == side).all() and (columns["r_one_sided"] == side).all()

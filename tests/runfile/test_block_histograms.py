@@ -142,7 +142,7 @@ def test_lanes_that_counted_less_than_the_blocks_are_found(tmp_path):
         counts_b = file["histogram/counts"][0, 1]
         full = int(counts_b.argmax())
         file["histogram/lane_counts"][:, 1, :, full] = 0
-    with open_run(path) as run, pytest.raises(BrokenRun, match=r"counted less|counts of"):
+    with open_run(path) as run, pytest.raises(BrokenRun, match=r"counted less|counts for"):
         run.counts_kb()
     assert any("counted less" in words for words in verify_file(path)[1])
 

@@ -32,11 +32,11 @@ def test_what_is_written_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"found/x": np.full((4, 3), 5, np.uint8)}, "what no census writes"),
-        ({"found/z": np.full(4, np.nan, np.float32)}, "what no census writes"),
-        ({"counts/inputs": np.array([-1, 0, 0, 0])}, "what no census writes"),
-        ({"found/x": np.ones((3, 3), np.uint8)}, "another shape"),
-        ({"found/x": np.ones((4, 3), np.int64)}, "another type"),
+        ({"found/x": np.full((4, 3), 5, np.uint8)}, "values that no census writes"),
+        ({"found/z": np.full(4, np.nan, np.float32)}, "values that no census writes"),
+        ({"counts/inputs": np.array([-1, 0, 0, 0])}, "values that no census writes"),
+        ({"found/x": np.ones((3, 3), np.uint8)}, "wrong shape"),
+        ({"found/x": np.ones((4, 3), np.int64)}, "wrong type"),
     ],
 )
 def test_what_no_census_writes_is_refused(tmp_path, changed, words):
@@ -53,7 +53,7 @@ def test_a_changed_byte_and_a_cut_file_are_refused(tmp_path):
     at = data.index(np.full(4, 1.25, np.float32).tobytes())
     data[at] ^= 1
     path.write_bytes(data)
-    with pytest.raises(UserError, match="does not fit its checksum"):
+    with pytest.raises(UserError, match="does not match its checksum"):
         census_file.read(path)
     path.write_bytes(data[: len(data) // 2])
     with pytest.raises(UserError):

@@ -49,7 +49,7 @@ def put(path, name, where, value):
 def test_the_ways_to_take_damage(path, caplog, monkeypatch):
     monkeypatch.setattr("omniinput_hpc.runfile.checked_datasets.log.propagate", True)
     with pytest.raises(WrongChecksum, match="is damaged: x of round 3") as caught:
-        refuse(path, "x of round 3 does not fit its checksum")
+        refuse(path, "x of round 3 does not match its checksum")
     assert caught.value.can_be_read
     with pytest.raises(BrokenRun) as caught:
         refuse_impossible(path, "x")
@@ -102,15 +102,15 @@ def test_damage_is_told_once(path):
         run.samples_z()
         run.samples_z(slice(1, 4), slice(1, 2))
         run.samples_z(slice(1, 4), slice(2, 4))
-    assert found == ["samples/z of round 2, rung 1 does not fit its checksum"]
+    assert found == ["samples/z of round 2, rung 1 does not match its checksum"]
 
 
 IMPOSSIBLE = {
     "samples/z": ((2, 1, 3), np.nan, "1 outputs are not finite"),
-    "samples/x": ((2, 1, 3, 0), 9, "a value of x is 9, of 4 values"),
-    "histogram/counts": ((2, 1, 3), 777, "counts of 120 moves"),
-    "histogram/lane_counts": ((0, 1, 3, 2), 777, "counts of 600 moves"),
-    "histogram/z_sum": ((0, 1, 3), np.nan, "the mean z of 1 bins"),
+    "samples/x": ((2, 1, 3, 0), 9, "a value of x is 9, not below 4"),
+    "histogram/counts": ((2, 1, 3), 777, "counts for 120 moves"),
+    "histogram/lane_counts": ((0, 1, 3, 2), 777, "counts for 600 moves"),
+    "histogram/z_sum": ((0, 1, 3), np.nan, "in 1 bins the mean z"),
     "kernel/accepted": ((2, 1, 0), -5, "accepted of"),
     "exchange/accepted": ((2, 1), 500, "accepted of"),
     "exchange/round_trips": ((2, 1), -5, "a count is -5"),

@@ -38,7 +38,7 @@ def test_inputs_and_outputs():
     x = np.array([[0, 3]], dtype=np.uint8)
     assert not list(consistency.inputs(x, Space(4)))
     assert not list(consistency.inputs(x[:0], Space(4)))
-    assert list(consistency.inputs(x, Space(3))) == ["a value of x is 3, of 3 values"]
+    assert list(consistency.inputs(x, Space(3))) == ["a value of x is 3, not below 3"]
     assert not list(consistency.inputs(x + np.uint8(252), Space(256)))
     assert not list(consistency.outputs(np.zeros(3, np.float32)))
     bad = np.array([0.0, NAN, INF], np.float32)
@@ -58,7 +58,7 @@ def test_counts_add_up():
     counts_kb, outside_k2 = np.array([[3, 4], [5, 0]], np.uint32), np.array([[0, 1], [2, 1]])
     assert not list(consistency.counted(counts_kb, outside_k2, 8))
     outside_k2[1] += 1
-    assert list(consistency.counted(counts_kb, outside_k2, 8)) == [(1, "10 counts of 8 moves")]
+    assert list(consistency.counted(counts_kb, outside_k2, 8)) == [(1, "10 counts for 8 moves")]
 
 
 def test_no_more_is_accepted_than_attempted():

@@ -45,7 +45,7 @@ def test_full_disk(writer, small_disk, whole, tmp_path):
     words = [*WORDS, "--set", f"run.writer={writer}"]
     done = run(toml, *words, ranks=2)
     assert done.returncode == 1, done.stderr
-    assert done.stderr.count("nothing committed is lost: make room and run again") == 1
+    assert done.stderr.count("no committed round is lost: free some space and run again") == 1
     assert "No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
     with open_run(path) as left:

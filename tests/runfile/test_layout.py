@@ -139,8 +139,8 @@ def test_readers_refuse_what_is_no_run(path, tmp_path):
     data = path.read_bytes()
     for change, words in [
         (rename, "not an omniinput_hpc run"),
-        (delete, "not a whole run file"),
-        (widen, "another shape"),
+        (delete, "not a valid run file"),
+        (widen, "wrong shape"),
         (count, "out of range"),
     ]:
         path.write_bytes(data)

@@ -85,7 +85,7 @@ ME = Owner(
         ({"pid": dead_pid(), "host": "node2"}, 0, None),
         ({"pid": dead_pid(), "namespace": "pid:[1]"}, 0, None),  # another container's
         ({"started": "1"}, 0, "has ended"),  # our pid, used before by another
-        ({"boot": "older"}, 1e9, "host was restarted"),
+        ({"boot": "older"}, 1e9, "host has been restarted"),
         ({"boot": "other"}, 0, None),  # a heartbeat since we booted: a host of the same name
     ],
 )
@@ -193,7 +193,7 @@ def test_a_full_disk_can_still_release(output, sidecar, monkeypatch):
     monkeypatch.setattr(lock, "_create", full)
     mine.release()
     assert not sidecar.exists()
-    with pytest.raises(UserError, match="cannot be made: No space left"):
+    with pytest.raises(UserError, match="cannot be created: No space left"):
         RunLock(output).take()
 
 

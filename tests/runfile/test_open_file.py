@@ -218,7 +218,7 @@ def test_a_file_in_a_containers_lower_layer_is_no_loss(layers):
 def test_growth_by_something_else_is_noticed(file, tmp_path):
     with open(tmp_path / "a.h5", "ab") as other:
         other.write(b"more")
-    assert "something else writes to it" in file.what_happened()
+    assert "something else is writing to it" in file.what_happened()
 
 
 def test_a_writer_that_does_not_look_goes_on(started, monkeypatch):

@@ -175,7 +175,7 @@ def test_another_runs_side_file_is_refused(often, tmp_path):
     path, other = copy(often, tmp_path / "one"), sampled(tmp_path / "other", *SMALL, "run.seed=8")
     shutil.copy(checkpoint_of(other), checkpoint_of(path))
     destroy.superblock(path)
-    with pytest.raises(UserError, match="is not the run that its side file is of"):
+    with pytest.raises(UserError, match="is not the run that its side file describes"):
         salvage_file(path, tmp_path / "new.h5")
     longer = sampled(tmp_path / "longer", *SMALL, "run.rounds=9")
     shutil.copy(checkpoint_of(path), checkpoint_of(longer))

@@ -114,11 +114,11 @@ def test_a_flipped_bit_or_a_missing_end_is_noticed(path):
         bad = bytearray(good)
         bad[at // 8] ^= 1 << (at % 8)
         side_path.write_bytes(bad)
-        with pytest.raises(UserError, match="is not a whole side file"):
+        with pytest.raises(UserError, match="is not a valid side file"):
             side_checkpoint.read(path)
     for length in (0, 7, 100, len(good) - 1):
         side_path.write_bytes(good[:length])
-        with pytest.raises(UserError, match="is not a whole side file"):
+        with pytest.raises(UserError, match="is not a valid side file"):
             side_checkpoint.read(path)
     side_path.unlink()
     with pytest.raises(UserError, match="has no side file"):
@@ -149,7 +149,7 @@ def test_a_side_file_that_contradicts_itself_is_refused(path):
         replace(side, rounds="many"),
     ):
         side_checkpoint.write(checkpoint_of(path), wrong)
-        with pytest.raises(UserError, match="is not a whole side file"):
+        with pytest.raises(UserError, match="is not a valid side file"):
             side_checkpoint.read(path)
 
 

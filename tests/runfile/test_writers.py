@@ -144,7 +144,7 @@ def test_the_file_system_chooses(tmp_path, monkeypatch, kind, nodes, mpi, expect
     for wanted in ("mpio", "gather"):
         assert writers.choose_writer(wanted, tmp_path / "a.h5", nodes) == (
             wanted,
-            "as [run] writer says",
+            "set by [run] writer",
         )
 
 

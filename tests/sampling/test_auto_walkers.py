@@ -158,7 +158,7 @@ def test_check_says_what_it_found_and_measured(tmp_path, quick, capfd):
     assert call(auto(tmp_path), "--check") == 0
     text = capfd.readouterr().err
     assert 'found by "auto", moves/s of a rung with 16: ' in text
-    assert "of a host's memory a rank" in text
+    assert "of host memory per rank" in text
     assert not (tmp_path / "run.h5").exists()
 
 

@@ -52,8 +52,8 @@ def built(tmp_path, monkeypatch):
     ("sorts", r"output\(x\) must not write into x; let it change a copy"),
     ("counts", r"output\(x\) must not write into x"),
     ("gradient", r"output_and_gradient\(x\) must not write into x"),
-    ("nan", r"returned a z that is not finite for the input of slot"),
-    ("inf", r"returned a z that is not finite for the input of slot"),
+    ("nan", r"returned a z that is not finite for the input in slot"),
+    ("inf", r"returned a z that is not finite for the input in slot"),
 ])  # fmt: skip
 @pytest.mark.parametrize("noise", [False, True])
 def test_what_cannot_be_sampled_is_bad_input(built, kind, message, noise):

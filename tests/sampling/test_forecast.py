@@ -10,7 +10,7 @@ from runs_in_progress import WORLD, begin, config_of
 from omniinput_hpc.config.kernels import LmConditional
 from omniinput_hpc.sampling import build, forecast, loop
 from omniinput_hpc.sampling.forecast import Forecast
-from omniinput_hpc.zoo.exact import Lattice
+from omniinput_zoo.exact import Lattice
 
 BETAS = "ladder.betas=[-2.0, 0.0, 1.5, 4.0]"
 
@@ -86,12 +86,12 @@ def test_neighbours_that_will_hardly_swap_are_named(tmp_path):
     z_kw = np.array([[4.0, 4.1], [2.0, 2.1], [1.9, 2.0], [-3.0, -3.1]])
     notes = forecast.judge(config, seen(z_kw), None)
     assert notes == [
-        "neighbours 0 and 1 will hardly swap (1.8% by the trial moves): add a rung between "
+        "neighbours 0 and 1 will hardly swap (1.8% in the trial moves): add a rung between "
         "beta = -2 and 0",
-        "neighbours 2 and 3 will hardly swap (0.0% by the trial moves): add a rung between "
+        "neighbours 2 and 3 will hardly swap (0.0% in the trial moves): add a rung between "
         "beta = 1.5 and 4",
-        "the density's absolute scale, known at beta = 0, reaches from beta = 0 to 1.5 by the "
-        "trial moves",
+        "in the trial moves, the absolute scale of the density, known at beta = 0, reached from "
+        "beta = 0 to 1.5",
     ]
     on_a_lattice = seen(np.tile([1.0, 1.25], (4, 1)))
     assert forecast.judge(config_of(tmp_path, BETAS), on_a_lattice, None) == []
@@ -103,13 +103,13 @@ def test_bins_betas_and_m_are_judged(tmp_path):
     config = config_of(tmp_path, BETAS, "bins.width=0.125")
     notes = forecast.judge(config, seen(np.tile([7.0, 7.05], (4, 1)), outside=0.4), 3.0)
     assert notes == [
-        "40% of the trial's outputs were outside the bins: z was 7 to 7.05, bins are -0.125 to "
-        "4.625",
-        "largest |beta| * bins.width = 0.5 is above 0.25: weights vary inside a bin; a width of "
-        "0.062 would do",
+        "40% of the trial's outputs were outside the bins: z ranged from 7 to 7.05, the bins from "
+        "-0.125 to 4.625",
+        "largest |beta| * bins.width = 0.5 is above 0.25: weights vary inside a bin; use a width "
+        "of 0.062",
         "no rung at beta = m = 3, the model's own distribution: with one, the density could be "
-        "checked against what is known there",
-        "beta = 4 is beyond m = 3: language models get stuck there without "
+        "checked there against a known value",
+        "beta = 4 is above m = 3: language models get stuck there without "
         "kernel.look_ahead = true (lm-conditional)",
     ]
     kernel = LmConditional.model_validate({"name": "lm-conditional", "look_ahead": True})
@@ -118,8 +118,8 @@ def test_bins_betas_and_m_are_judged(tmp_path):
 
 
 @pytest.mark.parametrize(("device", "words"), [
-    ("cpu", "about 12 min, an estimate from 5 exchanges tried now: 6 s a round, 0.4 core-hours"),
-    ("cuda:0", "about 12 min, an estimate from 5 exchanges tried now: 6 s a round, 0.4 GPU-hours"),
+    ("cpu", "about 12 min, estimated from 5 exchanges tried now: 6 s per round, 0.4 core-hours"),
+    ("cuda:0", "about 12 min, estimated from 5 exchanges tried now: 6 s per round, 0.4 GPU-hours"),
 ])  # fmt: skip
 def test_the_time_in_words(tmp_path, device, words):
     config = config_of(tmp_path, "run.rounds=100", "run.burn_in=20", "sampler.exchanges=10")

@@ -59,12 +59,12 @@ def test_the_run_takes_what_the_check_found(tmp_path):
     toml, output = tmp_path / "lattice.toml", tmp_path / "run.h5"
     toml.write_text(text.format(output=output))
     checked = run(toml, "--check")
-    assert checked.returncode == 0 and "the run will take" in checked.stderr, checked.stderr
+    assert checked.returncode == 0 and "the run will use" in checked.stderr, checked.stderr
     path = tmp_path / "run.check.json"
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | {"walkers": 48}))  # no number that doubling would find
     done = run(toml)
     assert done.returncode == 0, done.stderr
-    assert f"48 a rung, one batch; 192 in all; found by --check ({path})" in done.stderr
+    assert f"48 per rung, one batch; 192 in all; found by --check ({path})" in done.stderr
     with open_run(output) as written:
         assert written.walkers == 48

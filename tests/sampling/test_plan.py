@@ -34,13 +34,13 @@ def test_every_line(tmp_path):
     ]  # fmt: skip
     assert lines["model"] == "python, 6 sites of 4 values: a space of 10^3.6 inputs"
     assert lines["ladder"] == "4 rungs, parallel-tempering, beta -2 to 4"
-    assert lines["ranks"] == "2 on 1 host(s), 2 rung(s) each, device cpu, 1 thread(s) a rank"
-    assert lines["walkers"] == "8 a rung, one batch; 32 in all"
+    assert lines["ranks"] == "2 on 1 host(s), 2 rung(s) each, device cpu, 1 thread(s) per rank"
+    assert lines["walkers"] == "8 per rung, one batch; 32 in all"
     assert lines["rounds"] == (
-        "3 of burn-in + 5, of 3 exchanges x 5 moves = 15 moves a walker; "
-        "24 samples a rung and round"
+        "3 of burn-in + 5, of 3 exchanges x 5 moves = 15 moves per walker; "
+        "24 samples per rung and round"
     )
-    assert lines["forwards"] == "240 a rank, of 8 inputs each"
+    assert lines["forwards"] == "240 per rank, of 8 inputs each"
     assert lines["memory"].startswith("1.05 MB of weights + ")
     assert lines["hosts"].startswith("up to 2 rank(s) each, at peak ")
     assert ", new; writer mpio (because)" in lines["file"]
@@ -48,9 +48,11 @@ def test_every_line(tmp_path):
 
 def test_the_precision_of_products_is_printed(tmp_path):
     on_cpu = lines_of(plan_of(tmp_path, "run.precision=tf32"))
-    assert on_cpu["ranks"].endswith('1 thread(s) a rank; precision = "tf32" has no effect on a CPU')
+    assert on_cpu["ranks"].endswith(
+        '1 thread(s) per rank; precision = "tf32" has no effect on a CPU'
+    )
     on_gpu = lines_of(plan_of(tmp_path, "run.precision=tf32", devices=["cuda:0", "cuda:1"]))
-    assert on_gpu["ranks"].endswith("1 thread(s) a rank; matrix products in TF32")
+    assert on_gpu["ranks"].endswith("1 thread(s) per rank; matrix products in TF32")
 
 
 def test_what_only_some_plans_have(tmp_path):
@@ -62,7 +64,7 @@ def test_what_only_some_plans_have(tmp_path):
     unknown = lines_of(plan_of(tmp_path, model_bytes=None))
     assert "of weights" not in unknown["memory"] and unknown["hosts"].endswith("is not known")
     short = lines_of(plan_of(tmp_path, model_bytes=2**60))
-    assert short["hosts"].endswith("too little; start fewer ranks a host")
+    assert short["hosts"].endswith("too little; start fewer ranks per host")
 
 
 @pytest.mark.parametrize(("found", "words"), [
@@ -75,8 +77,9 @@ def test_where_a_run_resumes(tmp_path, found, words):
 
 @pytest.mark.parametrize(("changes", "words"), [
     (["ladder.tune=true"], "tuned in burn-in"),
+    (["kernel.name=lm-conditional", "kernel.look_ahead=true", "run.burn_in=4"], "with look_ahead"),
     (["ladder.kappa=[0.0, 0.0, 2.0, 0.0]", "ladder.z0=[0.0, 0.0, 1.0, 0.0]"], "1 of them Gaussian"),
-    (["ladder.betas=[1.0, 2.0, 3.0, 4.0]"], "relative density, since none has beta = 0"),
+    (["ladder.betas=[1.0, 2.0, 3.0, 4.0]"], "relative density, since no rung has beta = 0"),
     (["sampler.method=wang-landau", "ladder.betas=[0.0]", "wang_landau.windows=3",
       "run.burn_in=4"],
      "4 rungs, wang-landau, 3 window(s) of z, beta 0 to 0"),
@@ -134,8 +137,8 @@ def test_the_plan_of_blocks(tmp_path):
     ranks = {"devices": ["cpu"] * 8, "hosts": ["a"] * 8}
     lines = lines_of(plan_of(tmp_path, "sampler.blocks=4", **ranks))
     assert lines["ranks"].startswith("8 on 1 host(s), 2 of 4 blocks of 1 rung(s) each, ")
-    assert lines["walkers"] == "8 a rung, in 4 blocks of 2, each a batch; 32 in all"
-    assert lines["forwards"] == "240 a rank, of 2 inputs each"
+    assert lines["walkers"] == "8 per rung, in 4 blocks of 2, each a batch; 32 in all"
+    assert lines["forwards"] == "240 per rank, of 2 inputs each"
 
 
 @pytest.mark.parametrize("name", ["SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"])
@@ -168,7 +171,7 @@ def test_a_file_larger_than_the_disk_is_told(tmp_path):
     config = config_of(tmp_path / "new/folder")
     g = plan.geometry_of(config, 4, 6)
     assert plan.disk_warnings(config, g) == []
-    assert "are free there" in plan.disk_warnings(config, replace(g, rounds=2**40))[0]
+    assert "is free there" in plan.disk_warnings(config, replace(g, rounds=2**40))[0]
 
 
 def test_a_large_file_is_told_with_what_makes_it_smaller(tmp_path, monkeypatch):
@@ -177,10 +180,10 @@ def test_a_large_file_is_told_with_what_makes_it_smaller(tmp_path, monkeypatch):
     g = plan.geometry_of(config, 4, 6)
     many_bins = replace(g, rounds=10_000, n_bins=100_000)
     [words] = plan.disk_warnings(config, many_bins)
-    assert "of them are histogram" in words and "run.histogram_blocks" in words
+    assert "of it for histogram" in words and "run.histogram_blocks" in words
     assert plan.disk_warnings(config, replace(many_bins, rounds_per_block=50)) == []
     [words] = plan.disk_warnings(config, replace(g, samples_per_round=80_000, rounds=10_000))
-    assert "of them are samples" in words and "samples.every" in words
+    assert "of it for samples" in words and "samples.every" in words
 
 
 def test_the_environment_names_libraries():

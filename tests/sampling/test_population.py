@@ -13,7 +13,7 @@ from omniinput_hpc.parallel.stopping import StopRun
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import loop, population, rung
 from omniinput_hpc.tempering.annealing import Carried, carry
-from omniinput_hpc.zoo.passages import planted_passages
+from omniinput_zoo.passages import planted_passages
 
 PASSAGES = {"n_sites": 9, "n_values": 24, "n_passages": 3, "enter_bits": 5}
 INPUT = """
@@ -184,11 +184,11 @@ def test_a_run_that_stopped_and_went_on_is_equal(tmp_path, monkeypatch):
     whole = run(tmp_path, name="whole")
     commit, done = loop.commit, []
 
-    def stopping(run_):
+    def stopping(run_, stats):
         if len(done) == 1:
             raise StopRun("stopped here")
         done.append(run_.next_round)
-        return commit(run_)
+        return commit(run_, stats)
 
     monkeypatch.setattr(loop, "commit", stopping)
     run(tmp_path, code=75)
@@ -218,10 +218,10 @@ REFUSED = {
     ),
     "one rung": (["ladder.betas=[8.0]"], "give at least two"),
     "samples": (["samples.every=2"], "set samples.every = 1"),
-    "uneven populations": (["sampler.walkers=24"], "take a multiple of 16"),
-    "blocks": (["sampler.blocks=32"], "sampler.blocks = 32 cuts populations"),
+    "uneven populations": (["sampler.walkers=24"], "use a multiple of 16"),
+    "blocks": (["sampler.blocks=32"], "sampler.blocks = 32 splits populations"),
     "gaussian": (["ladder.kappa=[0.0, 1.0, 0.0, 0.0]", "ladder.z0=[0.0, 1.0, 0.0, 0.0]"],
-                 "ladder.kappa has no meaning"),
+                 "ladder.kappa has no effect"),
     "tuned": (["ladder.tune=true"], "ladder.tune is for"),
 }  # fmt: skip
 

@@ -72,7 +72,7 @@ def test_exchanges_are_told_until_the_first_round_is_written(caplog):
         caplog.clear()
         now[0] += 100.0
         progress.exchanged(3)
-    assert first[0] == "exchange 2 of 10; the first round is written in 32 s"
+    assert first[0] == "exchange 2 of 10; the first round will be written in 32 s"
     assert len(first) == 4 and not caplog.records
 
 

@@ -63,7 +63,7 @@ def test_links_are_followed_or_refused(finished, tmp_path):
     for target in ("missing/run.h5", "run.h5"):  # the second leads to itself
         link.unlink()
         link.symlink_to(target)
-        words = f"run.h5 is a link to {target}, whose folder is not there; make (or mount)"
+        words = f"run.h5 is a link to {target}, whose folder does not exist; create (or mount)"
         assert words in refusal(config)
         assert link.is_symlink() and len(list(tmp_path.iterdir())) == 1
     link.unlink()
@@ -119,17 +119,17 @@ def test_what_makes_it_another_run(finished, change, words):
 def test_a_ladder_that_is_extended_gets_a_run_of_its_own(finished, betas, kept):
     said = refusal(config_of(finished, *SMALL, f"ladder.betas={betas}"))
     *_, how = said.splitlines()
-    assert "give it another run.output, another run.seed" in how and f"betas = {kept} " in how
+    assert "with another run.output, another run.seed" in how and f"betas = {kept} " in how
     file = finished / "run.h5"
     assert f"reweight {file} {finished}/NEW.h5, and" in how
     assert how.endswith(f"precision-recall {file}+{finished}/NEW.h5")
     with_seed = config_of(finished, *SMALL, f"ladder.betas={betas}", "run.seed=8")
-    assert "further betas need" in refusal(with_seed)
+    assert "to add betas, start" in refusal(with_seed)
     # bins of another width cannot be joined, and other betas are another ladder
     without = [beta for beta in betas if beta != 1.5]
     for change in ("bins.width=0.125", f"ladder.betas={without}"):
         other = config_of(finished, *SMALL, f"ladder.betas={betas}", change)
-        assert "further betas" not in refusal(other)
+        assert "to add betas" not in refusal(other)
 
 
 def test_older_files_store_true_where_anchors_are_left_out(tmp_path):
@@ -143,7 +143,7 @@ def test_other_files_and_fewer_rounds_are_refused(finished):
     words = refusal(config_of(finished, *SMALL), fingerprint="other")
     assert words.endswith("the model's files or options have changed")
     fewer = refusal(config_of(finished, *SMALL, "run.rounds=1"))
-    assert "run.rounds = 1" in fewer and "rounds may only grow" in fewer
+    assert "run.rounds = 1" in fewer and "run.rounds can only be raised" in fewer
 
 
 @pytest.fixture(scope="module")
@@ -203,8 +203,8 @@ def longer(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("round_", "words"), [
-    (2, r"z of round 2, rung 0 does not fit.*; --salvage NEW.h5 goes back to round 1, from where"),
-    (0, r"z of round 0, rung 0 does not fit.*; its side file cannot bring that back: no rounds"),
+    (2, r"z of round 2, rung 0 does not.*; --salvage NEW.h5 goes back to round 1, from which"),
+    (0, r"z of round 0, rung 0 does not.*; its side file cannot restore this round: no rounds"),
 ])  # fmt: skip
 def test_a_damaged_old_round_is_refused_with_what_can_be_done(longer, tmp_path, round_, words):
     for file in (longer, checkpoint_of(longer)):

@@ -53,7 +53,7 @@ def said(capsys):
 def test_a_transition_is_told_with_the_lines_of_a_ladder_that_runs(tmp_path, capsys):
     toml = run(tmp_path, ACROSS)
     text = said(capsys)
-    assert "rungs 2 and 3 (beta = 0.4 and 1.2) do not swap: inputs of z = " in text
+    assert "rungs 2 and 3 (beta = 0.4 and 1.2) do not swap: inputs with z = " in text
     proposed = re.search(r"\[ladder\]\nbetas = .*\nkappa = .*\nz0 = .*\ntune = true", text).group()
     ladder = tomllib.loads(proposed)["ladder"]
     assert ladder["betas"][:3] == ACROSS[:3] and ladder["betas"][-1] == ACROSS[-1]

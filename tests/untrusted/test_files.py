@@ -133,7 +133,7 @@ READERS = {
 def test_a_pointer_of_git_lfs_is_named_with_the_command(tmp_path, name):
     """A clone without Git LFS has these in place of weights, tokenizers and data."""
     (tmp_path / name).write_bytes(POINTER)
-    with pytest.raises(UserError, match=rf"{name} is a pointer of Git LFS.*git lfs pull") as caught:
+    with pytest.raises(UserError, match=rf"{name} is a Git LFS pointer.*git lfs pull") as caught:
         READERS[name](tmp_path / name)
     assert str(tmp_path) in str(caught.value)
 

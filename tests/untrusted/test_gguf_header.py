@@ -71,7 +71,7 @@ def test_places_of_tensors(path):
     header = read_header(path)
     with pytest.raises(ValueError, match="unknown type 0"):
         header.check_places({})
-    with pytest.raises(ValueError, match="no multiple of 3"):
+    with pytest.raises(ValueError, match="not a multiple of 3"):
         header.check_places({0: (3, 4)})
     with pytest.raises(ValueError, match="overlap"):
         header.check_places({0: (1, 2)})

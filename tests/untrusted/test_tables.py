@@ -52,11 +52,11 @@ def test_rows_are_counted_from_the_first_line_of_the_file(tmp_path):
     ("text", "words"),
     [
         ("id,score\na,0.5\nb,\"0,5\"\n",
-         "a point (line 2: 0.5) and with a comma (line 3: 0,5); write all alike"),
-        ("id;score\na;1.234,5\n", "line 2: 1.234,5: write numbers without separators of thousands"),
+         "a point (line 2: 0.5), some a comma (line 3: 0,5); use only one"),
+        ("id;score\na;1.234,5\n", "line 2: 1.234,5: write numbers without thousands separators"),
         ("id;score\na;1 234\n", "line 2: 1 234: write numbers without"),
         ("id,score\na,\"1,234,567\"\n", "line 2: 1,234,567: write numbers without"),
-        ("id,score\na,\"1,234\"\n", "line 2: 1,234: a decimal comma, or thousands?"),
+        ("id,score\na,\"1,234\"\n", "line 2: 1,234: does the comma mark decimals or thousands?"),
     ],
 )  # fmt: skip
 def test_numbers_that_may_be_others_are_refused(tmp_path, text, words):
@@ -81,10 +81,10 @@ def test_what_is_certain_is_read(tmp_path):
     [
         ("", "has no column id or score in its first line"),
         ("id|score\n1|2\n", "(it has id|score)"),
-        ("id,Score,score\n", "has several columns score; leave one"),
-        ("id,score\na\n", "line 2: cut short, or not as long as the first"),
+        ("id,Score,score\n", "has several columns score; keep one"),
+        ("id,score\na\n", "line 2: cut short, or longer than the first"),
         ("id,note,score\na,x\n", "line 2: cut short"),
-        ("id,score\na,0,5\n", "line 2: cut short, or not as long as the first; is a comma in a"),
+        ("id,score\na,0,5\n", "line 2: cut short, or longer than the first line; does a cell"),
         ('id,score\na,1\n"b,1\n', "line 3: cannot be read as CSV"),
         (b"PK\x03\x04", "is a workbook"),
     ],

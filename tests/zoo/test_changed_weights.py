@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from omniinput_hpc.config import CausalLm
 from omniinput_hpc.models.language import causal_lm
-from omniinput_hpc.zoo import changed_weights
+from omniinput_zoo import changed_weights
 
 
 @pytest.fixture
@@ -88,6 +88,6 @@ def test_mistakes_get_one_sentence_and_leave_nothing(words, said, tmp_path, caps
 def test_no_weights_and_an_output_that_is_there(folder, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     assert call(tmp_path / "empty", tmp_path / "new", "--bfloat16") == 2
-    assert "no folder of a model" in capsys.readouterr().err
+    assert "not a folder of a model" in capsys.readouterr().err
     assert call(folder, tmp_path / "empty", "--bfloat16") == 2
     assert "exists" in capsys.readouterr().err

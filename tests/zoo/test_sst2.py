@@ -10,7 +10,7 @@ from transformers import DistilBertConfig, DistilBertForMaskedLM
 from omniinput_hpc.config import SequenceClassifier
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import hf_folder, sequence_classifier
-from omniinput_hpc.zoo import sst2
+from omniinput_zoo import sst2
 
 WORDS = [
     "[PAD]",
@@ -65,7 +65,9 @@ def test_it_learns_and_what_it_writes_is_sampled(folders, tmp_path, capsys):
     words = ["--data", str(data), "--base", str(base), "--output", str(out), "--epochs", "12",
              "--rate", "1e-2", "--threads", "1"]  # fmt: skip
     assert sst2.main(words) == 0
-    assert "100.00 % of 16 test sentences right (the papers' own: 91 %)" in capsys.readouterr().out
+    assert (
+        "100.00 % of 16 test sentences correct (the papers' model: 91 %)" in capsys.readouterr().out
+    )
     assert json.loads((out / "training.json").read_text())["test_accuracy"] == 1.0
     options = SequenceClassifier(
         kind="sequence-classifier", path=str(out), length=10, target=1, output="difference"
@@ -88,7 +90,7 @@ def test_what_is_missing_or_broken_is_named(folders, tmp_path, capsys):
     assert "hf download distilbert/distilbert-base-uncased --include" in capsys.readouterr().err
     for text, wanted in (
         ("", "line 1: expected the columns"),
-        ("sentence\tlabel\n", "holds no sentence"),
+        ("sentence\tlabel\n", "holds no sentences"),
         ("sentence\tlabel\ngood\t1\nbad", "line 3: expected a sentence, a tab, and 0 or 1"),
         ("sentence\tlabel\ngood\t2\n", "line 2: expected"),
         ("index\tsentence\n0\tgood\n", "expected the columns sentence and label"),

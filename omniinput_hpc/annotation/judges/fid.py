@@ -25,6 +25,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.plugins import load_function
 from omniinput_hpc.untrusted.npy import read_array
 
+BATCH = 256  # pictures
 MAX_BIN_DRAWS = 2**20
 REFERENCE_DRAWS = 5
 """Draws from the reference set, each of as many pictures as the bin has draws."""
@@ -48,7 +49,7 @@ def read_reference(name: str) -> Pictures:
         images = np.asarray(load_function(name, "--reference")())
     else:
         raise UserError(
-            f"--reference {name}: no such folder of PNG files, .npy file, or module:function"
+            f"--reference {name}: not a folder of PNG files, a .npy file or module:function"
         )
     right = images.dtype == np.uint8 and (images.ndim == 3 or images.shape[3:] == (3,))
     if not right or len(images) < 2:
@@ -63,7 +64,7 @@ _NONE = np.zeros((0, 0), dtype=np.uint8)
 
 
 def fid_per_bin(
-    tasks: TaskSet, key: Key, network: PictureNetwork, reference: Pictures, batch: int = 256
+    tasks: TaskSet, key: Key, network: PictureNetwork, reference: Pictures
 ) -> tuple[dict[str, NDArray[Any]], list[str]]:
     """Return the table of FIDs, a row per run and bin, and notes for the user.
 
@@ -77,7 +78,7 @@ def fid_per_bin(
     notes : list of str
     """
     if tasks.kind != "image":
-        raise UserError("--judge fid is for tasks that are pictures")
+        raise UserError("--judge fid requires tasks that are pictures")
     png = {task.id: task.png or "" for task in tasks.tasks}
     bins: dict[tuple[int, float], list[tuple[Pictures, int]]] = {}
     for item in key.items:
@@ -87,12 +88,12 @@ def fid_per_bin(
     for (_, lower), drawn in bins.items():
         if sum(n for _, n in drawn) > MAX_BIN_DRAWS:
             raise UserError(f"{key.path}: the bin at {lower:g} has over {MAX_BIN_DRAWS:,} draws")
-    known = _features(network, reference, batch)
+    known = _features(network, reference)
     rng = np.random.default_rng(0)
     rows = []
     for (run, lower), drawn in sorted(bins.items()):
         counts = [n for _, n in drawn]
-        own = _features(network, stacked([image for image, _ in drawn]), batch)
+        own = _features(network, stacked([image for image, _ in drawn]))
         own, n = own[np.repeat(np.arange(len(own)), counts)], sum(counts)
         floor = [
             frechet(known, known[torch.from_numpy(rng.integers(len(known), size=n))])
@@ -147,10 +148,10 @@ class _Given(torch.nn.Module):
 
 
 @torch.no_grad()
-def _features(network: PictureNetwork, images: Pictures, batch: int) -> torch.Tensor:
+def _features(network: PictureNetwork, images: Pictures) -> torch.Tensor:
     """Return features, float32 [n, f], on the CPU."""
-    parts = [network.features(images[i : i + batch]).cpu() for i in range(0, len(images), batch)]
-    return torch.cat(parts)
+    batches = (images[i : i + BATCH] for i in range(0, len(images), BATCH))
+    return torch.cat([network.features(batch).cpu() for batch in batches])
 
 
 def _notes(columns: dict[str, NDArray[Any]], n_features: int, n: int, key: Key) -> list[str]:
@@ -159,23 +160,23 @@ def _notes(columns: dict[str, NDArray[Any]], n_features: int, n: int, key: Key) 
     if few.any():
         notes.append(
             f"{few.sum()} of {len(few)} bins have no more pictures than there are features: their "
-            "FID is too high; compare with fid_of_reference, which as many reference pictures get"
+            "FID is too high; compare it with fid_of_reference, that of as many reference pictures"
         )
     if n <= n_features:
         notes.append("the reference set itself has no more pictures than there are features")
     if np.isnan(columns["fid"]).any():
-        notes.append("a bin of one picture has no covariance: its FID is nan")
+        notes.append("a bin with one picture has no covariance: its FID is nan")
     if key.draw_method == "uniform":
         notes.append(
             "inputs were drawn with equal probability: this is the FID of recorded inputs, not of "
-            "rho's"
+            "the output distribution rho"
         )
     return notes
 
 
 def lines_of(columns: dict[str, NDArray[Any]], runs: Sequence[str]) -> list[str]:
     """Return the table as text."""
-    lines = ["bin            pictures       FID  of as many reference pictures"]
+    lines = ["bin            pictures       FID  FID of as many reference pictures"]
     for run, low, high, _, n, fid, floor, spread in zip(*columns.values(), strict=True):
         name = f"  {runs[int(run)]}" if len(runs) > 1 else ""
         lines.append(

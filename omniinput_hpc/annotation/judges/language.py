@@ -49,7 +49,7 @@ class LanguageModelJudge(Judge):
     ) -> None:
         head, found, tail = template.partition(TEXT_FIELD)
         if not found or TEXT_FIELD in tail or not (head + tail).strip():
-            raise UserError(f"--template must hold {TEXT_FIELD} once, and text around it")
+            raise UserError(f"--template must contain {TEXT_FIELD} once, with text around it")
         with loading():
             folder = hf_folder.resolve(path)
             words = tokenizer.read(folder)
@@ -93,8 +93,8 @@ class LanguageModelJudge(Judge):
         notes = []
         if self._twice:
             notes.append(
-                f"the template begins with {', '.join(self._twice)}, which the tokenizer puts "
-                "before every text as well: the model reads it once"
+                f"the template begins with {', '.join(self._twice)}, which the tokenizer also "
+                "puts before every text: the model reads it only once"
             )
         if not self._mass:
             return notes
@@ -108,8 +108,8 @@ class LanguageModelJudge(Judge):
         ids = self._tokenizer.encode(tail + answer)
         if ids[: len(self._tail)] != self._tail or len(ids) == len(self._tail):
             raise UserError(
-                f'--answers: "{answer}" and the end of the template form one token; begin it '
-                "with a blank, and end the template without one"
+                f'--answers: "{answer}" and the end of the template form one token; begin the '
+                "answer with a blank, and end the template without one"
             )
         return ids[len(self._tail)]
 
@@ -162,7 +162,7 @@ def check_length(
     for row, task in zip(rows, tasks, strict=True):
         if len(row) > longest:
             raise UserError(
-                f"task {task.id}: {len(row)} tokens with the prompt, and the model reads "
+                f"task {task.id}: {len(row)} tokens with the prompt, but the model reads "
                 f"{longest}; choose another judge or a shorter template"
             )
 

@@ -45,7 +45,7 @@ def class_probability(outputs: torch.Tensor, label: int, path: str) -> torch.Ten
     """
     n_classes = max(2, outputs.shape[1])
     if not 0 <= label < n_classes:
-        raise UserError(f"--label {label}: {path} has {n_classes} classes, from 0 on")
+        raise UserError(f"--label {label}: {path} has {n_classes} classes, numbered from 0")
     outputs = outputs.double()
     if outputs.shape[1] == 1:
         return (outputs[:, 0] if label else -outputs[:, 0]).sigmoid()
@@ -99,7 +99,7 @@ class PictureNetwork:
         expected = (shape.height, shape.width) + ((3,) if shape.channels == 3 else ())
         given = images.shape[1:]
         if given != expected:
-            raise UserError(f"{self.path} takes pictures of {expected}, and these are {given}")
+            raise UserError(f"{self.path} takes pictures of {expected}, but these are {given}")
         levels = np.rint(images.reshape(len(images), -1) / 255.0 * (shape.n_values - 1))
         return torch.from_numpy(levels.astype(np.int64)).to(self._device)
 
@@ -113,7 +113,7 @@ class PictureNetwork:
             problem = first_line(error)
             raise UserError(f"{self.path} does not take pictures like these: {problem}") from None
         if out.ndim > 2 or len(out) != len(images):
-            raise UserError(f"{self.path} gives {list(out.shape)}; expected a row per picture")
+            raise UserError(f"{self.path} returns {list(out.shape)}; expected a row per picture")
         return out.float().reshape(len(images), -1)
 
 
@@ -128,7 +128,7 @@ class PictureClassifierJudge(Judge):
     def score(self, tasks: Sequence[Task]) -> list[float | None]:
         """Return the class's probability of each picture."""
         if any(task.png is None for task in tasks):
-            raise UserError("--judge image-classifier is for tasks that are pictures")
+            raise UserError("--judge image-classifier requires tasks that are pictures")
         outputs = self._network.outputs(stacked([pixels(task.png or "") for task in tasks]))
         return list(class_probability(outputs, self._label, str(self._network.path)).tolist())
 

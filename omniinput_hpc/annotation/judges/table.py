@@ -62,27 +62,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of judges."""
     add, kinds = parser.add_argument, f"module:function, {', '.join(JUDGES)}"
     add("--judge", required=True, metavar="KIND", help=kinds)
-    add("--name", help="of the score file (default: the kind's, or the function's)")
+    add("--name", help="name of the score file (default: that of the kind or function)")
     of = "what a rule's function takes (default: %(default)s)"
     add("--of", choices=["values", "shown"], default="values", help=of)
-    add("--model", metavar="PATH", help="folder, or hub name")
-    factory = "of a network on pictures, with weights --model"
+    add("--model", metavar="PATH", help="folder, or name on the hub")
+    factory = "makes a network on pictures, with the weights in --model"
     add("--factory", metavar="module:function", help=factory)
-    add("--template", type=Path, metavar="FILE", help="prompt that holds {text}")
+    add("--template", type=Path, metavar="FILE", help="the prompt, with {text} for the text")
     add("--answers", nargs="+", default=(" no", " yes"), help="worst to best (default: no yes)")
     add("--label", type=int, help="the class whose probability is the score")
     add("--reference", metavar="PATH", help="pictures for fid: see docs/scoring.md")
-    dtype, device = "of the judge's numbers (default: %(default)s)", "(default: %(default)s)"
+    dtype, device = "number type of the judge (default: %(default)s)", "(default: %(default)s)"
     add("--dtype", choices=["float32", "bfloat16", "float16"], default="float32", help=dtype)
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help=device)
-    add("--batch", type=int, default=16, help="tasks at once (default: %(default)s)")
+    add("--batch", type=int, default=16, help="tasks per batch (default: %(default)s)")
 
 
 def check(options: Options) -> None:
     """Raise a UserError if the judge is unknown or lacks an option that it requires."""
     kind = JUDGES.get(options.judge)
     if kind is None and ":" not in options.judge:
-        raise UserError(f"--judge {options.judge}: expected module:function, {', '.join(JUDGES)}")
+        raise UserError(f"--judge {options.judge}: expected module:function or {', '.join(JUDGES)}")
     for name in kind.required if kind else ():
         if getattr(options, name) is None:
             raise UserError(f"--judge {options.judge} requires --{name}")

@@ -78,7 +78,7 @@ function tell(words, score) {
   if (score !== undefined) {
     const value = document.createElement("b");
     value.textContent = named(score);
-    shown.push(" ", value, "  (U takes it back)");
+    shown.push(" ", value, "  (U undoes it)");
   }
   $("last").replaceChildren(...shown);
 }
@@ -189,9 +189,9 @@ async function ask(path, body) {
     try {
       const { status, value } = await once(path, body);
       if (status === 200) { warn(""); return value; }
-      if (status === 400) { warn("The server refused: " + value.error); return null; }
+      if (status === 400) { warn("The server refused the request: " + value.error); return null; }
       warn(status === 403
-        ? kept + "The server does not know this page any more: " + value.error + "."
+        ? kept + "The server no longer recognizes this page: " + value.error + "."
         : kept + "The server could not save: " + value.error + ".");
     } catch {
       warn("The connection is lost. " + kept + "Trying again; nothing is lost.");
@@ -212,7 +212,7 @@ async function act(path, body) {
   if (view !== null) {
     show(view);
     if (path === "/api/score") tell("Saved:", body.score);
-    if (path === "/api/undo") tell("Taken back.");
+    if (path === "/api/undo") tell("Undone.");
   }
 }
 

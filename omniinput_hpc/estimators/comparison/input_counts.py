@@ -52,7 +52,7 @@ def pairs_of(
     """
     if density.rung_weights is None or density.ancestral:
         raise EstimateError(
-            "an ancestral run's samples, or several runs', cannot be normalized across models yet"
+            "samples of an ancestral run or of several runs cannot be normalized across models yet"
         )
     z = z_rks.astype(np.float64).ravel()
     group_s = np.resize(lane_groups(walkers), z_rks.shape[2])

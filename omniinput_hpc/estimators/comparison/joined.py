@@ -93,8 +93,8 @@ def _tests_of_constants(run: RunData, other: Density) -> list[tuple[float, str]]
         beta, m = run.beta_k[k], run.beta_k[0]
         tests.append((
             p,
-            f"ln Z({beta:.4g}) - ln Z({m:.4g}) is {own:.3f} +- {own_error:.3f} by the populations "
-            f"and {value:.3f} +- {error:.3f} by the others (standard errors)",
+            f"ln Z({beta:.4g}) - ln Z({m:.4g}) is {own:.3f} +- {own_error:.3f} from the "
+            f"populations and {value:.3f} +- {error:.3f} from the others (standard errors)",
         ))  # fmt: skip
     return tests
 

@@ -67,7 +67,7 @@ class WithOutputs:
             raise EstimateError(
                 f"{run.path} holds {held}, whose samples have no known probabilities: only the "
                 'draws of an ancestral run (sampler.method = "ancestral") can be given another '
-                "model's outputs; compare.py and normalize.py compare two runs"
+                "model's outputs; to compare two runs, use compare.py or normalize.py"
             )
         moves = run.counts_kb().sum() + run.outside_k2().sum()
         if moves != run.rounds * run.samples_per_round * len(run.beta_k):
@@ -319,7 +319,9 @@ def aupr_change(
         found.append((density, sums, curve))
     ends = common_range(*ranges)
     if not ends[1] > ends[0]:
-        raise EstimateError("the two curves share no range of ln recall: the AUPRs have no change")
+        raise EstimateError(
+            "the two curves share no range of ln recall: the change of the AUPR is not defined"
+        )
     own, other = (area(c.precision_t, c.log_recall_t, *ends) for _, _, c in found)
     own_j, other_j = (areas_without_each(*parts, ends) for parts in found)
     lanes_g = densities[0].lanes_g

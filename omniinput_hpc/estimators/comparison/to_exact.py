@@ -200,7 +200,9 @@ class Coverage:
         """Return a part of a line."""
         if not self.n:
             return "none to compare"
-        return f"largest difference {self.largest:.4f}, {self.held:.1%} of {self.n} bands hold it"
+        return (
+            f"largest difference {self.largest:.4f}, {self.held:.1%} of {self.n} bands contain it"
+        )
 
 
 def coverage(value: FloatArray, low: FloatArray, high: FloatArray, exact: FloatArray) -> Coverage:
@@ -252,7 +254,7 @@ class ExactCurve:
         """Return a text on both curves' AUPRs over their common range."""
         difference = self.sampled_common - self.aupr_common
         if not np.isfinite(difference):
-            return "both curves have no common range of ln recall"
+            return "the curves have no common range of ln recall"
         return (
             f"over the common range of ln recall {self.lower:.2f} to {self.upper:.2f}: exact "
             f"{self.aupr_common:.6f}, sampled {self.sampled_common:.6f}, difference "

@@ -60,11 +60,12 @@ def _brought_anew(run: RunData, old_k: FloatArray) -> Check:
         return Check(name, share, MAX_OLD)
     weights = weights_of_run(run)
     hot = np.flatnonzero(renewing_rungs(run))
-    where = weights.label_k[hot[0]] if hot.size else "the outputs that most inputs have"
+    where = weights.label_k[hot[0]] if hot.size else "the most common outputs"
     return Check(
         name, share, MAX_OLD,
-        f"the start of the run still decides: {share:.0%} of what {weights.label_k[worst]} counted "
-        f"is of walkers that had not been at {where} since counting began",
+        f"the start of the run still matters: {share:.0%} of the counts at "
+        f"{weights.label_k[worst]} come from walkers that had not visited {where} since "
+        "counting began",
         f"raise run.rounds to about {int(np.ceil(3.0 * run.rounds * share))}, or sampler.steps",
     )  # fmt: skip
 

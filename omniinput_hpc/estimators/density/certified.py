@@ -101,7 +101,7 @@ def certify(
     """
     log_q_jkk, z_jk = _groups_of_draws(run)
     if len(z_jk) < 2:
-        raise EstimateError(f"{run.path}: one draw at each beta bounds nothing; raise run.rounds")
+        raise EstimateError(f"{run.path}: one draw per beta gives no bounds; raise run.rounds")
     b_k = run.beta_k / n_predicted
     n_free = run.n_sites - n_predicted
     log_v_jk = np.log(log_q_jkk.shape[2]) - logsumexp(log_q_jkk, axis=2)
@@ -111,8 +111,8 @@ def certify(
     log_own = _log_most(z_jk + apart, b_k, n_predicted, n_free, np.log(run.n_values))
     if (log_v_jk > log_own).any():
         raise EstimateError(
-            f"{run.path}: draws are less likely than a model's whose probabilities add up to at "
-            "most 1: no bounds can be given"
+            f"{run.path}: some draws are less likely than the model allows if its probabilities "
+            "add up to at most 1: no bounds can be given"
         )
     below = -np.inf if known is None else known.complete_below
     counted_jk = z_jk > below
@@ -241,7 +241,7 @@ def predicted_sites(run: RunData) -> int:
     found = [m for m in (run.n_sites, run.n_sites - 1) if np.isclose(run.beta_k, m).any()]
     if len(found) != 1:
         raise EstimateError(
-            f"{run.path}: it is not known how many sites of its model are predicted; let the "
-            "ladder hold beta = that number"
+            f"{run.path}: the model's number of predicted sites is not known; include it in "
+            "ladder.betas"
         )
     return found[0]

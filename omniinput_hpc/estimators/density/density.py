@@ -95,7 +95,10 @@ class Density(Observed):
         error_b, _ = errors_and_bounds(
             self.log_g_b, self.log_g_jb, self, self.effective_b, nowhere_b
         )
-        sentence = f"outputs below z = {self.floor:.3g} are counted all the same, as was asked for"
+        sentence = (
+            f"outputs below z = {self.floor:.3g} have not equilibrated, but are counted as "
+            "requested"
+        )
         verdict = self.verdict.also(Check("outputs trusted as asked for", sentence=sentence))
         return replace(
             self, log_g_error_b=error_b, verdict=verdict, floor=-np.inf, trusted_below=self.floor
@@ -376,7 +379,7 @@ def upper_bounds(
 
 
 def _too_wide(observed: Observations, log_g_error_b: FloatArray) -> list[Check]:
-    """Check the bin width; no check for draws alone."""
+    """Check the bin width, unless all runs are independent draws."""
     if all(part.ancestral for part in observed.parts):
         return []
     firm_b = observed.effective_b >= MIN_EFFECTIVE_COUNT

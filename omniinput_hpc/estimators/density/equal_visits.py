@@ -68,10 +68,10 @@ def unequal_visits(
         return Check(*found)
     return Check(
         *found,
-        f"inputs of one output are equally likely, and one of the {n_inputs:,} recorded at "
-        f"z = {edges[b]:g} was met by {fewest} of {run.walkers} lanes, where {expected:.0f} are "
+        f"inputs with one output are equally likely, but one of the {n_inputs:,} recorded at "
+        f"z = {edges[b]:g} was visited by {fewest} of {run.walkers} lanes, and {expected:.0f} are "
         "expected: walkers hardly find some kinds of inputs, or hardly leave them",
-        "raise run.burn_in, in which moves learn, or run.rounds",
+        "raise run.burn_in, during which moves adapt, or run.rounds",
     )
 
 

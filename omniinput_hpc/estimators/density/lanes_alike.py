@@ -47,9 +47,9 @@ def alike_at_equal_z(run: RunData, label_k: Sequence[str]) -> Check:
     where = ", ".join(f"{label_k[k]} ({shown(rhat_k[k], '.2f', 'infinite')})" for k in bad[:4])
     return Check(
         name, worst, limit,
-        f"lanes are in different parts of the space that have the same outputs (R-hat of inputs at "
-        f"equal z over {limit:.3g}) at {where}{more}: how many inputs each part holds is not known",
-        "raise run.burn_in and run.rounds, or put rungs where swaps are rare",
+        f"lanes visit different parts of the space with the same outputs (R-hat of inputs at equal "
+        f"z over {limit:.3g}) at {where}{more}: the number of inputs in each part is not known",
+        "raise run.burn_in and run.rounds, or add rungs where swaps are rare",
     )  # fmt: skip
 
 

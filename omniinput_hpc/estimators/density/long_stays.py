@@ -61,16 +61,16 @@ def long_stays(run: RunData) -> Check:
     others = len({stay[2] for stay in kept}) - 1
     return Check(
         name, share, limit,
-        f"a walker stayed in one text, or half of its tokens, for {share:.0%} of the run, and "
-        f"{n_lanes} of {run.walkers} lanes met it{_others(others)}: moves hardly find or leave "
-        f"some kinds of texts of z = {highest:.3g} and below, and more of them may "
-        "be missing", "raise run.burn_in, in which moves learn, or run.rounds",
+        f"a walker kept one text, or half of its tokens, for {share:.0%} of the run"
+        f"{_others(others)}, and {n_lanes} of {run.walkers} lanes visited it: moves hardly find or "
+        f"leave some kinds of texts with z of {highest:.3g} or less, so more of them may be "
+        "missing", "raise run.burn_in, during which moves adapt, or run.rounds",
     )  # fmt: skip
 
 
 def _others(n: int) -> str:
     """Return how many more walkers stayed likewise, in brackets; "" for none."""
-    return f" ({n} more walker{'s' * (n > 1)} likewise)" if n else ""
+    return f" ({n} more walker{'s' * (n > 1)} did so, too)" if n else ""
 
 
 def _of_walkers(run: RunData) -> tuple[NDArray[Any], NDArray[np.float32]]:

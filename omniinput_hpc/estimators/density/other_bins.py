@@ -92,20 +92,10 @@ def in_other_bins(run: RunData, edges: FloatArray) -> RunData:
     require_rounds(run)
     if np.isnan(run.beta_k).any():
         raise EstimateError(
-            f"{run.path} has Wang-Landau rungs, whose weights are of its own bins: it cannot be "
-            "put into others"
+            f"{run.path} has Wang-Landau rungs, whose weights hold only in its own bins: it cannot "
+            "be counted in others"
         )
     return cast("RunData", InOtherBins(run, edges))
-
-
-def describe(run: RunData) -> str:
-    """Return a clause that compares the number of recorded samples with that of counts."""
-    samples, moves = run.samples_per_round, run.counts_kb().sum() + run.outside_k2().sum()
-    recorded = samples * len(run.beta_k) * run.rounds
-    return (
-        f"in other bins, from its {recorded:,} recorded samples alone: one in "
-        f"{moves / max(recorded, 1):.3g} of its counts, so that errors are larger"
-    )
 
 
 def edges_of(text: str) -> FloatArray:
@@ -118,9 +108,9 @@ def edges_of(text: str) -> FloatArray:
         raise ValueError(f"expected LOWER below UPPER and a WIDTH above 0, found {text!r}")
     n_bins = (upper - lower) / width
     if n_bins > MAX_BINS:
-        raise ValueError(f"{n_bins:.3g} bins are too many; widen WIDTH")
+        raise ValueError(f"{n_bins:.3g} bins are too many; raise WIDTH")
     if round(n_bins) < 1 or abs(n_bins - round(n_bins)) > 1e-6 * max(1.0, n_bins):
-        raise ValueError(f"{lower:g} to {upper:g} is no whole number of bins of width {width:g}")
+        raise ValueError(f"{lower:g} to {upper:g} is not a whole number of bins of width {width:g}")
     return np.asarray(lower + np.arange(round(n_bins) + 1) * width)
 
 

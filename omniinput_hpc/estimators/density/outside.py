@@ -66,12 +66,12 @@ class Outside:
         key, way = ("bins.lower", "down") if below else ("bins.upper", "up")
         if np.isfinite(seen) and abs(end - seen) < ROUNDING * width:
             sentence = (
-                f"{said} by no more than rounding: z was seen {way} to {seen:.9g}, and they "
+                f"{said}, but only by rounding: z was seen {way} to {seen:.9g}, and the bins "
                 f"{'begin' if below else 'end'} at {end:.9g}"
             )
             bound = end + (-0.5 if below else 0.5) * width
-            return sentence, f"in a new run, put edges between outputs: {key} = {bound:.6g}"
-        sentence = f"{said}, so that no curve and no recall counts them"
+            return sentence, f"in a new run, put bin edges between outputs: {key} = {bound:.6g}"
+        sentence = f"{said}, so no curve and no recall counts them"
         if not np.isfinite(seen):
             return sentence, f"in a new run, set {key} further {way}"
         bound = end + (-1.0 if below else 1.0) * _whole(abs(end - seen) / width) * width

@@ -72,9 +72,9 @@ def rungs_agree(
         name, p, FALSE_ALARMS,
         f"the rungs contradict each other: {weights.label_k[k]} counted about {seen:.3g} "
         f"independent inputs of rare kinds between z = {found.edges[first]:.4g} and "
-        f"{found.edges[last + 1]:.4g}, where by all other rungs {expected:.2g} are expected; some "
-        "inputs of these outputs are hardly reached on some rungs",
-        "raise run.burn_in and run.rounds, and put rungs where swaps are rare",
+        f"{found.edges[last + 1]:.4g}, but all other rungs predict {expected:.2g}; some rungs "
+        "hardly reach some inputs with these outputs",
+        "raise run.burn_in and run.rounds, and add rungs where swaps are rare",
     )  # fmt: skip
 
 

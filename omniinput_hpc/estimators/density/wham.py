@@ -98,7 +98,7 @@ def require_connected(
         ]
         raise EstimateError(
             f"rungs share no bin, so the ratio of their densities is not known: between "
-            f"{'; between '.join(sorted(gaps))}. Put rungs between them, widen the bins, or run "
+            f"{'; between '.join(sorted(gaps))}. Add rungs between them, widen the bins, or run "
             "longer"
         )
 
@@ -168,7 +168,7 @@ def _require_possible(counts_kb: FloatArray, log_w_kb: FloatArray, label_k: Sequ
     impossible_k = (counts_kb.astype(bool) & np.isneginf(log_w_kb)).any(axis=1)
     if impossible_k.any():
         label = label_k[int(np.argmax(impossible_k))]
-        raise EstimateError(f"{label}: it has counts in a bin where its weight is zero")
+        raise EstimateError(f"{label} has counts in a bin where its weight is zero")
 
 
 def _order_in_z(counts_kb: FloatArray) -> IntArray:

@@ -23,9 +23,9 @@ def spans_of(fine: FloatArray, edges: FloatArray) -> list[slice]:
     if off.any() or (np.diff(index) < 1).any():
         bad = edges[np.argmax(off)]
         raise EstimateError(
-            f"the bins do not fit the run's: {bad:.6g} is none of the run's bin edges "
-            f"({fine[0]:g} to {fine[-1]:g}, width {fine[1] - fine[0]:g}); take edges and a "
-            "width that are multiples of the run's"
+            f"the bins do not fit the run's: {bad:.6g} is not one of the run's bin edges "
+            f"({fine[0]:g} to {fine[-1]:g}, width {fine[1] - fine[0]:g}); choose from these edges, "
+            "and a multiple of this width"
         )
     return [slice(a, b) for a, b in pairwise(index)]
 

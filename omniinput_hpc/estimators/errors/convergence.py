@@ -133,7 +133,7 @@ class Mixing:
         if not np.isfinite(self.tau_k).any():
             return ""
         longest = float(np.nanmax(self.tau_k))
-        wanted = f"about {MIN_BLOCKS * int(np.ceil(MIN_BLOCK_TIMES * longest))} rounds would do"
+        wanted = f"about {MIN_BLOCKS * int(np.ceil(MIN_BLOCK_TIMES * longest))} rounds are needed"
         if self.independent or longest < 1.0:  # independent samples give less
             return f" ({wanted})"
         return f" (z stays correlated for {longest:.2g} rounds: {wanted})"
@@ -203,7 +203,7 @@ def _errors_agree(ratio: float, n_bins: int, n_blocks: int, n_groups: int) -> Ch
     sentence, remedy, limit = "", "", MAX_ERROR_RATIO
     if n_blocks and n_bins == 0:
         sentence = "no bin is filled well enough to check its error"
-        remedy = "raise run.rounds, or take wider bins"
+        remedy = "raise run.rounds, or use wider bins"
     elif n_blocks:
         degrees = INDEPENDENT_BINS * (n_groups - 1), INDEPENDENT_BINS * (n_blocks - 1)
         if ratio < 1.0:
@@ -248,7 +248,7 @@ def _lanes_agree(mixing: Mixing, label_k: Sequence[str]) -> Check:
         said.append(f"lanes disagree (R-hat over {limit:.3g}) at {', '.join(bad[:6])}{more}")
     unknown = int(np.isnan(rhat_k).sum())
     if unknown:
-        said.append(f"too few samples to compare the lanes, on {unknown} of {len(rhat_k)} rungs")
+        said.append(f"too few samples to compare the lanes on {unknown} of {len(rhat_k)} rungs")
     worst = float(np.nanmax(rhat_k)) if unknown < len(rhat_k) else np.nan
     remedy = "raise run.burn_in and run.rounds" if said else ""
     return Check("R-hat of z", worst, limit, "; ".join(said), remedy)

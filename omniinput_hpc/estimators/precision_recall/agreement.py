@@ -170,7 +170,9 @@ def compare_with_people(scored: Scored, judges: Sequence[str | None]) -> list[Pe
     person_a, who = compared_with(judges)
     if len(judges) < 2:
         one = "person" if who == "people" else "judge"
-        raise EstimateError(f"one {one}'s scores alone: give another person's or a judge's as well")
+        raise EstimateError(
+            f"there are scores of only one {one}: add those of another person or judge"
+        )
     found = []
     for a, (name, judge) in enumerate(zip(scored.annotators, judges, strict=True)):
         others_a = person_a & (np.arange(len(person_a)) != a)
@@ -179,7 +181,7 @@ def compare_with_people(scored: Scored, judges: Sequence[str | None]) -> list[Pe
                 _compare_one(scored, a, name, judge, mean_score(scored.score_ai[others_a]))
             )
     if not any(one.all_bins.n for one in found):
-        raise EstimateError("no two annotators scored an input in common")
+        raise EstimateError("no input was scored by two annotators")
     return found
 
 
@@ -266,7 +268,7 @@ def people_lines(
             continue
         others = f"the other {who}" if one.judge is None or who == "judges" else who
         lines.append(
-            f"{one.name} ({kind}) beside {others}: "
+            f"{one.name} ({kind}) against {others}: "
             f"{pair.n} inputs, bias {pair.bias:+.3f} +- "
             f"{shown(pair.bias_error, '.3f', '(not known)')}, off by {pair.distance:.3f} on "
             "average, rank "
@@ -285,5 +287,7 @@ def fid_line(r_b: FloatArray, fid_b: FloatArray, who: str = "people") -> str:
     owners = "people's" if who == "people" else "judges'"
     if n < 3 or np.isnan(rho):
         return f"FID and {owners} r: {n} bins with both, too few or too alike to tell"
-    verdict = "agree" if rho < -0.5 else "disagree: FID misleads" if rho > 0.5 else "tell little"
+    verdict = (
+        "agree" if rho < -0.5 else "disagree: FID misleads" if rho > 0.5 else "are hardly related"
+    )
     return f"FID and {owners} r over {n} bins: rank correlation {rho:+.2f}; they {verdict} here"

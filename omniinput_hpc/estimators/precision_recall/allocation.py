@@ -71,11 +71,11 @@ def range_of(results: list[ScoredCurve]) -> Range | None:
     if len(results) < 2:
         return None
     if not all(result.density.absolute for result in results):
-        raise EstimateError("two runs need absolute densities here: beta = 0 on both ladders")
+        raise EstimateError("two runs need absolute densities here: put beta = 0 on both ladders")
     own = [curves.curve_range(r.curve.precision_t, r.curve.log_recall_t) for r in results]
     ends = curves.common_range(own[0], own[1])
     if not ends[1] > ends[0]:
-        raise EstimateError("the two curves have no range of recall in common")
+        raise EstimateError("the two curves have no common range of recall")
     return ends
 
 

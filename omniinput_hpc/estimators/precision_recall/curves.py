@@ -226,7 +226,7 @@ def asked_range(precision_t: FloatArray, log_recall_t: FloatArray, asked: Range 
         if np.isnan(own[0]):
             found = "has no right input"
         raise EstimateError(
-            f"--recall-range {asked[0]:g}:{asked[1]:g}: the curve {found}, so that it has no AUPR "
+            f"--recall-range {asked[0]:g}:{asked[1]:g}: the curve {found}, so it has no AUPR "
             "over this range of ln recall; give a range that all curves reach"
         )
     return asked

@@ -336,9 +336,9 @@ def kept_scores(coarse: Density, scores: BinScores) -> str:
         return ""
     return (
         f"{scores.inputs_b[below_b].sum()} scored inputs in {below_b.sum()} bins below z = "
-        f"{coarse.floor:.4g} are kept, and not counted, since the run has not equilibrated there: "
-        "they count as soon as it has (raise run.rounds and run the same command again), or at "
-        "once with --trust-unequilibrated"
+        f"{coarse.floor:.4g} are kept but not counted, because the run has not equilibrated there: "
+        "raise run.rounds and run the same command again, or count them now with "
+        "--trust-unequilibrated"
     )
 
 
@@ -348,11 +348,11 @@ def _too_few_scores(
     """Return the message that no bin has scores of enough inputs from enough lanes, and why."""
     edges, kept = coarse.edges, kept_scores(coarse, scores)
     if kept and (enough_b & ~coarse.believed_b).any():
-        return f"no bin with enough scores is one in which the run has equilibrated: {kept}"
+        return f"the run has not equilibrated in any bin with enough scores: {kept}"
     best = int(np.argmax(scores.inputs_b))
     return (
         f"no bin has scores of {inputs} distinct inputs from {lanes} lanes; the "
-        f"best one, {edges[best]:g} to {edges[best + 1]:g}, has "
+        f"best bin, {edges[best]:g} to {edges[best + 1]:g}, has "
         f"{scores.inputs_b[best]} from {scores.lanes_b[best]}: score more, or lower "
         "--fewest-inputs and --fewest-lanes"
     )

@@ -77,8 +77,8 @@ def at_thresholds(curve: Curve, edges: FloatArray, asked: Sequence[float]) -> li
         near = abs(float(curve.threshold_t[t]) - z) <= half * (1.0 + 1e-9)
         if not near and not min(first, last) <= z <= max(first, last):
             raise EstimateError(
-                f"threshold {z:g}: the curve is known from z = {first:g} to {last:g} only; widen "
-                "the bins or score more of them, or choose a threshold in between"
+                f"threshold {z:g}: the curve covers only z = {first:g} to {last:g}; choose a "
+                "threshold in this range, widen the bins, or score more of them"
             )
         found.append(
             AtThreshold(

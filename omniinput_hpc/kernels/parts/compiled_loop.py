@@ -86,8 +86,8 @@ class CompiledLoop:
             self._run(x, none, Canonical(0.0), none, trace)
         except _typing_error() as error:
             raise UserError(
-                "the model's compiled_change(x, site, value) does not compile for x, int64 [D], "
-                f"and whole numbers: {str(error).strip().splitlines()[0]}"
+                "the model's compiled_change(x, site, value) does not compile for x int64 [D] and "
+                f"whole numbers site and value: {str(error).strip().splitlines()[0]}"
             ) from None
 
     @staticmethod

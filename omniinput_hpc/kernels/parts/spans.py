@@ -48,8 +48,8 @@ class SpanSchedule:
         only_suffixes = options.weights.suffix == sum(weights)
         if only_suffixes and suffix is not None and suffix[1] < n_sites:
             raise UserError(
-                f"kernel.suffix_lengths = {list(suffix)}: with suffixes alone, the first of "
-                f"{n_sites} sites would never change; add another of kernel.weights"
+                f"kernel.suffix_lengths = {list(suffix)}: with suffixes only, the first of "
+                f"{n_sites} sites would never change; add another part to kernel.weights"
             )
 
     def draw(self, u: NDArray[np.float64]) -> Span:

@@ -153,8 +153,8 @@ def _check_shapes(architecture: Architecture, folder: Path) -> None:
         shape, found = tuple(weights.shape), held[name].shape if name in held else None
         if shape != found:
             raise UserError(
-                f"{folder / WEIGHTS} does not fit {folder / DESCRIPTION}: {name} has the shape "
-                f"{list(shape)} there, and {'none' if found is None else list(found)} here"
+                f"{folder / WEIGHTS} does not fit {folder / DESCRIPTION}: {name} must have "
+                f"the shape {list(shape)}, found {'none' if found is None else list(found)}"
             )
 
 
@@ -170,7 +170,7 @@ def load_weights(network: nn.Module, file: Path, described_by: str) -> None:
         raise UserError(f"{file} is not a readable safetensors file: {first_line(error)}") from None
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise UserError(f"{file}: weights {name} hold numbers that are not finite (NaN)")
+            raise UserError(f"{file}: weights {name} hold NaN or infinite numbers")
     try:
         network.load_state_dict(tensors)
     except RuntimeError as error:
@@ -204,13 +204,13 @@ def _try_out(model: ImageClassifier, body: Body, shape: Shape, options: Options)
             outputs: Any = body(image.to(device))
     except (RuntimeError, ValueError, TypeError, AssertionError) as error:
         raise UserError(
-            f"model.path = {options.path}: does not take images float32 {list(image.shape)} in "
-            f"batches of any size: {first_line(error)}"
+            f"model.path = {options.path}: the network does not accept images float32 "
+            f"{list(image.shape)} in batches of any size: {first_line(error)}"
         ) from None
     if not isinstance(outputs, torch.Tensor) or outputs.dim() not in (1, 2) or len(outputs) != 2:
         found = list(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
         raise UserError(
-            f"model.path = {options.path}: expected outputs [W] or [W, n_classes] of W images, "
-            f"found {found} of 2"
+            f"model.path = {options.path}: expected outputs [W] or [W, n_classes] for W images, "
+            f"found {found} for 2"
         )
     check_label(options, outputs.shape[1] if outputs.dim() == 2 else 1)

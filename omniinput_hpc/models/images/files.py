@@ -137,7 +137,9 @@ def shape_of(options: ImageClassifier) -> Shape:
         raise UserError(f"model.shape = {options.shape}: an image has 1 or 3 channels")
     shape = Shape(height, width, channels, options.n_values)
     if shape.n_sites > MAX_SITES:
-        raise UserError(f"model.shape = {options.shape}: at most {MAX_SITES:,} numbers an image")
+        raise UserError(
+            f"model.shape = {options.shape}: an image has at most {MAX_SITES:,} numbers"
+        )
     return shape
 
 
@@ -148,7 +150,7 @@ def check_label(options: ImageClassifier, n_outputs: int) -> None:
     """
     if options.label >= n_outputs:
         raise UserError(
-            f"model.label = {options.label}: the model of {options.path} has {n_outputs} "
+            f"model.label = {options.label}: the model in {options.path} has {n_outputs} "
             f"output(s), 0 to {n_outputs - 1}"
         )
     if options.target == "log-softmax" and n_outputs == 1:
@@ -168,7 +170,7 @@ def read_architecture(folder: Path) -> Architecture:
     if not os.path.isdir(folder):
         raise UserError(
             f"model.path = {folder}: no such folder (it must hold {DESCRIPTION} and {WEIGHTS}; "
-            "python -m omniinput_hpc.zoo.images makes the papers' own, zoo.digits small ones)"
+            "python -m omniinput_hpc.zoo.images trains the papers' models, zoo.digits small ones)"
         )
     return _architecture(folder / DESCRIPTION, read_settings(folder, DESCRIPTION))
 
@@ -192,7 +194,7 @@ def _architecture(file: Path, text: dict[str, Any]) -> Architecture:
     for key, low in least.items():
         value = text.get(key, 0 if key != "size" or name != "cnn" else 1)
         if type(value) is not int or not low <= value <= MAX_SIZE:
-            raise UserError(f"{file}: {key} must be a whole number of at least {low}")
+            raise UserError(f"{file}: {key} must be a whole number from {low} to {MAX_SIZE:,}")
         numbers[key] = value
     n_outputs, size = numbers.pop("n_outputs"), numbers.pop("size")
     if numbers["channels"] not in (1, 3):
@@ -200,6 +202,6 @@ def _architecture(file: Path, text: dict[str, Any]) -> Architecture:
     shape = Shape(**numbers)
     if shape.n_sites > MAX_SITES:
         raise UserError(
-            f"{file}: an image of {shape.n_sites:,} numbers; at most {MAX_SITES:,} are read"
+            f"{file}: an image has {shape.n_sites:,} numbers; at most {MAX_SITES:,} are allowed"
         )
     return Architecture(str(name), shape, n_outputs, size)

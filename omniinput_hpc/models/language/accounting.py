@@ -60,13 +60,13 @@ _HARMLESS: tuple[tuple[re.Pattern[str], Callable[[Tensor], bool], str], ...] = (
     (re.compile(r"(attn|attention)\.(bias|masked_bias|causal_mask)$"), _is_mask,
      "the causal mask, which transformers computes"),
     (re.compile(r"(^|\.)(position_ids|token_type_ids)$"), _counts,
-     "the numbers of positions, which transformers computes"),
+     "position numbers, which transformers computes"),
     (re.compile(r"(^|\.)(encoder|decoder)\.version$"), lambda tensor: tensor.n_numbers <= 1,
      "the version of the program that wrote the weights"),
     (re.compile(r"(^|\.)pooler\.(dense\.)?(weight|bias)$"), _any,
      "a summary of the text for other heads, which this one does not use"),
     (re.compile(r"^cls\.seq_relationship\.(weight|bias)$"), _any,
-     "the head that tells whether a sentence follows another"),
+     "the head that predicts whether one sentence follows another"),
     (re.compile(r"\.EncDecAttention\.relative_attention_bias\.weight$"), _any,
      "a table that the T5 of its authors does not use either"),
     (re.compile(r"^(deberta|esm)\.embeddings\.position_embeddings\.weight$"), _any,
@@ -118,7 +118,7 @@ def check_ties(model: Any, ties: Mapping[str, str], where: str) -> None:
         if one in named and other in named and named[one] is not named[other]:
             raise UserError(
                 f"{where}: config.json says that {one} and {other} are the same weights "
-                "(tie_word_embeddings), and the files hold different ones; set "
+                "(tie_word_embeddings), but the files hold different ones; set "
                 "tie_word_embeddings to false there if both belong to the model"
             )
 
@@ -136,7 +136,7 @@ def _check_stored_as(model: Any, left_out: set[str], tensors: Tensors, where: st
         is_table = (name.rpartition(".")[2], tuple(tensor.shape)) in tables
         if not is_real and not is_table:
             raise UserError(
-                f"{where}: {name} is stored as {tensor.dtype}, and a weight is a real number; "
+                f"{where}: {name} is stored as {tensor.dtype}, but weights must be real numbers; "
                 "save the weights as float32, bfloat16 or float16"
             )
 
@@ -171,18 +171,18 @@ def _reason(name: str, model: Any, own: set[str], tensors: Tensors, read: Read) 
     if _AHEAD.search(name):
         return "layers that predict further tokens ahead"
     if _OTHER_PART.search(name):
-        return "a part for other inputs than texts"
+        return "a part for inputs other than text"
     if (
         _ENCODER.search(name)
         and any(map(_DECODER.search, own))
         and not any(map(re.compile(r"(^|\.)encoder\.").search, own))
     ):
-        return "the encoder, without which a decoder is evaluated here"
+        return "the encoder; only the decoder is evaluated here"
     is_classifier = type(model).__name__.endswith("ForSequenceClassification")
     if is_classifier and _OTHER_HEAD.search(name):
-        return "the head of another task"
+        return "a head for another task"
     if name in tensors and _is_computed(name, model, read):
-        return "numbers that the model holds already"
+        return "numbers that the model already holds"
     return None
 
 
@@ -193,15 +193,11 @@ def _goes_on(name: str, model: Any, own: set[str]) -> bool:
     """
     for found in _LAYER.finditer(name):
         first = f"{name[: found.start(1)]}0{name[found.end(1) :]}"
-        alike = bool(_names(first, model) & own) or _layer_like(name[: found.start(1)], own)
+        layer_0 = f"{name[: found.start(1)]}0."
+        alike = _names(first, model) & own or any(one.startswith(layer_0) for one in own)
         if alike and int(found[1]) >= _depth(model):
             return True
     return False
-
-
-def _layer_like(before: str, own: set[str]) -> bool:
-    """Return whether the model has layers with this prefix ("model.layers.")."""
-    return any(name.startswith(f"{before}0.") for name in own)
 
 
 def _depth(model: Any) -> float:
@@ -244,18 +240,18 @@ def _refusal(name: str, model: Any, own: set[str]) -> str:
     what = type(model).__name__
     if _goes_on(name, model, own):
         return (
-            f"config.json describes {_depth(model)} layer(s), and the weights hold more ({name}); "
-            "are they of this model?"
+            f"config.json describes {_depth(model)} layer(s), but the weights hold more ({name}); "
+            "do they belong to this model?"
         )
-    left = f"its weights hold {name}, which a {what} as config.json describes it does not use"
+    left = f"its weights hold {name}, which the {what} described by config.json does not use"
     if _SCALES.search(name):
         return (
-            f"{left}: they are quantized, and config.json has no quantization_config that is "
-            "followed; save them as float32, bfloat16 or float16"
+            f"{left}: they are quantized, but config.json has no supported quantization_config; "
+            "save them as float32, bfloat16 or float16"
         )
     if _CLASSES.search(name):
         return f"{left}: is it another kind of model (model.kind)?"
     return (
-        f"{left}, so that z would be another model's; take the config.json that belongs to these "
+        f"{left}, so z would be that of another model; use the config.json that belongs to these "
         "weights"
     )

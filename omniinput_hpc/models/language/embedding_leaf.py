@@ -15,7 +15,7 @@ from torch import nn
 
 from omniinput_hpc.models.language.foreign_code import ForeignError, as_close, foreign_code
 
-NOT_BY_IT = "it does not embed its tokens, and nothing else, by its input embedding"
+NOT_BY_IT = "its input embedding is not applied to exactly its tokens"
 
 
 class EmbeddingLeaf:
@@ -82,7 +82,7 @@ class Lookups:
             return NOT_BY_IT
         for layer, ids in self._seen:
             if layer is not self._layer and _follows(ids, tokens):
-                return f"it looks its tokens up in a second table ({self._names[layer]})"
+                return f"it looks up its tokens in a second table ({self._names[layer]})"
         return ""
 
 
@@ -132,12 +132,12 @@ def gradient_problem(
             if problem:
                 return problem
             if not bool(g.isfinite().all()):
-                return "it is not finite everywhere"
+                return "the gradient is not finite everywhere"
             found = [z] if model.embedding is None else [z, model.output_and_factors(x)[0]]
             if not all(as_close(one, model.output(x), model.lm.dtype) for one in found):
-                return "z is another one if it is computed with it"
+                return "z differs if the gradient is computed with it"
     except ForeignError as error:
         if str(error) == NOT_BY_IT:
             return NOT_BY_IT
-        return f"the model's own code cannot compute it ({error})"
+        return f"the model's own code cannot compute the gradient ({error})"
     return ""

@@ -67,7 +67,7 @@ def find(path: Path) -> Path | None:
     if len(found) > 1:
         names = ", ".join(file.name for file in found[:4])
         raise UserError(
-            f"model.path = {path}: it holds {len(found)} GGUF files ({names}); name one"
+            f"model.path = {path}: it holds {len(found)} GGUF files ({names}); name one of them"
         )
     return found[0] if found else None
 
@@ -86,23 +86,23 @@ def read_config(path: Path) -> dict[str, Any]:
     architecture = header.settings.get("general.architecture")
     if architecture not in ARCHITECTURES:
         raise UserError(
-            f"{path}: its architecture is {str(architecture)[:60]!r}; of GGUF files "
-            f"{', '.join(ARCHITECTURES)} are read (of others a folder with safetensors)"
+            f"{path}: its architecture is {str(architecture)[:60]!r}; as GGUF only "
+            f"{', '.join(ARCHITECTURES)} can be read: use a folder with safetensors"
         )
     config: dict[str, Any] = {"model_type": architecture, "architectures": ["CausalLM"]}
     for name, key in _SIZES.items():
         value = header.settings.get(f"{architecture}.{name}")
         if value is not None:
             if type(value) is not int or value < 1:
-                raise UserError(f"{path}: {architecture}.{name} is no usable number")
+                raise UserError(f"{path}: {architecture}.{name} is not a usable number")
             config[key] = value
     if _EMBEDDING not in header.tensors:
         raise UserError(f"{path} lacks the tensor {_EMBEDDING}: is it a language model?")
     for name in sorted(header.tensors):
         if not (_TENSORS.fullmatch(name) or _MORE_TENSORS[architecture].fullmatch(name)):
             raise UserError(  # transformers would silently leave it out
-                f"{path}: the tensor {name} is not one that transformers reads of a "
-                f"{architecture}, so that z would be another's; take a folder with safetensors"
+                f"{path}: transformers does not read the tensor {name} of a {architecture}, so z "
+                "would be that of another model; use a folder with safetensors"
             )
     config["vocab_size"] = header.tensors[_EMBEDDING].shape[0]
     n_blocks = max(
@@ -110,7 +110,7 @@ def read_config(path: Path) -> dict[str, Any]:
     )
     if n_blocks > config.get("num_hidden_layers", n_blocks):
         raise UserError(  # transformers would silently leave them out
-            f"{path}: {architecture}.block_count is {config['num_hidden_layers']}, and the file "
+            f"{path}: {architecture}.block_count is {config['num_hidden_layers']}, but the file "
             f"holds {n_blocks} blocks"
         )
     return config
@@ -126,7 +126,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         from gguf.constants import GGML_QUANT_SIZES
     except ImportError as error:
         raise UserError(
-            f"model.path = {path}: the package {error.name} is missing, which GGUF files need: "
+            f"model.path = {path}: GGUF files need the package {error.name}, which is missing: "
             "python -m pip install gguf accelerate"
         ) from None
     header = _header(path)
@@ -152,7 +152,7 @@ def read_tokenizer(path: Path) -> Any:
     ids = {str(token): i for i, token in enumerate(tokens)}
     kind = settings.get("tokenizer.ggml.model")
     if kind not in _MAKERS:
-        raise ValueError(f"tokenizers of the kind {str(kind)[:40]!r} are not read")
+        raise ValueError(f"tokenizers of the kind {str(kind)[:40]!r} are not supported")
     tokenizer = _MAKERS[kind](ids, settings)
     _add_tokens(tokenizer, tokens, settings.get("tokenizer.ggml.token_type"))
     return tokenizer
@@ -163,10 +163,10 @@ def no_encoding(path: Path) -> str | None:
     settings = _header(path).settings
     kind = settings.get("tokenizer.ggml.model")
     if kind != "gpt2":
-        return f"its tokenizer is of the kind {str(kind)[:40]!r}"
+        return f"its tokenizer of the kind {str(kind)[:40]!r} can only decode here"
     name = settings.get("tokenizer.ggml.pre")
     known = isinstance(name, str) and name in _splitters()
-    return None if known else f"how it cuts texts into words ({str(name)[:40]!r}) is not known here"
+    return None if known else f"its rule for splitting words ({str(name)[:40]!r}) is unknown"
 
 
 def beginning(path: Path) -> list[int]:
@@ -200,7 +200,7 @@ def _byte_level(ids: dict[str, int], settings: dict[str, Any]) -> Any:
     for merge in settings.get("tokenizer.ggml.merges", []):
         first_token, space, second_token = str(merge).partition(" ")
         if not space or " " in second_token:
-            raise ValueError("a merge is none of two tokens")
+            raise ValueError("a merge is not a pair of tokens")
         merges.append((first_token, second_token))
     name = settings.get("tokenizer.ggml.pre")
     # llama-bpe keeps a word that is a token, even if no merges make it

@@ -43,7 +43,7 @@ _LAYERS = re.compile(r"layer|block|depth|types|loop|group")
 _SIZES = re.compile(r"size|dim|token|window|norm|chunk|stride|length|position|theta|factor")
 _COUNTS = re.compile(r"^(num|n)_|expert|label")
 _ELSEWHERE = {
-    "configuration_files": "other files of settings, which are not read",
+    "configuration_files": "other settings files, which are not read",
     "transformers_weights": "a file of weights, which is not read",
 }
 """Keys of config.json that make transformers read files that are not checked here."""
@@ -51,7 +51,9 @@ _NESTED = ("decoder", "generator", "text_config")
 """Keys that may hold the settings of a model's text part, as in transformers' `get_text_config`."""
 _METHODS = {"to_dict", "to_diff_dict", "to_json_string", "update", "from_dict", "save_pretrained"}
 """Keys that would overwrite methods of transformers' settings object."""
-MERGE_FIRST = "it is not read: merge it into the model (merge_and_unload) and save that"
+MERGE_FIRST = (
+    "adapters are not read: merge it into the model (merge_and_unload) and save the result"
+)
 _ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 _ADAPTERS = re.compile(r"(^|[._])(lora_[A-Za-z]\w*|base_layer|modules_to_save|ia3_l)(\.|$)")
 """Names of an adapter's tensors, and of those of the model under it (`base_layer`)."""
@@ -94,7 +96,7 @@ def check_files(folder: Path) -> None:
         if what:
             raise UserError(f"{entry} cannot be read: it is {what}, not a regular file")
         if _SHARD.fullmatch(entry.name):
-            raise UserError(f"{entry}: distributed checkpoints are not read; save the model whole")
+            raise UserError(f"{entry}: distributed checkpoints are not read; save the whole model")
     for name in _ADAPTER_FILES:
         if os.path.exists(folder / name):
             raise UserError(f"model.path = {folder}: it holds an adapter ({name}); {MERGE_FIRST}")
@@ -103,7 +105,7 @@ def check_files(folder: Path) -> None:
     if os.path.exists(folder / _INDEX):
         names = read_settings(folder, _INDEX).get("weight_map")
         if not isinstance(names, dict) or not all(map(_is_weight_file, names.values())):
-            raise UserError(f"{folder / _INDEX}: weight_map must name *.safetensors of the folder")
+            raise UserError(f"{folder / _INDEX}: weight_map must name *.safetensors in the folder")
 
 
 def check_settings(config: Mapping[str, Any], file: Path) -> None:
@@ -115,7 +117,7 @@ def check_settings(config: Mapping[str, Any], file: Path) -> None:
     if "auto_map" in config:
         raise UserError(
             f"{file.parent} requires custom code (auto_map, trust_remote_code), which is never "
-            "run; many such models have a twin without it (allenai/OLMo-7B-hf for OLMo-7B)"
+            "run; many such models have a version without it (allenai/OLMo-7B-hf for OLMo-7B)"
         )
     for key, what in _ELSEWHERE.items():
         if key in config:
@@ -128,7 +130,7 @@ def check_settings(config: Mapping[str, Any], file: Path) -> None:
             raise UserError(f"{file}: {key} is not a setting; remove it")
     for key, value in leaves(config):
         if "implementation" in key and isinstance(value, str) and "/" in value:
-            raise UserError(f"{file}: {key} names code of a hub, which is never run; remove it")
+            raise UserError(f"{file}: {key} names code on a hub, which is never run; remove it")
         if type(value) is int and abs(value) > _limit(key):
             found = f"{value:,}" if abs(value) < 2**64 else f"a number of {len(str(value))} digits"
             raise UserError(f"{file}: {key} is too large: {found}, at most {_limit(key):,}")
@@ -146,7 +148,7 @@ def vocabulary_size(config: Mapping[str, Any], file: Path) -> int:
     if size is None:
         raise UserError(
             f"{file}: a model of type {config.get('model_type')} has no fixed vocabulary (no "
-            "vocab_size), so that its inputs cannot be counted"
+            "vocab_size), so its inputs cannot be counted"
         )
     if type(size) is not int or not 2 <= size <= MAX_VOCABULARY:
         raise UserError(f"{file} has no usable vocab_size")
@@ -200,8 +202,8 @@ def files_read(folder: Path, weights: list[Path]) -> list[Path]:
     if whole in weights:
         if named - {_WHOLE}:
             raise UserError(
-                f"model.path = {folder}: it holds {_WHOLE}, and {_INDEX} names other files "
-                f"({min(named - {_WHOLE})}); keep one of the two models there"
+                f"model.path = {folder}: it holds {_WHOLE}, but {_INDEX} names other files "
+                f"({min(named - {_WHOLE})}); keep only one of the two models there"
             )
         return [whole]
     missing = sorted(named - {file.name for file in weights})
@@ -220,7 +222,7 @@ def read_tensors(weights: list[Path]) -> dict[str, Tensor]:
         tensors = read_header(file)
         twice = sorted(found.keys() & tensors.keys())
         if twice:
-            raise UserError(f"{file}: another file of the folder holds {twice[0]} as well")
+            raise UserError(f"{file}: another file in the folder also holds {twice[0]}")
         found |= tensors
     return found
 
@@ -237,15 +239,15 @@ def check_tensors(tensors: Tensors, quantized: bool, folder: Path) -> None:
             )
         if _PACKED.fullmatch(tensor.dtype) and not quantized and not _MASK.search(name):
             raise UserError(
-                f"model.path = {folder}: {name} is stored as {tensor.dtype}, and config.json has "
-                "no quantization_config that says what numbers these are; save the weights as "
+                f"model.path = {folder}: {name} is stored as {tensor.dtype}, but config.json has "
+                "no quantization_config that explains these codes; save the weights as "
                 "float32, bfloat16 or float16"
             )
         scales = (f"{name}_scale", f"{name}_scale_inv")
         is_scaled = tensor.dtype.startswith("F8_") and len(tensor.shape) > 1
         if is_scaled and not any(scale in tensors for scale in scales):
             raise UserError(
-                f"model.path = {folder}: {name} is stored as {tensor.dtype}, and no tensor holds "
+                f"model.path = {folder}: {name} is stored as {tensor.dtype}, but no tensor holds "
                 f"its scale ({' or '.join(scales)})"
             )
 
@@ -257,8 +259,8 @@ def check_depth(depth: Any, tensors: Tensors, folder: Path) -> None:
     """
     if type(depth) is int and depth > MAX_LAYERS_PER_TENSOR * len(tensors):
         raise UserError(
-            f"model.path = {folder}: config.json describes {depth:,} layers, and the weights hold "
-            f"{len(tensors):,} tensors; are they of this model?"
+            f"model.path = {folder}: config.json describes {depth:,} layers, but the weights hold "
+            f"{len(tensors):,} tensors; do they belong to this model?"
         )
 
 
@@ -273,13 +275,13 @@ def check_numbers(
     surplus = MAX_SURPLUS_QUANTIZED if quantization(config) is not None else MAX_SURPLUS
     if n_model > surplus * held:
         raise UserError(
-            f"model.path = {folder}: config.json describes a model of {n_model:,} weights, and the "
-            f"safetensors hold {held:,}; are they of this model?"
+            f"model.path = {folder}: config.json describes a model of {n_model:,} weights, but the "
+            f"safetensors hold {held:,}; do they belong to this model?"
         )
     if n_buffers > max(MAX_BUFFERS, n_model):
         raise UserError(
             f"model.path = {folder}: config.json describes a model with tables of {n_buffers:,} "
-            f"numbers beside its {n_model:,} weights; are its positions right?"
+            f"numbers beside its {n_model:,} weights; is its number of positions right?"
         )
 
 

@@ -222,11 +222,11 @@ def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[HeadShapes], int | 
     for layer in layers:
         if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer) or layer.keys is None:
             raise UnsupportedDecoder(
-                f"a layer caches other things than keys and values ({type(layer).__name__})"
+                f"a layer caches something other than keys and values ({type(layer).__name__})"
             )
         keys, values = layer.keys, layer.values
         if keys.dim() != 4 or values.dim() != 4:
-            raise UnsupportedDecoder("it caches keys and values of another shape")
+            raise UnsupportedDecoder("it caches keys and values of an unsupported shape")
         heads.append(HeadShapes(keys.shape[1], keys.shape[3], values.shape[1], values.shape[3]))
     if not heads:
         raise UnsupportedDecoder("it caches no keys and values")
@@ -240,7 +240,8 @@ def try_out(decoder: HfDecoder, lm: Any) -> None:
     more than the last hidden state.
     """
     kv, hidden = decoder.allocate(N_TRIAL_INPUTS)
-    for tokens in trial_inputs(decoder.special, decoder.n_vocab, len(hidden), kv.device):
+    every = torch.arange(decoder.n_vocab, device=kv.device)
+    for tokens in trial_inputs(decoder.special, every, len(hidden)):
         _compare(decoder, lm, tokens.T, kv, hidden)
 
 
@@ -270,7 +271,7 @@ def _compare(
             apart, most = distance(found, expected, dtype), MAX_DISTANCE[dtype]
             if not apart <= most:
                 raise UnsupportedDecoder(
-                    "in pieces it gives other outputs than as a whole "
+                    "evaluated in pieces it gives different outputs "
                     f"({apart:.2g} apart, {most:g} allowed)"
                 )
 

@@ -58,7 +58,7 @@ def preflight(
     """
     folder = resolve(options.path)
     if gguf_file.is_gguf(folder) and options.kind != "causal-lm":
-        raise UserError(f'model.path = {folder}: GGUF files are read as model.kind = "causal-lm"')
+        raise UserError(f'model.path = {folder}: GGUF files require model.kind = "causal-lm"')
     config, tensors, weights = check(folder, options.path)
     settings = settings_file(folder)
     check_architecture(config["model_type"], options.kind, settings)
@@ -107,8 +107,8 @@ def resolve(path: str, key: str = "model.path") -> Path:
         return Path(snapshot_download(path, local_files_only=True))
     except LocalEntryNotFoundError:
         raise UserError(
-            f"{reason}, and no such model in Hugging Face's cache. If it is a hub's model: on a "
-            f"machine with a network, {download_command(path)}"
+            f"{reason}, and no such model in Hugging Face's cache. If it is on the hub, run this "
+            f"on a machine with a network: {download_command(path)}"
         ) from None
     except HFValidationError:
         raise UserError(reason) from None
@@ -179,20 +179,23 @@ def weight_files(folder: Path, path: str = "") -> list[Path]:
     raise UserError(f"model.path = {folder}: weights not found (no *.safetensors){fetch}")
 
 
-def site_tokens(
-    options: CausalLm, folder: Path, n_vocab: int, words: Vocabulary | None
+def tokens_of(
+    options: CausalLm | SequenceClassifier, folder: Path, n_vocab: int, words: Vocabulary | None
 ) -> NDArray[np.int64]:
-    """Return the token of each value that a site may take, int64 [n_values], ascending.
+    """Return the token of each value that the model knows, int64 [n_values], ascending.
 
     They are all n_vocab tokens of the model, or those that its tokenizer knows and that are not
     special. Raises `UserError` if that requires a tokenizer and the folder has none.
     """
-    if options.tokens == "all":
+    if isinstance(options, SequenceClassifier) or options.tokens == "all":
         return np.arange(n_vocab)
     found = tokenizer.require(words, folder, 'model.tokens = "no-special"')
     ids = sorted(i for i in found.ids.values() if i < n_vocab and i not in found.special)
     if len(ids) < 2:
-        raise UserError(f"{folder}: the tokenizer has {len(ids)} tokens that are not special")
+        raise UserError(
+            f"{folder}: the tokenizer has {len(ids)} tokens that are not special; "
+            "at least 2 are needed"
+        )
     return np.array(ids, dtype=np.int64)
 
 
@@ -216,18 +219,9 @@ def space_of(
     if len(values) < 2:
         raise UserError(
             f'space.allowed = "tokenizer": of the {len(tokens):,} values of the model in {folder} '
-            f"{len(values)} stand for a token"
+            f"only {len(values)} stand for a token"
         )
     return Space(len(tokens), values)
-
-
-def tokens_of(
-    options: CausalLm | SequenceClassifier, folder: Path, n_vocab: int, words: Vocabulary | None
-) -> NDArray[np.int64]:
-    """Return the token of each value that the model knows; see `site_tokens`."""
-    if isinstance(options, CausalLm):
-        return site_tokens(options, folder, n_vocab, words)
-    return np.arange(n_vocab)
 
 
 def prefix_ids(
@@ -240,7 +234,7 @@ def prefix_ids(
     if isinstance(prefix, str):
         prefix = tokenizer.require(words, folder, "model.prefix as text").encode(prefix)
         if not prefix:
-            raise UserError(f"model.prefix = {options.prefix!r} has no token")
+            raise UserError(f"model.prefix = {options.prefix!r} contains no token")
     check_tokens(prefix, n_vocab, words, "model.prefix")
     return list(prefix)
 
@@ -253,7 +247,7 @@ def check_tokens(ids: Sequence[int], n_vocab: int, words: Vocabulary | None, wha
     largest = max(ids, default=0)
     if largest >= n_vocab:
         name = str(largest) if words is None else words.name_of(largest)
-        raise UserError(f"{what}: the token {name} is none of the model's {n_vocab} tokens")
+        raise UserError(f"{what}: the token {name} is not one of the model's {n_vocab} tokens")
 
 
 def fixed_ids(folder: Path, n_vocab: int, words: Vocabulary | None) -> tuple[int, int]:
@@ -272,7 +266,7 @@ def check_class(options: SequenceClassifier, n_classes: int, where: object) -> N
         )
     if options.output == "difference" and n_classes != 2:
         raise UserError(
-            f'model.output = "difference" requires two classes, and {where} has {n_classes}; '
+            f'model.output = "difference" requires two classes, but {where} has {n_classes}; '
             'choose "logit" or "log-softmax"'
         )
 
@@ -286,7 +280,7 @@ def display(options: CausalLm | SequenceClassifier, allowed: Allowed = None) -> 
     prefix = prefix_ids(options, folder, n_vocab, words) if isinstance(options, CausalLm) else []
     if words is None:
         before = " ".join(map(str, prefix)) or None
-        note = f"token ids, since {folder} has no tokenizer that can be read here: "
+        note = f"shown as token ids, since {folder} has no tokenizer that can be read here: "
         note += tokenizer.why_none(folder)
     else:
         before = words.decode(prefix) if prefix else None
@@ -304,7 +298,7 @@ def about_unnamed(words: Vocabulary | None, tokens: NDArray[np.int64], allowed: 
     head = f"{n:,} of the model's {len(tokens):,} values stand for no token of its tokenizer"
     if allowed is not None:
         return f'{head} and are left out (space.allowed = "tokenizer")'
-    return f'{head}, and inputs hold them; [space] allowed = "tokenizer" leaves them out'
+    return f'{head}, and inputs may hold them; set [space] allowed = "tokenizer" to leave them out'
 
 
 def encoder(

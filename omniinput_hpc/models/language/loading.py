@@ -60,7 +60,7 @@ def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
         if report[fault]:
             names = ", ".join(sorted(str(key) for key in report[fault])[:3])
             raise UserError(
-                f"{where}: the weights do not make up a {type(model).__name__} "
+                f"{where}: the weights do not fit a {type(model).__name__} "
                 f"({fault.replace('_', ' ')}: {names})"
             )
     accounting.check_ties(model, ties, where)
@@ -148,7 +148,7 @@ def _not_read(folder: Path, weights: list[Path]) -> list[str]:
     if gguf_file.is_gguf(folder):
         return []
     others = [file.name for file in weights if file not in hf_checks.files_read(folder, weights)]
-    return [f"not read beside the model: {', '.join(others[:4])}"] if others else []
+    return [f"weight files not read: {', '.join(others[:4])}"] if others else []
 
 
 class _Collected(logging.Handler):
@@ -184,7 +184,7 @@ def _ask_for_plain_weights(config: Any, where: str) -> None:
     found = getattr(owner, "quantization_config", None)
     if found is None:
         return
-    scheme, why = None, "transformers cannot turn them into plain weights as it reads them"
+    scheme, why = None, "transformers cannot turn them into plain weights while reading"
     try:
         scheme = AutoQuantizationConfig.from_dict(dict(found))
     except Exception as error:  # its type depends on the scheme and on the packages
@@ -193,7 +193,7 @@ def _ask_for_plain_weights(config: Any, where: str) -> None:
         method = found.get("quant_method") if isinstance(found, dict) else found
         raise UserError(
             f"{where}: config.json says that its weights are quantized ({str(method)[:40]!r}), "
-            f"which is not read ({why}); save them as float32, bfloat16 or float16"
+            f"which is not supported ({why}); save them as float32, bfloat16 or float16"
         )
     owner.quantization_config = {**found, "dequantize": True}
 
@@ -206,7 +206,7 @@ def _check_plain(model: Any, where: str) -> None:
         if packed or not weights.is_floating_point() or weights.element_size() < 2:
             raise UserError(
                 f"{where}: {name} stays quantized ({str(weights.dtype).removeprefix('torch.')}), "
-                "which is not read; save the weights as float32, bfloat16 or float16"
+                "which is not supported; save the weights as float32, bfloat16 or float16"
             )
 
 
@@ -222,7 +222,7 @@ def _check_tables(model: Any, kind: Any, where: str) -> None:
     if axes != 2:
         raise UserError(
             f"{where}: a {type(model).__name__} {what} no tokens of a fixed vocabulary (it has no "
-            "table with a row for each), so that its inputs cannot be counted"
+            "table with a row for each), so its inputs cannot be counted"
         )
 
 
@@ -254,7 +254,7 @@ def _forget_packing(model: Any, settings: Mapping[str, Any], where: str) -> None
     n_vocab = int(model.get_output_embeddings().weight.shape[0])
     if n_vocab != settings["vocab_size"]:
         raise UserError(
-            f"{where}: transformers reads {n_vocab} tokens, and its tensors have "
+            f"{where}: transformers reads {n_vocab} tokens, but the file's tensors have "
             f"{settings['vocab_size']}"
         )
 
@@ -294,6 +294,6 @@ def _bytes_of(tensors: hf_checks.Tensors, dtype: str) -> int:
 def _too_large(need: int, device: str, where: str) -> UserError:
     return UserError(
         f"{where}: {need / 1e9:.1f} GB of weights do not fit on {device}, which has "
-        f"{free_bytes(device) / 1e9:.1f} GB free; fewer ranks a GPU, or model.dtype = "
+        f"{free_bytes(device) / 1e9:.1f} GB free; fewer ranks per GPU, or model.dtype = "
         '"bfloat16", may help'
     )

@@ -156,7 +156,7 @@ def prefix_problem(
             prefixes = decoder.select(decoder.begin(x[:, :1]), rows)
             for t in range(1, x.shape[1]):
                 if not as_close(prefixes.log_p, log_p_too[:, t], dtype):
-                    return "with its cache its rows are others than without it"
+                    return "its rows with the cache differ from those without it"
                 if t + 1 < x.shape[1]:
                     prefixes = decoder.extend(prefixes, x_too[:, t])
     except ForeignError as error:

@@ -135,12 +135,8 @@ class SequenceClassifier:
         return z
 
     def _trial(self) -> list[torch.Tensor]:
-        special = torch.tensor(self._special, dtype=torch.int64, device=self._device)
         ids = self._ids_of(torch.arange(self.n_values, device=self._device))
-        if ids.is_meta:  # a meta tensor holds no numbers
-            return []
-        values = torch.isin(ids, special).nonzero()[:, 0].tolist()
-        return trial_inputs(values, self.n_values, self.n_sites, self._device)
+        return trial_inputs(self._special, ids, self.n_sites)
 
     @torch.no_grad()
     def _try_out(self, where: str) -> None:
@@ -165,11 +161,11 @@ class SequenceClassifier:
             if not all(same):
                 why = "in a batch its outputs depend on the other inputs"
         except ForeignError as error:
-            why = f"it does not take every batch ({error})"
+            why = f"it does not accept every batch ({error})"
         if why:
             self._one_by_one = True
             what = type(self.lm).__name__
-            log.warning("%s: each input is evaluated by itself, which is slower: %s", what, why)
+            log.warning("%s: inputs are evaluated one by one, which is slower: %s", what, why)
         with_mask = [self._logits(x) for x in trial]
         self._mask_needed = False
         try:

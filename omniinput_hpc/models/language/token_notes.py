@@ -51,9 +51,9 @@ def lines(config: Config) -> list[str]:
 def about(begins: Beginning) -> str:
     """Return the note that inputs lack the tokens which begin texts, and the remedy."""
     return (
-        f"the tokenizer begins every text with {begins.name}, and these inputs do not: what the "
-        f"model makes of texts without it may mean little; model.prefix = {as_toml(begins.prefix)} "
-        "puts it before every input"
+        f"the tokenizer begins every text with {begins.name}, but these inputs lack it: the "
+        f"model's losses for them may mean little; set model.prefix = {as_toml(begins.prefix)} to "
+        "put it before every input"
     )
 
 

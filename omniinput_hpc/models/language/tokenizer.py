@@ -190,7 +190,7 @@ def why_none(folder: Path) -> str:
         return "put the model's tokenizer.json there"
     assert file is not None
     return (
-        f"it has only {file.name}, and to read it {' and '.join(missing)} must be installed; "
+        f"it has only {file.name}, which cannot be read without {' and '.join(missing)}; "
         "AutoTokenizer.from_pretrained(...).save_pretrained(...) writes a tokenizer.json"
     )
 

@@ -79,9 +79,9 @@ def check_causal(lm: Any, where: str) -> None:
     tolerance = rounding * (1 + float(ahead[0].abs().max()))
     if float((ahead[0] - ahead[1]).abs().max()) > tolerance:
         raise UserError(
-            f"{where}: its predictions depend on later tokens, so that this "
+            f"{where}: its predictions depend on later tokens, so this "
             f"{type(lm).__name__} is not a causal language model (an encoder such as BERT needs "
-            "is_decoder = true in its config.json, and weights that were trained so)"
+            "is_decoder = true in its config.json, and weights that were trained this way)"
         )
 
 
@@ -111,7 +111,7 @@ class CheckedLookups(TorchDispatchMode):
         for rows, indices in lookup(*args) if lookup is not None else ():
             first = lowest * rows
             if indices.numel() and not first <= int(indices.min()) <= int(indices.max()) < rows:
-                raise IndexError(f"row {int(indices.max())} of a table of {rows}")
+                raise IndexError(f"row {int(indices.max())} of a table with {rows} rows")
         return func(*args, **(kwargs or {}))
 
 
@@ -160,7 +160,7 @@ def _error_of(lm: Any, n: int, ends: Sequence[int]) -> Exception | None:
 def _too_little_memory(lm: Any, n: int) -> UserError:
     return UserError(
         f"evaluating one input of {n} tokens does not fit on {lm.device} beside the model; fewer "
-        'ranks a GPU, model.dtype = "bfloat16", or a smaller model.length may help'
+        'ranks per GPU, model.dtype = "bfloat16", or a smaller model.length may help'
     )
 
 
@@ -177,7 +177,7 @@ def _note_positions(lm: Any, n: int, where: str) -> None:
     longest = getattr(lm.config.get_text_config(decoder=True), "max_position_embeddings", None)
     if type(longest) is int and 0 < longest < n:
         log.info(
-            "%s: inputs have %d tokens, and max_position_embeddings of config.json is %d: the "
-            "model evaluates them, but has hardly been trained on inputs of this length",
+            "%s: inputs have %d tokens, but max_position_embeddings of config.json is %d: the "
+            "model evaluates them, though it was probably not trained on inputs this long",
             where, n, longest,
         )  # fmt: skip

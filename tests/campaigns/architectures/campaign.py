@@ -102,7 +102,7 @@ def row_of(task, model_type, work):
     apart = float((z[some] - z_of(task, truth, work / "model", x[some])).abs().max())
     gradient, apart_too = gradient_of(task, work / "model", x[some][:16])
     wrong = not (apart <= MOST_APART and apart_too <= MOST_APART)
-    notes = [line[:200] for line in lines if "whole inputs" in line or "by itself" in line]
+    notes = [line[:200] for line in lines if "whole inputs" in line or "one by one" in line]
     return {
         "class": "WRONG" if wrong else RIGHT, "apart": apart, "gradient": gradient, "notes": notes
     }  # fmt: skip

@@ -34,4 +34,4 @@ def test_a_writer_that_counts_first_is_caught(tmp_path):
         campaign.chain(number, 1, "mpio", 0.0, ["after a commit"])
         if campaign.problems:
             break
-    assert any("does not fit its checksum" in problem for problem in campaign.problems)
+    assert any("does not match its checksum" in problem for problem in campaign.problems)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOST = "committed to it are lost"
-PUT_BACK = "with all committed rounds, is {0}: put it back"
+PUT_BACK = "with all committed rounds, is now at {0}: put it back"
 REPLACED = "has been replaced by another file, to which nothing was written"
 GONE = "run.h5 is no longer there; "
 
@@ -146,7 +146,7 @@ WAYS = {
     ),
     "replaced by a link to a copy": Way(
         lambda path: replace_by_link(path, copy_of(path)),
-        ("run.h5 leads to ", "copy.h5 now, to which nothing was written", LOST),
+        ("run.h5 now leads to ", "copy.h5, to which nothing was written", LOST),
         copy_at="work/copy.h5",
     ),
     "replaced by a link to nothing": Way(

@@ -159,7 +159,7 @@ def test_entire_distribution_is_refused_with_the_share():
     assert "the high tail was not reached (no beta <= 0)" in tail
     with pytest.raises(EstimateError, match=r"the second run does not cover .* high tail"):
         n.entire_shift(whole, density_of_run(draw("worse", RELATIVE, 1)))
-    with pytest.raises(EstimateError, match="the second run's ladder has no moves at beta = 0"):
+    with pytest.raises(EstimateError, match="the second run has no moves at beta = 0"):
         n.absolute_shift(whole, density_of_run(draw("worse", RELATIVE, 1)))
 
 

@@ -98,7 +98,7 @@ def test_predicted_sites(model):
     run.config = config_with(model={"kind": "causal-lm", "prefix": "a"})
     assert predicted_sites(run) == 24
     run.config, run.beta_k = config_with(), np.array([0.0, 2.0])
-    with pytest.raises(EstimateError, match="how many sites"):
+    with pytest.raises(EstimateError, match="number of predicted sites"):
         predicted_sites(run)
 
 

@@ -14,7 +14,9 @@ SIZES = {"walkers": 16, "rounds": 64}
 
 
 def sentences(run):
-    return [r for r in density_of_run(run).verdict.reasons if r.startswith("inputs of one output")]
+    return [
+        r for r in density_of_run(run).verdict.reasons if r.startswith("inputs with one output")
+    ]
 
 
 def met_by(run, level, n_lanes):
@@ -39,8 +41,8 @@ def test_right_runs_meet_all_alike():
 def test_an_input_that_few_lanes_meet_is_named(n_lanes):
     run = independent_run(MODEL, BETA_K, EDGES, seed=1, **SIZES)
     (reason,) = sentences(met_by(run, 1, n_lanes))
-    assert f"recorded at z = {EDGES[1]:g} was met by {n_lanes} of 16 lanes" in reason
-    assert "where 16 are expected" in reason
+    assert f"recorded at z = {EDGES[1]:g} was visited by {n_lanes} of 16 lanes" in reason
+    assert "and 16 are expected" in reason
 
 
 def test_nothing_is_asked_where_inputs_are_many_or_their_number_is_not_known():

@@ -50,17 +50,17 @@ def test_independent_texts_stay_nowhere():
 
 def test_a_text_that_one_lane_keeps_is_named():
     reason = long_stays(run_of(with_stay([3]))).reason
-    assert "of the run, and 1 of 16 lanes met it" in reason
+    assert "of the run, and 1 of 16 lanes visited it" in reason
     assert reason in density_of_run(run_of(with_stay([3]))).verdict.reasons
     reason = long_stays(run_of(with_stay([3, 9]))).reason
-    assert "2 of 16 lanes met it (1 more walker likewise)" in reason
+    assert "of the run (1 more walker did so, too), and 2 of 16 lanes visited it" in reason
 
 
 def test_the_highest_output_of_such_texts_is_named():
     run = run_of(with_stay([3, 9]))
     run.z_rks[:, 2:, 3], run.z_rks[:, 2:, W + 3] = 0.25, 0.25
     run.z_rks[:, 2:, 9], run.z_rks[:, 2:, W + 9] = 0.125, 0.125
-    assert "of z = 0.25 and below" in long_stays(run).reason
+    assert "with z of 0.25 or less" in long_stays(run).reason
 
 
 @pytest.mark.parametrize("changes", [

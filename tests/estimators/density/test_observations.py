@@ -73,9 +73,9 @@ def other(run, **changes):
 
 @pytest.mark.parametrize(("second", "words"), [
     (lambda: run_of(1), "have the same [run] seed"),
-    (lambda: other(run_of(2), fingerprint="x"), "was made with another model"),
+    (lambda: other(run_of(2), fingerprint="x"), "have different models"),
     (lambda: other(run_of(2), n_sites=7), "have different spaces of inputs"),
-    (lambda: other(run_of(2), edges=EDGES + 0.01), "has other bins"),
+    (lambda: other(run_of(2), edges=EDGES + 0.01), "have different bins"),
     (lambda: other(run_of(2), rounds=0), "holds no committed round yet"),
 ])  # fmt: skip
 def test_runs_that_do_not_belong_together(second, words):

@@ -207,9 +207,9 @@ def test_runs_that_do_not_belong_together_are_refused():
             setattr(made, name, value)
         return made
 
-    with pytest.raises(EstimateError, match="another model"):
+    with pytest.raises(EstimateError, match="different models"):
         density_of_runs([run(), run(2, fingerprint="other")])
-    with pytest.raises(EstimateError, match="other bins"):
+    with pytest.raises(EstimateError, match="different bins"):
         density_of_runs([run(), run(2, edges=EDGES + 0.01)])
     with pytest.raises(EstimateError, match="different spaces"):
         density_of_runs([run(), run(2, n_sites=9)])

@@ -56,7 +56,7 @@ def test_verdict():
     assert not bad.converged and "beta = 4 (1.20)" in bad.reasons[0]
     assert "beta = 0" not in bad.reasons[0]
     few = verdict(n_blocks=0).reasons[0]
-    assert "too few rounds" in few and "about 20 rounds would do" in few  # 4 blocks of 10 x 0.5
+    assert "too few rounds" in few and "about 20 rounds are needed" in few  # 4 blocks of 10 x 0.5
     assert number_of_blocks(20, np.array([0.3, 0.5])) and not number_of_blocks(19, np.array([0.5]))
     assert "no bin" in verdict(bins=0).reasons[0]
     assert "1 of 2 rungs" in verdict(rhat=(1.0, np.nan)).reasons[0]
@@ -77,9 +77,9 @@ def test_independent_draws_do_not_stay_correlated():
     """Half a sample is what independent ones give: 0.17 rounds of three samples each."""
     for tau, drawn in ((0.17, False), (0.17, True), (1.2, True)):
         few = verdict(n_blocks=0, tau=tau, drawn=drawn).reasons[0]
-        assert "correlated" not in few and "rounds would do" in few
+        assert "correlated" not in few and "rounds are needed" in few
     chains = verdict(n_blocks=0, tau=1.2).reasons[0]
-    assert "z stays correlated for 1.2 rounds: about 48 rounds would do" in chains
+    assert "z stays correlated for 1.2 rounds: about 48 rounds are needed" in chains
 
 
 def counts(means_kg, n=4000, seed=1):
@@ -169,4 +169,4 @@ def test_a_density_that_trusts_them_believes_all_bins_and_says_so():
     assert np.isfinite(trusting.log_g_error_b[~above & (stuck.effective_b > 50)]).all()
     assert not trusting.verdict.converged
     assert trusting.verdict.reasons[: len(stuck.verdict.reasons)] == stuck.verdict.reasons
-    assert "counted all the same" in trusting.verdict.reasons[-1]
+    assert "counted as requested" in trusting.verdict.reasons[-1]

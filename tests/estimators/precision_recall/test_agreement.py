@@ -118,7 +118,7 @@ def test_a_shift_and_a_reversal_come_back():
         for i in range(2):
             mean = np.average(given.mean(axis=0)[b == i], weights=w[b == i])
             assert abs(columns["r_people"][i] - mean) < 1e-12
-        assert any("judge (judge: rule x) beside people" in line for line in
+        assert any("judge (judge: rule x) against people" in line for line in
                    people_lines(data, [None] * 3 + ["rule x"], found))  # fmt: skip
 
 
@@ -153,10 +153,10 @@ def test_inputs_that_only_one_side_scored_do_not_count():
 @pytest.mark.parametrize(
     ("n", "judges", "words"),
     [
-        (1, ["j"], "one judge's scores alone"),
-        (1, [None], "one person's scores alone"),
-        (2, [None, "j"], "scored an input in common"),
-        (2, ["j", "j"], "scored an input in common"),
+        (1, ["j"], "scores of only one judge"),
+        (1, [None], "scores of only one person"),
+        (2, [None, "j"], "scored by two annotators"),
+        (2, ["j", "j"], "scored by two annotators"),
     ],
 )
 def test_what_cannot_be_compared(n, judges, words):
@@ -180,7 +180,7 @@ def test_judges_alone_are_compared_with_each_other():
     mean = np.average(given.mean(axis=0)[b == 0], weights=w[b == 0])
     assert abs(columns["r_judges"][0] - mean) < 1e-12 and "r_people" not in columns
     lines = people_lines(data, judges, found)
-    assert "alpha among 3 judges" in lines[0] and "beside the other judges" in lines[1]
+    assert "alpha among 3 judges" in lines[0] and "against the other judges" in lines[1]
     assert "judges' r" in fid_line(np.array([0.9, 0.8, 0.7]), np.array([1.0, 2.0, 3.0]), "judges")
 
 

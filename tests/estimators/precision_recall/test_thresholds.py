@@ -75,7 +75,7 @@ def test_an_edge_of_a_bin_is_taken_as_it_is(curve):
 
 def test_a_threshold_beyond_the_ends_is_refused(curve):
     for z in (-3.0, 40.0):
-        with pytest.raises(EstimateError, match=f"threshold {z:g}: the curve is known from"):
+        with pytest.raises(EstimateError, match=f"threshold {z:g}: the curve covers only"):
             at_thresholds(curve, LEVEL_EDGES, [z])
     assert at_thresholds(curve, LEVEL_EDGES, []) == []
 

@@ -166,7 +166,7 @@ def test_a_custom_network(tmp_path):
     chosen = options(tmp_path / "own.safetensors", label=3, **made)
     with pytest.raises(UserError, match=r"label = 3: the model .* has 3 output"):
         classifier.build(chosen, "cpu")
-    with pytest.raises(UserError, match="does not take images"):
+    with pytest.raises(UserError, match="does not accept images"):
         classifier.build(options(tmp_path / "own.safetensors", **{**made, "shape": [5, 5]}), "cpu")
 
 
@@ -174,7 +174,7 @@ def test_programs_of_torch_export_are_refused():
     """They may unpickle or run code while they are loaded; with and without a factory."""
     for more in ({}, {"factory": "a:b", "shape": [4, 5], "n_values": 11}):
         with pytest.raises(
-            ValueError, match=r"\(\.pt2\) are not read: give the network by factory"
+            ValueError, match=r"\(\.pt2\) are not supported: give the network as factory"
         ):
             options("own.pt2", **more)
 
@@ -217,7 +217,7 @@ def test_broken_weights_are_bad_input(tmp_path):
     bad = {k: v.clone() for k, v in good.items()}
     bad["pixels.table"][0, 3, 2] = torch.nan
     for tensors, said in (
-        (bad, "not finite"),
+        (bad, "NaN or infinite numbers"),
         ({k: v for k, v in good.items() if k != "pixels.bias"}, "does not fit"),
         ({**good, "pixels.bias": torch.zeros(4)}, "does not fit"),
     ):

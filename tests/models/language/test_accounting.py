@@ -69,7 +69,7 @@ def test_biases_that_the_settings_do_not_have_are_refused(tmp_path):
     llama(tmp_path, attention_bias=True)
     build(tmp_path)
     settings(tmp_path, attention_bias=False)
-    assert "k_proj.bias, which a LlamaForCausalLM as config.json describes" in refused(tmp_path)
+    assert "k_proj.bias, which the LlamaForCausalLM described by config.json" in refused(tmp_path)
 
 
 def test_so_they_are_in_several_files(tmp_path):
@@ -78,7 +78,7 @@ def test_so_they_are_in_several_files(tmp_path):
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
     build(tmp_path)
     settings(tmp_path, attention_bias=False)
-    assert "k_proj.bias, which a LlamaForCausalLM as config.json describes" in refused(tmp_path)
+    assert "k_proj.bias, which the LlamaForCausalLM described by config.json" in refused(tmp_path)
 
 
 def test_a_bias_of_a_layer_that_gpt_2_ignores_by_name_is_refused(tmp_path):
@@ -160,7 +160,7 @@ def test_masks_and_numbers_that_are_computed_may_be_left_out(tmp_path, caplog):
 def test_layers_beyond_the_described_ones_are_refused(tmp_path):
     save_decoder("gpt2", tmp_path)
     settings(tmp_path, n_layer=1)
-    assert "describes 1 layer(s), and the weights hold more (tra" in refused(tmp_path)
+    assert "describes 1 layer(s), but the weights hold more (tra" in refused(tmp_path)
 
 
 def test_layers_that_look_ahead_are_left_out_if_the_settings_say_so(tmp_path, caplog):

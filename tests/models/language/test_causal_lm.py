@@ -337,7 +337,9 @@ def test_what_a_models_own_code_raises_is_one_sentence(tmp_path, monkeypatch, er
     monkeypatch.setattr(LlamaForCausalLM, "forward", fails)
     monkeypatch.setattr(LlamaForCausalLM, "fails", True, raising=False)
     model = build(save_decoder("llama", tmp_path))
-    with pytest.raises(UserError, match=f"own code cannot compute it .{type(error).__name__}"):
+    with pytest.raises(
+        UserError, match=f"own code cannot compute the gradient .{type(error).__name__}"
+    ):
         gradients.Differentiable(model, "a kernel")
     monkeypatch.setattr(torch, "is_grad_enabled", lambda: True)
     with pytest.raises(UserError, match=f"cannot evaluate .*({type(error).__name__}|shapes)"):

@@ -85,15 +85,13 @@ def test_the_gradient_is_that_of_the_rows():
 def test_problems():
     assert problem("once") == problem("in place") == ""
     for way in ("twice", "not at all"):
-        assert (
-            problem(way) == "it does not embed its tokens, and nothing else, by its input embedding"
-        )
+        assert problem(way) == "its input embedding is not applied to exactly its tokens"
     for way in ("a second table", "shifted"):
-        assert problem(way) == "it looks its tokens up in a second table (more)"
+        assert problem(way) == "it looks up its tokens in a second table (more)"
     assert problem("fails") == (
-        "the model's own code cannot compute it (AssertionError: without a message)"
+        "the model's own code cannot compute the gradient (AssertionError: without a message)"
     )
-    assert problem("another z") == "z is another one if it is computed with it"
+    assert problem("another z") == "z differs if the gradient is computed with it"
 
 
 def test_the_model_is_left_as_it_was():

@@ -98,10 +98,10 @@ def test_what_cannot_be_a_model_is_refused(path):
     assert hf_folder.preflight(options(path))  # transformers' own default: found when it is loaded
     place = whole.index(b"llama.block_count") + len(b"llama.block_count") + 4
     path.write_bytes(whole[:place] + struct.pack("<I", 1500) + whole[place + 4 :])
-    with pytest.raises(UserError, match="describes 1,500 layers, and the weights hold 21 tensors"):
+    with pytest.raises(UserError, match="describes 1,500 layers, but the weights hold 21 tensors"):
         causal_lm.build(options(path), "cpu")
     path.write_bytes(whole[:place] + struct.pack("<I", 1) + whole[place + 4 :])
-    assert "llama.block_count is 1, and the file holds 2 blocks" in refused(path)
+    assert "llama.block_count is 1, but the file holds 2 blocks" in refused(path)
     path.write_bytes(whole.replace(b"general.architecture\x08\x00\x00\x00\x05\x00\x00\x00\x00\x00"
                                    b"\x00\x00llama", b"general.architecture\x08\x00\x00\x00\x05"
                                    b"\x00\x00\x00\x00\x00\x00\x00mamba"))  # fmt: skip
@@ -113,7 +113,7 @@ def test_what_cannot_be_a_model_is_refused(path):
 )
 def test_a_tensor_that_would_be_left_out_is_refused(tmp_path, name):
     save_gguf("llama", tmp_path / "small.gguf", more=[(name, np.ones(64, np.float32))])
-    assert f"the tensor {name} is not one that transformers reads of a llama" in refused(tmp_path)
+    assert f"transformers does not read the tensor {name} of a llama" in refused(tmp_path)
 
 
 def test_biases_and_norms_of_the_architectures_that_have_them_are_read(tmp_path):

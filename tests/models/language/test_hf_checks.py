@@ -47,9 +47,12 @@ def refused(folder, build=False):
         ({"vocab_size": "29"}, "no usable vocab_size"),
         ({"model_type": 3}, "no usable model_type"),
         ({"model_type": "../gpt2"}, "no usable model_type"),
-        ({"configuration_files": ["config.4.0.0.json"]}, "configuration_files names other files"),
+        (
+            {"configuration_files": ["config.4.0.0.json"]},
+            "configuration_files names other settings",
+        ),
         ({"transformers_weights": "x.safetensors"}, "transformers_weights names a file of"),
-        ({"attn_implementation": "someone/kernels"}, "names code of a hub"),
+        ({"attn_implementation": "someone/kernels"}, "names code on a hub"),
     ],
 )
 def test_settings_are_refused(folder, keys, words):
@@ -61,11 +64,11 @@ def test_settings_are_refused(folder, keys, words):
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"n_layer": 1999}, "describes 1,999 layers, and the weights hold 28 tensors"),
+        ({"n_layer": 1999}, "describes 1,999 layers, but the weights hold 28 tensors"),
         ({"vocab_size": 10**6}, "describes a model of 16,00"),
         ({"n_embd": 16_384}, "describes a model of 6,44"),  # 6.4e9 weights
-        ({"n_inner": 10**6}, "are they of this model?"),
-        ({"n_positions": 10**5}, "are they of this model?"),
+        ({"n_inner": 10**6}, "do they belong to this model?"),
+        ({"n_positions": 10**5}, "do they belong to this model?"),
         ({"activation_function": "none"}, "cannot be loaded"),
         ({"dtype": "no_such"}, "cannot be loaded"),
         ({"model_type": "no-such"}, "cannot be loaded"),
@@ -81,7 +84,7 @@ def test_files_that_transformers_would_read_are_checked(folder):
     assert "it holds an adapter" in refused(folder)
     (folder / "adapter_config.json").unlink()
     change(folder, "model.safetensors.index.json", weight_map={"a": "../other.safetensors"})
-    assert "must name *.safetensors of the folder" in refused(folder)
+    assert "must name *.safetensors in the folder" in refused(folder)
     (folder / "model.safetensors.index.json").unlink()
     (folder / "generation_config.json").write_text("[" * 100_000)
     assert "generation_config.json is not valid JSON: nested too deeply" in refused(folder)
@@ -185,17 +188,17 @@ def test_the_files_are_those_that_transformers_reads(tmp_path):
     all_of = sorted(tmp_path.glob("*.safetensors"))
     read = hf_checks.files_read(tmp_path, all_of)
     assert [file.name for file in read] == [one, two]
-    with pytest.raises(UserError, match="another file of the folder holds a as well"):
+    with pytest.raises(UserError, match="another file in the folder also holds a"):
         hf_checks.read_tensors(read)
     save(tmp_path, "model.safetensors", a=torch.zeros(2))
-    with pytest.raises(UserError, match="keep one of the two models there"):
+    with pytest.raises(UserError, match="keep only one of the two models there"):
         hf_checks.files_read(tmp_path, sorted(tmp_path.glob("*.safetensors")))
 
 
 @pytest.mark.parametrize(
     ("name", "dtype", "words"),
     [
-        ("q.weight", "F8_E4M3", "stored as F8_E4M3, and config.json has no quantization_config"),
+        ("q.weight", "F8_E4M3", "stored as F8_E4M3, but config.json has no quantization_config"),
         ("q.weight", "I8", "stored as I8"),
         ("q.weight", "U8", "stored as U8"),
         ("q.lora_A.weight", "F32", "q.lora_A.weight is part of an adapter"),

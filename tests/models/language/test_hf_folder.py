@@ -45,7 +45,7 @@ def test_preflight_reads_the_files_without_torch(folder):
 
 def test_allowed_tokens_are_neither_special_nor_padding(folder):
     words = tokenizer.read(folder)
-    allowed = hf_folder.site_tokens(options(folder, tokens="no-special"), folder, V, words)
+    allowed = hf_folder.tokens_of(options(folder, tokens="no-special"), folder, V, words)
     assert allowed.tolist() == list(range(2, len(WORDS)))
     about = hf_folder.preflight(options(folder, tokens="no-special"))
     assert about["n_values"] == len(WORDS) - 2
@@ -61,7 +61,7 @@ def test_a_tokenizer_may_have_tokens_that_the_model_lacks_where_none_is_needed(f
         assert hf_folder.preflight(options(folder, prefix=prefix))["n_values"] == V
     for prefix in ("a3", [2, 29]):
         told = refused(folder, prefix=prefix)
-        assert "model.prefix: the token '3' (29) is none of the model's 29 tokens" in told
+        assert "model.prefix: the token '3' (29) is not one of the model's 29 tokens" in told
     values = hf_folder.encoder(options(folder))
     assert values("a2") == [2, 28] and values("a3") == [2, -1]  # no site takes it
     assert hf_folder.display(options(folder)).show(np.array([[2, 28]])) == ["a2"]
@@ -79,7 +79,7 @@ def test_length_and_prefix(folder):
     keys = {"length": 14, "prefix": "abc"}
     assert "with its prefix of 3 tokens is beyond the 16 positions" in too_long(**keys)
     causal_lm.build(options(folder, length=13, prefix="abc"), "cpu")
-    assert f"{V} is none of the model's {V} tokens" in refused(folder, prefix=[1, V])
+    assert f"{V} is not one of the model's {V} tokens" in refused(folder, prefix=[1, V])
 
 
 def test_what_is_refused(folder):
@@ -129,7 +129,7 @@ def test_broken_weights_are_bad_input(folder):
     file.write_bytes(b"not safetensors at all")
     assert "cannot be loaded as safetensors" in refused(folder)
     file.write_bytes(whole[: len(whole) // 2])
-    assert "its tensors take 29,248 bytes, and it has 13,344" in refused(folder)
+    assert "cannot be loaded as safetensors" in refused(folder)
     with pytest.raises(UserError, match="cannot be loaded"):
         causal_lm.build(options(folder), "cpu")
 
@@ -162,7 +162,7 @@ def test_float16_that_overflows_is_bad_input(folder):
 
 def test_missing_weights_are_not_made_up(folder):
     change_weights(folder, lambda weights: weights.pop("transformer.h.1.attn.c_attn.weight"))
-    with pytest.raises(UserError, match=r"do not make up a GPT2LMHeadModel \(missing keys"):
+    with pytest.raises(UserError, match=r"do not fit a GPT2LMHeadModel \(missing keys"):
         causal_lm.build(options(folder), "cpu")
 
 

@@ -67,7 +67,7 @@ def test_other_files_of_weights_are_named(tmp_path, caplog):
     save_file({"a": torch.zeros(2)}, tmp_path / "consolidated.safetensors")
     with caplog.at_level(logging.INFO):
         build(tmp_path)
-    assert "not read beside the model: consolidated.safetensors" in caplog.text
+    assert "weight files not read: consolidated.safetensors" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def test_z_is_that_of_the_tokens(kind, tmp_path, caplog):
     x[:4, 2], x[2:6, 3], x[6, :3], x[7, 4] = PAD, LAST, PAD, FIRST
     with caplog.at_level("WARNING", "omniinput_hpc"):
         model = sequence_classifier.build(options(tmp_path, length=8), "cpu")
-    assert ("each input is evaluated by itself" in caplog.text) == (kind in ONE_BY_ONE)
+    assert ("inputs are evaluated one by one" in caplog.text) == (kind in ONE_BY_ONE)
     tokens = torch.cat([torch.full((8, 1), FIRST), x, torch.full((8, 1), LAST)], dim=1)
     with torch.no_grad():
         alone = [truth(input_ids=t, attention_mask=torch.ones_like(t)) for t in tokens[:, None]]
@@ -144,7 +144,7 @@ def test_z_is_that_of_the_tokens(kind, tmp_path, caplog):
     assert bool(model.without_gradient) == (kind in NO_GRADIENT)
     if kind in NO_GRADIENT:
         with pytest.raises(
-            UserError, match=r'"a kernel" needs the gradient of z, which .* by its input'
+            UserError, match=r'"a kernel" needs the gradient of z, which .* its input embedding'
         ):
             Differentiable(model, "a kernel")
     else:
@@ -209,7 +209,7 @@ def test_a_language_model_is_no_classifier(tmp_path):
     folder = save_decoder("gpt2", tmp_path)
     (folder / "vocab.txt").write_text("[CLS]\n[SEP]\n")
     (folder / "tokenizer.json").unlink()
-    with pytest.raises(UserError, match="do not make up a GPT2ForSequenceClassification"):
+    with pytest.raises(UserError, match="do not fit a GPT2ForSequenceClassification"):
         sequence_classifier.build(options(folder), "cpu")
 
 

@@ -37,7 +37,7 @@ def test_what_texts_begin_with_is_named_where_the_prefix_lacks_it(folder):
         more = () if prefix is None else (f"model.prefix={prefix!r}",)
         line = token_notes.lines(config(folder, *more))[-1]
         assert f"begins every text with '<s>' ({s})" in line
-        assert f"model.prefix = {expected} puts" in line
+        assert f"set model.prefix = {expected} to put" in line
     for prefix in ("'<s>'", "'<s>ab'", f"[{s}, 2]"):
         assert not any(
             "begins" in x for x in token_notes.lines(config(folder, f"model.prefix={prefix}"))
@@ -59,6 +59,6 @@ def test_a_text_is_read_with_or_without_it_and_that_is_said(folder):
 
     s = with_beginning(folder, "<s>")
     (note,) = test_sets._about_texts(config(folder, "model.prefix='<s>'"))
-    assert note.startswith(f"texts were read with '<s>' ({s}) before them")
+    assert note.startswith(f"each text was read with one '<s>' ({s}) in front")
     (note,) = test_sets._about_texts(config(folder))
     assert "without" in note and 'model.prefix = "<s>"' in note
