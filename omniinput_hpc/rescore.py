@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc import models
 from omniinput_hpc.cli import arguments, common
-from omniinput_hpc.config import Config, input_file
+from omniinput_hpc.config import Config
 from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
 from omniinput_hpc.models import input_space
 from omniinput_hpc.parallel import comm
@@ -210,8 +210,7 @@ def _batch(run: RunReader, config: Config) -> int:
     """Return the batch size: of the other model's input file or, if that is "auto", of the run."""
     if config.sampler.walkers != "auto":
         return config.sampler.block_walkers
-    stored = input_file.parse(run.config_toml, f"{run.path} (stored input)")
-    return run.walkers // stored.sampler.blocks
+    return run.walkers // run.config.sampler.blocks
 
 
 def _open_writer(

@@ -15,7 +15,7 @@ from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_FAILURE, EXIT_STOPPED, Sto
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile import given_input
 from omniinput_hpc.text import print_any_text
-from omniinput_hpc.untrusted.parsing import MAX_TOML_BYTES
+from omniinput_hpc.untrusted.parsing import check_toml, check_tree
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -55,11 +55,13 @@ def read_input(world: World, args: argparse.Namespace) -> Config:
     """
 
     def read() -> dict[str, Any]:
-        config = given_input.load(args.input, args.set)
-        if len(to_toml(config)) > MAX_TOML_BYTES:  # a run file with it could not be read
-            words = f"longer than {MAX_TOML_BYTES:,} characters"
-            raise UserError(f"{args.input}: not valid TOML: {words}")
-        return config.model_dump(exclude_none=True)
+        tables = given_input.load(args.input, args.set).model_dump(exclude_none=True)
+        try:  # otherwise a run file with it could not be read
+            check_toml(tomli_w.dumps(tables))
+            check_tree(tables)
+        except ValueError as error:
+            raise UserError(f"{args.input}: not valid TOML: {error}") from None
+        return tables
 
     return Config.model_validate(world.on_rank_0(read))
 

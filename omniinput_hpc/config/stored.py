@@ -77,7 +77,8 @@ def _table(key: str, given: Any) -> Any:
     if key == "model":
         return _one_of(MODELS, given) or OtherModel.model_validate(given)
     if key == "kernel":
-        given = with_default_name(given)
+        named = {k: v for k, v in given.items() if k != "name" or isinstance(v, str)}
+        given = with_default_name(named)
         return _one_of(KERNELS, given) or _without_mistakes(KernelTable, given)
     (table,) = tables_in(Config.model_fields[key].annotation)
     return _without_mistakes(table, given)
@@ -96,7 +97,11 @@ def _without_mistakes(table: Any, given: Mapping[str, Any]) -> Any:
         return table.model_validate(given)
     except ValidationError as error:
         mistakes = [one for one in error.errors(include_url=False) if one["loc"]]
-    wrong = {one["loc"][0] for one in mistakes if one["type"] != "literal_error"}
+    wrong = {
+        one["loc"][0]
+        for one in mistakes
+        if one["type"] != "literal_error" or not isinstance(one["input"], str)
+    }
     required = [key for key, field in table.model_fields.items() if field.is_required()]
     known = {key: given[key] for key in table.model_fields if key in given and key not in wrong}
     return table.model_construct(**dict.fromkeys(required) | known)

@@ -77,6 +77,11 @@ def test_names_of_another_version_are_kept():
         display(found)
 
 
+def test_a_name_that_is_not_a_text_is_left_out():
+    found = read(changed({"sampler": {"method": 3}, "kernel": {"name": 3}, "weather": {}}))
+    assert (found.sampler.method, found.kernel.name) == ("parallel-tempering", "metropolis")
+
+
 def test_what_is_missing_is_none():
     found = read({"run": {}})
     assert (found.seed, found.exchanges, found.sampler.steps, found.run.burn_in) == (None,) * 3 + (
