@@ -7,6 +7,7 @@ and would not yield its core when there are more ranks than cores.
 from __future__ import annotations
 
 import ctypes
+import datetime
 import fcntl
 import itertools
 import json
@@ -18,8 +19,6 @@ import termios
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from datetime import date, datetime
-from datetime import time as time_of_day
 from typing import Any, NoReturn, TypeVar
 
 import mpi4py
@@ -39,11 +38,6 @@ _FIRST_POLLS = ((50, 0.0), (50, 1e-4))
 """The number of polls, and the seconds of sleep after each."""
 _SLEEP_SECONDS = 1e-3
 _DATE = "\0date"
-_DATES: dict[str, type[date] | type[time_of_day]] = {
-    "datetime": datetime,  # also a date: it comes first
-    "date": date,
-    "time": time_of_day,
-}
 _SECONDS_FOR_READERS = 10.0
 """How long an aborting rank waits for the launcher to read its messages."""
 
@@ -221,16 +215,15 @@ class World:
         os._exit(1)  # MPI_Abort may return on some launchers
 
 
-def _tagged(value: Any) -> dict[str, str]:
+def _tagged(value: datetime.date | datetime.time) -> dict[str, str]:
     """Return a date or a time, which TOML has but JSON does not, in a form that JSON has."""
-    for name, kind in _DATES.items():
-        if isinstance(value, kind):
-            return {_DATE: name, "text": value.isoformat()}
-    raise TypeError(f"a {type(value).__name__} cannot be sent to other ranks")
+    return {_DATE: type(value).__name__, "text": value.isoformat()}
 
 
 def _untagged(table: dict[str, Any]) -> Any:
-    return _DATES[table[_DATE]].fromisoformat(table["text"]) if _DATE in table else table
+    if _DATE not in table:
+        return table
+    return getattr(datetime, table[_DATE]).fromisoformat(table["text"])
 
 
 def _skip_handlers_of_exit() -> None:
