@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.config.kernels import CONTEXT_LENGTH
 from omniinput_hpc.config.kernels import LmConditional as Options
+from omniinput_hpc.kernels.look_ahead.continuations import Texts, learn, of_numbers
+from omniinput_hpc.kernels.look_ahead.search import Search, batch_size
+from omniinput_hpc.kernels.look_ahead.twist import LookAhead
 from omniinput_hpc.kernels.parts import conditionals
 from omniinput_hpc.kernels.parts.categorical import pick
-from omniinput_hpc.kernels.parts.continuations import Texts, learn, of_numbers
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.parts.look_ahead import LookAhead
-from omniinput_hpc.kernels.parts.search import Search, batch_size
 from omniinput_hpc.kernels.parts.spans import Span, SpanSchedule
 from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums
 from omniinput_hpc.kernels.state import Info, State, Target, Untuned, accept, decide
@@ -66,7 +66,7 @@ class LmConditional(Untuned):
 
     With `look_ahead`, suffixes in canonical ensembles of b > 1 are drawn from
     exp(b l[t, .]) psi_t / Z'_t, forward and backward. psi_t estimates the total weight of the
-    continuations of a value (`parts.look_ahead`). Burn-in learns psi; any psi is exact.
+    continuations of a value (`look_ahead.twist`). Burn-in learns psi; any psi is exact.
     """
 
     def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
