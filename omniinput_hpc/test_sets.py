@@ -42,8 +42,8 @@ from sklearn.metrics import (
 
 from omniinput_hpc import models
 from omniinput_hpc.cli import own_data
-from omniinput_hpc.cli.arguments import add_set
-from omniinput_hpc.cli.scripts import add_version, check_output, new_record
+from omniinput_hpc.cli.arguments import add_set, new_parser
+from omniinput_hpc.cli.scripts import check_output, new_record
 from omniinput_hpc.config import CausalLm, Config, ImageClassifier, input_file
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 from omniinput_hpc.models.table import side_of
@@ -240,11 +240,8 @@ def evaluation(found: Sequence[Outputs], side: str) -> list[str]:
 
 def _arguments(arguments: Sequence[str] | None, program: str) -> argparse.Namespace:
     example = "inputs/digits-mlp.toml --positives digits:1 --negatives digits:0"
-    parser = argparse.ArgumentParser(
-        prog=program, description=__doc__, epilog=f"example:\n  {program} {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    add_version(parser)
+    kind = argparse.ArgumentParser
+    parser = new_parser(program, __doc__, example, more="", kind=kind)
     add = parser.add_argument
     add("input", type=Path, metavar="INPUT.toml", help="the input file of the model")
     add("--positives", metavar="SET", help="the set of positives")

@@ -26,7 +26,7 @@ from scipy.stats import t as student
 
 from omniinput_hpc.benchmark.cases import CASES, METHODS, Case
 from omniinput_hpc.cli import run as program
-from omniinput_hpc.cli.scripts import add_version, positive_count
+from omniinput_hpc.cli.arguments import new_parser, positive_count
 from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density, density_of_run
@@ -105,12 +105,8 @@ def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
     """Print the table; return 0, or 1 if a method failed."""
     print_any_text()
     text = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        prog=program, description=text[0],
-        epilog=f"{text[2]}\nexample:\n  {program} --models lattice --runs 2",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    add_version(parser)
+    example, kind = "--models lattice --runs 2", argparse.ArgumentParser
+    parser = new_parser(program, text[0], example, more=text[2].rstrip(), kind=kind)
     add, models = parser.add_argument, ["lattice", "markov"]
     words = "models of zoo.exact (default: lattice markov)"
     add("--models", nargs="+", choices=CASES, default=models, help=words)

@@ -30,7 +30,8 @@ from omniinput_hpc.census import report, saved
 from omniinput_hpc.census.search import Search, Space, State
 from omniinput_hpc.census.session import Session
 from omniinput_hpc.cli import arguments, common
-from omniinput_hpc.cli.scripts import new_record, positive_count
+from omniinput_hpc.cli.arguments import positive_count
+from omniinput_hpc.cli.scripts import new_record
 from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.errors import EXIT_COMPLETE, UserError
 from omniinput_hpc.kernels.parts import conditionals

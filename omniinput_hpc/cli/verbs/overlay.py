@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from omniinput_hpc.cli.scripts import check_output, count, new_parser, new_record
+from omniinput_hpc.cli.arguments import count
+from omniinput_hpc.cli.scripts import check_output, new_parser, new_record
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots import overlay
