@@ -69,8 +69,8 @@ TESTED_ELSEWHERE = {
         "cli/test_run.py": ["protocol", "table"],
         "models/language/test_fits.py": ["device"],
         "annotation/test_display.py": ["display"],
-        "test_enumerate.py": ["batches"],
-        "test_rescore.py": ["input_space"],
+        "cli/test_enumerate.py": ["batches"],
+        "cli/test_rescore.py": ["input_space"],
     },
     "models/images": {"models/images/test_classifier.py": ["files", "networks"]},
     "models/language": {
@@ -88,7 +88,7 @@ TESTED_ELSEWHERE = {
         "results/test_representatives.py": ["representatives"],
     },
     "benchmark": {"test_benchmark.py": ["__main__", "cases"]},
-    "pilot": {"test_init.py": ["commented", "proposal", "rehearse"]},
+    "pilot": {"cli/test_init.py": ["commented", "proposal", "rehearse"]},
     "report": {"report/test_report.py": ["content", "page"]},
     "results": {
         "analysis/test_changes_script.py": ["changes"],
@@ -97,7 +97,7 @@ TESTED_ELSEWHERE = {
     },
     "runfile": {
         "runfile/test_reader.py": ["stored_input"],
-        "test_rescore.py": ["rescored"],
+        "cli/test_rescore.py": ["rescored"],
         "campaigns/hostile/test_hostile_files.py": ["untrusted_hdf5"],
     },
     "sampling": {

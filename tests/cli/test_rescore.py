@@ -26,7 +26,7 @@ from sealed_changes import changing, seal
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from omniinput_hpc import rescore
+from omniinput_hpc.cli import rescore
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import input_space
