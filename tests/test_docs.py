@@ -5,7 +5,6 @@ import functools
 import importlib.util
 import io
 import re
-import runpy
 import shlex
 
 import nbformat
@@ -15,6 +14,7 @@ from run_files import write_run
 from run_tools import ROOT, run
 from written_pages import CONTRIBUTING, PAGE, filled, quoting
 
+from omniinput_hpc.cli.omniinput import VERBS, main
 from omniinput_hpc.runfile import layout
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -66,7 +66,7 @@ def commands(page):
     for language, text in BLOCK.findall(TEXT[page]):
         if language == "sh":
             lines += text.replace("\\\n", " ").splitlines()
-    lines += re.findall(r"`([^`\n]*(?:python -m |analysis/\w+\.py |mpirun )[^`\n]*)`", prose(page))
+    lines += re.findall(r"`([^`\n]*(?:python -m |omniinput [a-z]|mpirun )[^`\n]*)`", prose(page))
     for line in lines:
         for part in line.split("&&"):
             words = shlex.split(part, comments=True)
@@ -76,15 +76,15 @@ def commands(page):
 
 @functools.cache
 def flags(*program):
-    """Return what a program's --help says of its options; scripts are read in this process."""
-    if program[0] == "-m":
-        done = run("--help", module=program[1])
+    """Return what a program's --help says of its options; offline verbs run in this process."""
+    if program[0] == "omniinput" and not VERBS[program[1]].module:
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+            main([program[1], "--help"])
+        text = out.getvalue()
+    else:
+        done = run(*program[1:] * (program[0] == "omniinput"), "--help")
         assert done.returncode == 0, done.stderr
         text = done.stdout
-    else:
-        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
-            runpy.run_path(str(ROOT / program[0]), run_name="script")["main"](["--help"])
-        text = out.getvalue()
     return set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", text))
 
 
@@ -93,6 +93,8 @@ def program_of(words):
     for index, word in enumerate(words):
         if word == "-m" and words[index + 1].startswith("omniinput_hpc"):
             return ("-m", words[index + 1]), words[index + 2 :]
+        if word == "omniinput" and re.fullmatch(r"[a-z-]+", "".join(words[index + 1 : index + 2])):
+            return ("omniinput", words[index + 1]), words[index + 2 :]
         if re.fullmatch(r"(analysis|tests)/[\w/]+\.py", word) and "pytest" not in words:
             return (word,), words[index + 1 :]
     return None, []
@@ -100,6 +102,8 @@ def program_of(words):
 
 def exists(program):
     name = program[-1]
+    if program[0] == "omniinput":
+        return name in VERBS
     if program[0] == "-m":
         base = ROOT / name.replace(".", "/")
         return base.with_suffix(".py").is_file() or (base / "__main__.py").is_file()
@@ -116,15 +120,12 @@ def test_commands_name_what_exists(page):
             given = [
                 w.strip("[]").partition("=")[0] for w in arguments if w.lstrip("[")[:2] == "--"
             ]
-            if given and (program[0].startswith("analysis/") or program[-1] in QUICK):
+            if given and (program[0] == "omniinput" or program[-1] == "omniinput_hpc"):
                 assert set(given) <= flags(*program), " ".join(words)
         for word in words:
             local = re.fullmatch(r"(inputs|tests|jobscripts|analysis|docs)/[\w./-]+", word)
             if local and not word.endswith("mine.toml"):
                 assert (ROOT / word).exists(), f"{page.name}: {word}"
-
-
-QUICK = ("omniinput_hpc", "omniinput_hpc.enumerate", "omniinput_hpc.rescore")
 
 
 def importable(name):
@@ -185,7 +186,7 @@ def test_every_figure_has_its_command(page):
     text = TEXT[page]
     assert "```sh" in text, f"{page.name} names no command"
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
-        named = "```sh" in section or re.search(r"`[^`]*(\.py|python -m)[^`]*`", section)
+        named = "```sh" in section or re.search(r"`[^`]*(\.py|python -m|omniinput )[^`]*`", section)
         assert named or not re.search(r"\d", section), f"{page.name}: {section.splitlines()[0]}"
 
 

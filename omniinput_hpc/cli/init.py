@@ -91,7 +91,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     _write(output, text)
     for line in [*notes, *commented.summary(found, aim)]:
         print(line)
-    print(f"{output} is written. Next: python -m omniinput_hpc {shown_path(output)} --check")
+    print(f"{output} is written. Next: omniinput check {shown_path(output)}")
     return EXIT_COMPLETE
 
 

@@ -1,8 +1,8 @@
 """Rescore a run: ``[mpirun -n R] omniinput rescore RUN.h5 INPUT.toml``.
 
 The model of INPUT.toml evaluates every recorded sample of the run. Its outputs go to the side file
-``RUN.rescored.INPUT.h5`` (see `rescored`), from which `normalize.py`, `compare.py` and `changes.py`
-of analysis/ compare the two models. Each rank takes an equal share of the rungs. Rounds are
+``RUN.rescored.INPUT.h5`` (see `rescored`), from which the verbs normalize, compare and
+changes compare the two models. Each rank takes an equal share of the rungs. Rounds are
 committed one by one: after a stop or a kill, the same command resumes.
 """
 

@@ -206,7 +206,7 @@ def _sample(
     loop.warn(run)
     log.info("complete: %s, %s", path, duration(seconds))
     log.info(
-        "for its density, and whether it has converged: python -m omniinput_hpc reweight %s",
+        "for its density, and whether it has converged: omniinput reweight %s",
         shown_path(path),
     )
 

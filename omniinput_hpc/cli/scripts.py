@@ -105,7 +105,7 @@ def new_parser(
     kind = argparse.ArgumentParser
     parser = arguments.new_parser(program, description, example, more="", kind=kind)
     if of_tasks:
-        help_ = "task file written by choose.py"
+        help_ = "task file written by omniinput choose"
         parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help=help_)
     else:
         parser.add_argument("run", type=run_file, nargs=nargs, metavar="RUN.h5", help=files)
@@ -223,7 +223,7 @@ def add_threshold_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     chosen = "report precision and recall at an output, or at SET:Q, the quantile Q of a test set"
     add("--threshold", action="append", default=[], metavar="Z", help=chosen)
-    sets = "outputs of test sets (python -m omniinput_hpc.test_sets)"
+    sets = "outputs of test sets (omniinput test-sets)"
     add("--test-sets", type=Path, metavar="FILE.csv", help=sets)
 
 

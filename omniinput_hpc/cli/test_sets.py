@@ -183,7 +183,7 @@ def _about_texts(config: Config) -> list[str]:
 
 
 def write_outputs(path: Path, found: Sequence[Outputs], record: Record) -> None:
-    """Write the CSV ``set,role,z``, which analysis/overlay.py draws over rho(z), and the record.
+    """Write the CSV ``set,role,z``, which omniinput overlay draws over rho(z), and the record.
 
     Raises a UserError if it cannot be written.
     """

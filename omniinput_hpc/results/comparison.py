@@ -50,7 +50,7 @@ def read_pairs(
     Raises
     ------
     UserError
-        The other model has not evaluated the samples (see `omniinput_hpc.rescore`).
+        The other model has not evaluated the samples (see `omniinput rescore`).
     """
     path = find(run, other)
     with open_rescored(path, run.on_damage) as side:

@@ -1,4 +1,4 @@
-"""`python -m omniinput_hpc.init MODEL`: a file that works unedited, or one sentence and no file."""
+"""`omniinput init MODEL`: a file that works unedited, or one sentence and no file."""
 
 import re
 
