@@ -3,7 +3,7 @@
 #
 #     bash jobscripts/local.sh inputs/toy.toml [further arguments of python -m omniinput_hpc]
 #
-#     RANKS=2                 how many MPI ranks (default 4)
+#     RANKS=2                 how many MPI ranks (default 4; without mpirun: 1)
 #     RULE=module:function    scores inputs, in place of the input file's [analysis] rule
 #
 # What is drawn stands in the input file's table [analysis] (--set analysis.rule=... overrides it):
@@ -24,8 +24,14 @@ setup ""
 show_and_run() { printf '+'; printf ' %q' "$@"; echo; "$@" </dev/null; }
 
 input=$1
-code=0
-show_and_run "${mpirun[@]}" -n "${RANKS:-4}" "$python" -m omniinput_hpc "$@" || code=$?
+code=0 launch=()
+if [[ ${#mpirun[@]} != 0 ]]; then
+    launch=("${mpirun[@]}" -n "${RANKS:-4}")
+elif [[ ${RANKS:-1} != 1 ]]; then
+    echo "RANKS=$RANKS needs mpirun, and there is none here: submit jobscripts/run.sbatch, or leave RANKS out" >&2
+    exit 2
+fi
+show_and_run "${launch[@]}" "$python" -m omniinput_hpc "$@" || code=$?
 [[ $code != 75 ]] || { printf 'stopped early, everything is saved; to resume: bash'; printf ' %q' "$0" "$@"; echo; }
 [[ $code == 0 ]] || exit "$code"
 case " $* " in *' --check '* | *' --help '* | *' -h '*) exit 0 ;; esac

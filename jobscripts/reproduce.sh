@@ -32,4 +32,6 @@ fi
 setup judges,gguf # FID; the GGUF file of SmolLM2
 cd "$root"
 export OMP_NUM_THREADS=1
-OMNIINPUT_MPIRUN="${mpirun[*]} -n ${RANKS:-2}" exec "$python" -m omniinput_hpc.report.reproduce "${arguments[@]}"
+launch=() # one rank where there is no mpirun
+if [[ ${#mpirun[@]} != 0 ]]; then launch=("${mpirun[@]}" -n "${RANKS:-2}"); fi
+OMNIINPUT_MPIRUN="${launch[*]}" exec "$python" -m omniinput_hpc.report.reproduce "${arguments[@]}"

@@ -1,16 +1,17 @@
 # shellcheck shell=bash
-# What a job does under SLURM, from each start to its end or its next start. Sourced by run.sbatch and
-# array.sbatch, which set ${python[@]} and $mpi and call
+# What a job does under SLURM, from each start to its end or its next start. Sourced by run.sbatch,
+# array.sbatch and python.sbatch, which set ${python[@]} and $mpi and call
 #
-#     run_and_requeue INPUT.toml [ARGUMENT of python -m omniinput_hpc]...
+#     run_and_requeue WORD...         # Python's arguments: -m omniinput_hpc INPUT.toml
 #
 # Before the time limit SLURM sends SIGUSR1 to the batch script (--signal=B:USR1@120); SIGTERM announces
-# preemption. Either is passed on to the program, which stops, everything committed, and exits with 75.
-# Then the job is queued again, and its next start resumes it; so it is after a failure (a GPU's error,
-# say) of a job that has committed rounds. It is not queued again after exit codes 0 (complete) and 2 (bad
-# input), after scancel, after a failure at its first start before a round was committed or where committed
-# rounds are gone, and when two restarts in a row committed nothing. RUN.h5.slurm keeps the count of those
-# between two starts.
+# preemption. Either is passed on to a command that can resume (a run, rescore, census, judge), which
+# stops, everything committed, and exits with 75 or is ended by the signal. Then the job is queued again, and
+# its next start resumes it; so it is after a failure (a GPU's error, say) of a job that has committed
+# something. It is not queued again after exit codes 0 (complete) and 2 (bad input), after scancel, after a
+# failure at its first start before anything was committed or where committed rounds are gone, and when two
+# restarts in a row committed nothing. FILE.slurm, next to the command's result, keeps the count of those
+# between two starts. Other commands, such as trainings, have the time until the limit and are not queued again.
 set -euo pipefail
 : "${SLURM_JOB_ID:?this is a job script: sbatch $0}" "${mpi:?}" "${python[0]:?}"
 
@@ -22,6 +23,7 @@ job=${job:-$SLURM_JOB_ID}
 restarts=${SLURM_RESTART_COUNT:-0}
 signal='' # the last one that came
 interrupted=''
+ranks=many now=0 unit=rounds file='' # see `committed`
 
 say() { printf '%(%F %T)T job %s, start %d: %s\n' -1 "$job" $((restarts + 1)) "$*"; }
 
@@ -39,6 +41,10 @@ pick() { # INPUT...: prints the input of this member of the array
 on_signal() { # NAME
     signal=$1
     interrupted=yes
+    if [[ $unit == - ]]; then
+        say "SIG$1: this command cannot resume, and goes on until it is ended"
+        return 0 # without 0, that of what the signal interrupted
+    fi
     say "SIG$1: asking the run to stop"
     # srun hands SIGUSR1 to all ranks; SIGTERM would end it. $! is there as soon as srun is.
     [[ ! ${!-} ]] || kill -USR1 "$!" 2>/dev/null || true
@@ -55,28 +61,11 @@ wait_for() { # PID: returns its exit code, whatever signals come meanwhile
     return "$code"
 }
 
-committed() { # INPUT.toml [ARGUMENT]...: prints "ROUNDS RUN.h5", burn-in counted; nothing for bad input
-    "${python[@]}" - "$@" <<'PYTHON' || true
-import argparse, os, sys
-from pathlib import Path
-from omniinput_hpc.errors import UserError
-from omniinput_hpc.runfile import given_input
-from omniinput_hpc.runfile.reader import open_run
-
-parser = argparse.ArgumentParser(allow_abbrev=False)
-parser.add_argument("input", type=Path)
-parser.add_argument("--set", action="append", default=[])
-args, _ = parser.parse_known_args()
-try:
-    config = given_input.load(args.input, args.set)
-    path, rounds = config.run.output, 0
-    if os.path.exists(path):
-        with open_run(path) as run:
-            rounds = run.rounds + run.burn_in_committed
-except UserError:  # the run itself says what is wrong
-    sys.exit()
-print(rounds, path)
-PYTHON
+committed() { # WORD...: sets ranks, now, unit and file as cli/committed.py explains
+    ranks=many now=0 unit=rounds file=
+    read -r ranks now unit file <<<"$("${python[@]}" -m omniinput_hpc.cli.committed "$@")" || true
+    ranks=${ranks:-many} now=${now:-0} unit=${unit:-rounds} # an error in there leaves them empty
+    [[ $unit != - ]] || file=''
 }
 
 ended_from_outside() { # by scancel, which requeueing would undo; not by the time limit
@@ -85,14 +74,14 @@ ended_from_outside() { # by scancel, which requeueing would undo; not by the tim
     [[ $state != *JobState=RUNNING* && $state != *Reason=TimeLimit* ]]
 }
 
-requeue() { # CODE BEFORE RUN.h5 INPUT.toml [ARGUMENT]...
-    local code=$1 before=$2 note=$3.slurm now whose='' idle=0 remedy
-    read -r now _ <<<"$(committed "${@:4}")" || true
-    now=${now:-0}
+requeue() { # CODE BEFORE OUTPUT WORD...
+    local code=$1 before=$2 note=$3.slurm whose='' idle=0 remedy
+    committed "${@:4}"
     remedy="A round must fit into --time: lower sampler.exchanges or sampler.steps, or raise --time"
+    [[ $unit == rounds ]] || remedy="Raise --time"
     if [[ $code != 75 ]]; then
         say "exit code $code: a failure, see the message above"
-        remedy="Committed rounds are safe, and sbatch resumes the run"
+        remedy="Committed $unit are safe, and sbatch resumes the run"
     fi
     if ((now <= before && restarts > 0)); then
         [[ ! -f $note ]] || read -r whose idle <"$note" || true
@@ -100,13 +89,13 @@ requeue() { # CODE BEFORE RUN.h5 INPUT.toml [ARGUMENT]...
         idle=$((idle + 1))
     fi
     if ended_from_outside; then
-        say "stopped, $now rounds committed; the job was cancelled or preempted: not queued again"
+        say "stopped, $now $unit committed; the job was cancelled or preempted: not queued again"
     elif [[ $code != 75 ]] && ((now == 0 || now < before || (now == before && restarts == 0))); then
-        say "not queued again: $now rounds are committed; before this start it was $before"
+        say "not queued again: $now $unit are committed; before this start it was $before"
     elif ((idle >= max_idle_restarts)); then
-        say "stopped, and not queued again: $idle restarts in a row committed no round. $remedy"
+        say "stopped, and not queued again: $idle restarts in a row committed no $unit. $remedy"
     else
-        say "stopped, $now rounds committed; queueing it again"
+        say "stopped, $now $unit committed; queueing it again"
         echo "$job $idle" >"$note"
         trap '' USR1 TERM # SLURM ends this script now
         scontrol requeue "$job" && return
@@ -115,25 +104,33 @@ requeue() { # CODE BEFORE RUN.h5 INPUT.toml [ARGUMENT]...
     rm -f "$note"
 }
 
-run_and_requeue() { # INPUT.toml [ARGUMENT]...
-    local code=0 before output
+run_and_requeue() { # WORD...
+    local code=0 before output launch=(srun --mpi="$mpi" --kill-on-bad-exit=0 --wait=60)
     trap 'on_signal USR1' USR1
     trap 'on_signal TERM' TERM
-    read -r before output <<<"$(committed "$@")" || true
-    before=${before:-0} output=${output:-omniinput-$job}
-    say "$SLURM_NTASKS ranks on $SLURM_JOB_NODELIST, $before rounds committed before: $*"
+    committed "$@"
+    before=$now output=${file:-omniinput-$job}
+    if [[ $unit == - ]]; then
+        say "$SLURM_NTASKS rank(s) on $SLURM_JOB_NODELIST: $*"
+    else
+        say "$SLURM_NTASKS rank(s) on $SLURM_JOB_NODELIST, $before $unit committed before: $*"
+    fi
+    if [[ $ranks == one && $SLURM_NTASKS != 1 ]]; then
+        say "warning: this command is one process, and leaves the other $((SLURM_NTASKS - 1)) idle"
+        launch+=(--ntasks=1 --nodes=1)
+    fi
 
     # srun takes it from nowhere else since SLURM 22.05
     [[ ! ${SLURM_CPUS_PER_TASK-} ]] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
-    if [[ $signal ]]; then
+    if [[ $signal && $unit != - ]]; then
         code=75
     else
         # With kill-on-bad-exit the first rank that exits with 75 would end the others; wait ends those
         # that hang after one was killed.
-        srun --mpi="$mpi" --kill-on-bad-exit=0 --wait=60 "${python[@]}" -m omniinput_hpc "$@" &
+        "${launch[@]}" "${python[@]}" "$@" &
         wait_for "$!" || code=$?
     fi
-    if [[ $signal && $code -gt 128 ]]; then
+    if [[ $signal && $code -gt 128 && $unit != - ]]; then
         say "exit code $code: some ranks were killed before they could stop"
         code=75
     fi
@@ -141,7 +138,11 @@ run_and_requeue() { # INPUT.toml [ARGUMENT]...
     case $code in
         0) say "complete" ;;
         2) say "exit code 2, bad input: not queued again" ;;
-        *) requeue "$code" "$before" "$output" "$@" ;;
+        *) if [[ $unit == - ]]; then
+            say "exit code $code: not queued again, since this command cannot resume"
+        else
+            requeue "$code" "$before" "$output" "$@"
+        fi ;;
     esac
     [[ $code != 0 && $code != 2 ]] || rm -f "$output.slurm"
     return "$code"

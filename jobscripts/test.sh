@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # All checks and tests, set-up included (see setup.sh): bash jobscripts/test.sh [--all]
 #
-# With --all also what is slow and guards one thing each: damage and kills (tests/campaigns), the
+# With --all also what is slow and guards one thing each: damage and kills (most of tests/campaigns), the
 # job scripts under a real SLURM, README's first command with MPI from PyPI, the page in a browser, a
-# full disk, memory. Run it before a release, and after a change to what these guard.
+# full disk, memory, tests marked `release`, three ranks. Run it before a release, and after a change
+# to what these guard.
 #
 # Every stage runs, even after one has failed; the last line names those that failed, and the exit
 # code is then 1. The reports (one junit file per rank) are kept only on failure.
@@ -16,10 +17,15 @@ if [[ $all != '' && $all != --all ]]; then
     echo "usage: bash jobscripts/test.sh [--all]" >&2
     exit 2
 fi
-only_with_all=(tests/campaigns tests/annotation/test_browser.py tests/kernels/test_memory.py
-    tests/runfile/test_full_disk.py)
+only_with_all=(
+    tests/campaigns/{bad_inputs,bit_flips,faults,hostile,hostile_inputs,kills,lane_blocks,lost_file,salvage}
+    tests/campaigns/test_{annotation_page,offline_verbs}.py tests/annotation/test_browser.py
+    tests/kernels/test_memory.py
+    tests/runfile/test_full_disk.py
+)
 
-mpi_sizes=(2 3 4)
+mpi_sizes=(2 4)
+[[ ! $all ]] || mpi_sizes=(2 3 4)
 mpi_limit=1500     # seconds for each mpirun
 mpi_test_limit=400 # seconds for one MPI test
 failed=()
@@ -65,9 +71,10 @@ finish() { # finish NAME
 # other. A file is one worker's, since its tests share fixtures.
 serial_pytest() {
     local left_out=(tests/gpu tests/mpi tests/slurm tests/wheels)
-    [[ $all ]] || left_out+=("${only_with_all[@]}")
+    local some=()
+    [[ $all ]] || left_out+=("${only_with_all[@]}") some=(-m "not release")
     env --default-signal=INT OMP_NUM_THREADS=1 "$python" -m pytest -p no:cacheprovider -n 2 --dist loadfile \
-        --durations=25 --durations-min=1 --junitxml="$reports/serial.xml" "${left_out[@]/#/--ignore=}" tests
+        --durations=25 --durations-min=1 --junitxml="$reports/serial.xml" "${left_out[@]/#/--ignore=}" "${some[@]}" tests
 }
 
 # One rank: only rank 0 writes to the terminal. The first failure ends a rank (-x), since its
@@ -107,7 +114,7 @@ install_browser() { # for tests/annotation; they skip themselves, and the last l
     [[ -z $browser_not_run ]] || echo "BROWSER TESTS NOT RUN: $browser_not_run"
 }
 
-slurm_pytest() { # the job scripts under a real SLURM; two to three minutes, mostly asleep
+slurm_pytest() { # the job scripts under a real SLURM; about six minutes, mostly asleep
     local check=("$python" tests/slurm/cluster.py --check)
     if [[ $EUID == 0 ]] && command -v apt-get >/dev/null && ! "${check[@]}" >/dev/null; then
         echo "installing slurm-wlm and munge with apt-get"
@@ -120,7 +127,7 @@ slurm_pytest() { # the job scripts under a real SLURM; two to three minutes, mos
     fi
     : >"$reports/slurm-not-run"
     # SIGINT: the tests end their SLURM; -rP: the log of the job that was stopped and went on
-    env --default-signal=INT timeout -s INT -k 30 1000 \
+    env --default-signal=INT timeout -s INT -k 30 2400 \
         "$python" -m pytest -rP --junitxml="$reports/slurm.xml" tests/slurm
 }
 
@@ -135,8 +142,12 @@ check_counts() {
 }
 
 setup test
+[[ ${#mpirun[@]} != 0 ]] || die "the MPI tests need mpirun, and there is none here"
 cd "$root"
 reports=$(mktemp -d "${TMPDIR:-/tmp}/omniinput-tests.XXXXXX")
+# else each process that a test starts compiles the package anew, or writes into the tests' folders
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX=$reports/bytecode
 
 if [[ $all ]]; then
     install_browser

@@ -6,7 +6,7 @@
 #     memory    out of memory, memory given back, what recorded graphs take
 #
 # in this order without a PART; each is ended after 9 minutes, all three are to take 25 at most. Every figure
-# is printed, and kept in PART.json, beside PART.log and profile-SHAPE.txt, in $OUT if it is set, else in
+# is printed, and kept in PART.json, beside PART.log and profile-SHAPE-KERNEL.txt, in $OUT if it is set, else in
 # gpu-results/. The exit code is 1 if a test failed. Options and words beside parts:
 #
 #     --tiny    small models, on the CPU where there is no GPU: tries the tests themselves, says nothing of speed

@@ -105,8 +105,10 @@ def exists(program):
     if program[0] == "omniinput":
         return name in VERBS
     if program[0] == "-m":
-        base = ROOT / name.replace(".", "/")
-        return base.with_suffix(".py").is_file() or (base / "__main__.py").is_file()
+        found = importlib.util.find_spec(name)
+        if found is not None and found.submodule_search_locations:
+            found = importlib.util.find_spec(f"{name}.__main__")
+        return found is not None
     return (ROOT / name).is_file()
 
 
@@ -139,9 +141,10 @@ def importable(name):
 def test_modules_and_files_in_the_text_exist(page):
     words = re.findall(r"`([^`\n]+)`", prose(page))
     for word in words:
-        if re.fullmatch(r"omniinput_hpc(\.\w+)+", word):
+        if re.fullmatch(r"omniinput_(hpc|zoo)(\.\w+)+", word):
             assert importable(word), f"{page.name}: {word}"
-        rooted = re.fullmatch(r"((?:omniinput_hpc|inputs|tests|jobscripts|docs)/[\w./-]+)", word)
+        folders = "omniinput_hpc|omniinput_zoo|inputs|tests|jobscripts|docs"
+        rooted = re.fullmatch(rf"((?:{folders})/[\w./-]+)", word)
         if rooted and "my_" not in word and not word.endswith(("mine.toml", "NAME.csv")):
             assert (ROOT / word).exists(), f"{page.name}: {word}"
         if page == PAGE and re.fullmatch(r"[a-z_]+/([\w/]+\.py)?", word) and "my_" not in word:
@@ -227,10 +230,13 @@ def test_the_contributing_page_quotes_its_example():
 
 def test_python_in_job_scripts_imports_what_exists():
     """`|| true` in a job script would hide an import that fails."""
-    found = 0
-    for script in (ROOT / "jobscripts").glob("*.sh"):
+    found, modules = 0, set()
+    for script in (ROOT / "jobscripts").glob("*.s*"):
+        modules |= set(re.findall(r"-m (omniinput_hpc[\w.]*\w)", script.read_text()))
         for code in re.findall(r"<<'PYTHON'.*?\n(.*?)^PYTHON$", script.read_text(), re.M | re.S):
             lines = re.findall(r"^(?:from omniinput_hpc|import omniinput_hpc).*$", code, re.M)
             exec("\n".join(lines), {})
             found += len(lines)
-    assert found > 3
+    assert found > 1
+    assert "omniinput_hpc.cli.committed" in modules
+    assert all(exists(("-m", module)) for module in modules), modules

@@ -9,7 +9,8 @@ import shutil
 import pytest
 from run_tools import ROOT
 
-PACKAGE = "omniinput_hpc"
+PACKAGE, ZOO = "omniinput_hpc", "omniinput_zoo"
+"""Modules of the first are named without it below. It never imports the second."""
 LEAVES = ("errors", "rng", "histogram", "text", "plugins", "untrusted")
 MAX_ROOT_MODULES = 11
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 450, 60, 7
@@ -38,21 +39,24 @@ MAY_IMPORT = {
     "report": (*LEAVES, "config", "estimators", "runfile", "annotation", "results", "plots"),
     "api": (*LEAVES, "config", "estimators", "runfile", "annotation", "results", "plots",
             *TORCH_FREE_MODELS),
-    "zoo": (*LEAVES, "config", "tempering", "models", "kernels"),
     "cli": (*LEAVES, "config", "tempering", "parallel", "models", "runfile", "kernels", "sampling",
-            "estimators", "pilot", "annotation", "results", "zoo"),
+            "estimators", "pilot", "annotation", "results"),
     "cli.verbs": (*LEAVES, "config", "estimators", "runfile", "annotation", "results", "plots",
                   "report", *TORCH_FREE_MODELS, "parallel.alone", "cli"),
-    "benchmark": (*LEAVES, "estimators", "runfile", "zoo", "cli"),
-    "census": (*LEAVES, "config", "parallel", "models", "runfile", "kernels", "sampling", "results",
-               "cli"),
+    ZOO: (*LEAVES, "config", "tempering", "models", "kernels"),
+    f"{ZOO}.benchmark": (*LEAVES, "estimators", "runfile", "cli", ZOO),
+    f"{ZOO}.census": (*LEAVES, "config", "parallel", "models", "runfile", "kernels", "sampling",
+                      "results", "cli"),
+    "zoo": (ZOO,),
+    "benchmark": (f"{ZOO}.benchmark",),
+    "census": (f"{ZOO}.census",),
 }  # fmt: skip
 
 LIBRARIES = {
     "mpi4py": ("parallel.comm",),
     "h5py": ("runfile",),
     "pydantic": ("config", "annotation"),
-    "torch": ("models", "kernels", "zoo", "annotation.judges", "sampling.walkers",
+    "torch": ("models", "kernels", ZOO, "annotation.judges", "sampling.walkers",
               "sampling.anchors"),
     "matplotlib": ("plots", "report", "api"),
     "starlette": ("annotation",),
@@ -64,7 +68,24 @@ def within(module, rooms):
     return any(module == room or module.startswith(room + ".") for room in rooms)
 
 
-def imports(path, package):
+def short(name):
+    """Return a module's name in the tables: without omniinput_hpc."""
+    return "" if name == PACKAGE else name.removeprefix(f"{PACKAGE}.")
+
+
+def modules(folder=ROOT):
+    """Return the path of each module of both packages."""
+    paths = (
+        path for package in (PACKAGE, ZOO) for path in sorted((folder / package).rglob("*.py"))
+    )
+    found = {}
+    for path in paths:
+        parts = path.relative_to(folder).with_suffix("").parts
+        found[short(".".join(part for part in parts if part != "__init__"))] = path
+    return found
+
+
+def imports(path):
     """Yield the full name of whatever a file imports."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -74,36 +95,46 @@ def imports(path, package):
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
-def faults(folder=ROOT / PACKAGE):
+def faults(folder=ROOT):
     """Return a line for each import that the tables above do not allow."""
     found = []
-    for path in sorted(folder.rglob("*.py")):
-        module = module_of(path, folder)
+    for module, path in modules(folder).items():
         room = next((r for r in sorted(MAY_IMPORT, key=len, reverse=True) if within(module, [r])),
                     module)  # fmt: skip
         allowed = MAY_IMPORT["cli"] + ("cli",) if room in COMMANDS else MAY_IMPORT.get(room, ())
-        for name in imports(path, module):
-            library, _, inside = name.partition(".")
-            if library == PACKAGE:
-                if module and not within(inside, (room, room.partition(".")[0], *allowed)):
+        for name in imports(path):
+            library, inside = name.partition(".")[0], short(name)
+            if library == ZOO or (library == PACKAGE and module):
+                if not within(inside, (room, room.partition(".")[0], *allowed)):
                     found.append(f"{module} imports {inside}")
             elif library in LIBRARIES and not within(module, LIBRARIES[library]):
                 found.append(f"{module} imports {library}")
     return found
 
 
-def circles(folder=ROOT / PACKAGE):
+def modules_that_name_the_zoo(folder=ROOT):
+    """Return the modules of omniinput_hpc with a string that names a module of omniinput_zoo."""
+    return {
+        module
+        for module, path in modules(folder).items()
+        if not within(module, [ZOO])
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and str(node.value).startswith(ZOO)
+    }
+
+
+def circles(folder=ROOT):
     """Return the groups of modules that import each other, imports inside functions included."""
-    paths = {module_of(path, folder): path for path in folder.rglob("*.py")}
+    paths = modules(folder)
 
     def inside(name):
-        _, _, module = name.partition(".")
+        module = short(name)
         while module and module not in paths:
             module = module.rpartition(".")[0]
         return module
 
     reached = {
-        module: {inside(name) for name in imports(path, module) if name.split(".")[0] == PACKAGE}
+        module: {inside(n) for n in imports(path) if n.split(".")[0] in (PACKAGE, ZOO)}
         - {module, ""}
         for module, path in paths.items()
     }
@@ -114,13 +145,7 @@ def circles(folder=ROOT / PACKAGE):
     return {tuple(sorted(b for b in reached[a] if a in reached[b])) for a in reached} - {()}
 
 
-def module_of(path, folder):
-    """Return a file's module within the package, "" for the package itself."""
-    parts = path.relative_to(folder).with_suffix("").parts
-    return ".".join(part for part in parts if part != "__init__")
-
-
-def oversized(folders=(ROOT / PACKAGE, ROOT / "analysis")):
+def oversized(folders=(ROOT / PACKAGE, ROOT / ZOO, ROOT / "analysis")):
     """Return a line for each file, function and parameter list that is over its limit."""
     found = []
     for path in (path for folder in folders for path in sorted(folder.rglob("*.py"))):
@@ -143,8 +168,28 @@ def parameters(arguments):
     return [a.arg for a in (*some, *stars) if a.arg not in ("self", "cls")]
 
 
+def copied(folder):
+    """Copy both packages into a folder; return the copy of omniinput_hpc."""
+    for package in (PACKAGE, ZOO):
+        shutil.copytree(
+            ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    return folder / PACKAGE
+
+
 def test_rooms_import_what_they_may():
     assert faults() == []
+
+
+def test_only_the_command_line_names_modules_of_the_zoo():
+    """`faults` finds imports, this the modules that are imported by name."""
+    assert modules_that_name_the_zoo() == {"cli.omniinput"}
+
+
+def test_a_module_that_names_the_zoo_is_found(tmp_path):
+    with (copied(tmp_path) / "sampling/build.py").open("a") as file:
+        file.write('\nLATE = "omniinput_zoo.exact"\n')
+    assert modules_that_name_the_zoo(tmp_path) == {"cli.omniinput", "sampling.build"}
 
 
 PLANTED = {
@@ -153,6 +198,9 @@ PLANTED = {
     "sampling/loop.py": ("    import h5py", "imports h5py"),
     "config/method.py": ("from omniinput_hpc.models.table import build", "imports models.table"),
     "cli/common.py": ("from omniinput_hpc import plots", "imports plots"),
+    "__init__.py": ("from omniinput_zoo import toy", "imports omniinput_zoo.toy"),
+    "sampling/build.py": ("    from omniinput_zoo import exact", "imports omniinput_zoo.exact"),
+    "kernels/state.py": ("from omniinput_hpc.zoo import exact", "imports zoo.exact"),
 }
 
 
@@ -160,12 +208,12 @@ PLANTED = {
 @pytest.mark.parametrize("file", PLANTED)
 def test_a_forbidden_import_is_found(tmp_path, file):
     line, words = PLANTED[file]
-    copy = shutil.copytree(ROOT / PACKAGE, tmp_path / PACKAGE)
+    copy = copied(tmp_path)
     text = (copy / file).read_text(encoding="utf-8")
     if line.startswith(" "):  # inside a function
         line = f"def planted():\n{line}"
     (copy / file).write_text(f"{text}\n{line}\n", encoding="utf-8")
-    (found,) = set(faults(copy)) - set(faults())
+    (found,) = set(faults(tmp_path)) - set(faults())
     assert words in found
 
 
@@ -174,16 +222,14 @@ def test_no_modules_import_each_other():
 
 
 def test_a_circle_is_found(tmp_path):
-    shutil.copytree(
-        ROOT / PACKAGE, tmp_path / PACKAGE, ignore=shutil.ignore_patterns("__pycache__")
-    )
+    copied(tmp_path)
     with (tmp_path / PACKAGE / "text.py").open("a") as file:
         file.write("\ndef late():\n    from omniinput_hpc.tempering import ladder\n")
     with (tmp_path / PACKAGE / "tempering/ladder.py").open("a") as file:
         file.write("\nfrom omniinput_hpc.tempering import bridge\n")
     with (tmp_path / PACKAGE / "tempering/bridge.py").open("a") as file:
         file.write("\nfrom omniinput_hpc.text import amount\n")
-    assert circles(tmp_path / PACKAGE) == {("tempering.bridge", "tempering.ladder", "text")}
+    assert circles(tmp_path) == {("tempering.bridge", "tempering.ladder", "text")}
 
 
 def test_files_functions_and_parameter_lists_are_within_their_limits():

@@ -1,13 +1,15 @@
 """Every module has a test file of its own, tests/ROOM/test_MODULE.py, or the table names another.
 
-The table is by room: what file tests which of the room's modules.
+The table is by room: what file tests which of the room's modules. `omniinput_zoo` is the room zoo.
 """
 
 import ast
+from pathlib import Path
 
 from run_tools import ROOT
 
-PACKAGE = ROOT / "omniinput_hpc"
+PACKAGES = {"omniinput_hpc": "", "omniinput_zoo": "zoo"}
+"""The folder of each package's tests."""
 OTHER_FOLDERS = {"analysis", "benchmarks", "campaigns", "gpu", "helpers", "mpi", "slurm", "wheels"}
 TESTED_ELSEWHERE = {
     "": {"config/test_input_file.py": ["errors"], "api/test_run.py": ["__init__"]},
@@ -41,10 +43,6 @@ TESTED_ELSEWHERE = {
         "plots/test_overlay.py": ["overlay"],
         "report/test_report.py": ["report"],
         "results/test_representatives.py": ["representatives"],
-    },
-    "census": {
-        "census/test_command.py": ["__main__", "report", "saved", "session"],
-        "census/test_frontier.py": ["found"],
     },
     "config": {
         "config/test_input_file.py": ["__init__", "kernels", "method", "models", "table"],
@@ -87,13 +85,13 @@ TESTED_ELSEWHERE = {
         "analysis/test_score_scripts.py": ["scores"],
         "results/test_representatives.py": ["representatives"],
     },
-    "benchmark": {"test_benchmark.py": ["__main__", "cases"]},
     "pilot": {"cli/test_init.py": ["commented", "proposal", "rehearse"]},
     "report": {"report/test_report.py": ["content", "page"]},
     "results": {
         "analysis/test_changes_script.py": ["changes"],
-        "analysis/test_two_model_scripts.py": ["comparison"],
+        "analysis/test_two_model_scripts.py": ["comparison", "normalization"],
         "analysis/test_score_scripts.py": ["curves"],
+        "results/test_tables.py": ["density"],
     },
     "runfile": {
         "runfile/test_reader.py": ["stored_input"],
@@ -109,17 +107,23 @@ TESTED_ELSEWHERE = {
         "config/test_inputs.py": ["english"],
         "sampling/test_toy.py": ["toy"],
         "zoo/test_digits.py": ["__init__", "image_training", "training"],
-        "zoo/test_image_data.py": ["images"],
+    },
+    "zoo/benchmark": {"zoo/test_benchmark.py": ["__main__", "cases"]},
+    "zoo/census": {
+        "zoo/census/test_command.py": ["__main__", "report", "saved", "session"],
+        "zoo/census/test_frontier.py": ["found"],
     },
 }  # fmt: skip
 
 
 def modules():
     """Yield room and name of each module that holds a function or a class."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        if any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in tree.body):
-            yield path.parent.relative_to(PACKAGE).as_posix().replace(".", ""), path.stem
+    for package, tests in PACKAGES.items():
+        for path in sorted((ROOT / package).rglob("*.py")):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            if any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in tree.body):
+                room = Path(tests, path.parent.relative_to(ROOT / package))
+                yield room.as_posix().replace(".", ""), path.stem
 
 
 def has_own_file(room, name):
@@ -147,6 +151,6 @@ def test_the_table_names_what_is_there_and_needs_it():
 
 
 def test_folders_of_tests_are_rooms_or_these():
-    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir()}
+    rooms = {path.name for path in (ROOT / "omniinput_hpc").iterdir() if path.is_dir()}
     there = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}
     assert there - {"__pycache__"} <= rooms | OTHER_FOLDERS

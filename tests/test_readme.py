@@ -45,6 +45,18 @@ def test_the_example_is_the_run_whose_figures_are_stated(tmp_path):
     assert input_file.load(toml, []) == input_file.load(ROOT / "inputs/english-25.toml", stated)
 
 
+def test_the_second_block_is_the_cluster():
+    """Its command, and its cost is that of the input file's header."""
+    blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    assert "sbatch --ntasks=64 jobscripts/run.sbatch inputs/olmo7b.toml\n" in blocks[1]
+    assert "mpirun -n 64 python -m omniinput_hpc inputs/olmo7b.toml" in blocks[1]
+    header = (ROOT / "inputs/olmo7b.toml").read_text(encoding="utf-8").partition("[run]")[0]
+    cost = re.search(r"# Cost: [^:]*: (.+?)\.\n", header)[1]
+    assert cost in README
+    config = input_file.load(ROOT / "inputs/olmo7b.toml", [])
+    assert len(config.beta_k) * config.sampler.blocks % 64 == 0
+
+
 def test_a_first_look_does_not_spoil_the_run(tmp_path, monkeypatch, capfd):
     """As printed it has a file of its own; in the real run's file the real run is refused."""
     given = re.findall(r"--set (\S+)", re.search(r"local\.sh my\.toml (--set .*)", README)[1])

@@ -289,7 +289,7 @@ def add_score_files(tasks: TaskSet, lines: Mapping[str, Sequence[Score]]) -> lis
     Raises a UserError, before anything is written, if one of the files has content already.
     """
     if not any(lines.values()):
-        raise UserError(f"there are no scores of {tasks.path} to add")
+        raise UserError(f"no scores were given for {tasks.path}")
     paths = {
         name: scores_path(tasks.scored, name, any(score.judge for score in scores))
         for name, scores in lines.items()

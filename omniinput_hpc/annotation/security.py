@@ -8,16 +8,16 @@ name loopback (otherwise another site could point its own name here), and ``Orig
 from __future__ import annotations
 
 import hmac
-import json
 import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY_BYTES = 4096
@@ -89,7 +89,8 @@ class Guard:
             await send(message)
 
         if refused is not None:
-            await _answer(guarded_send, *refused)
+            status, reason = refused
+            await JSONResponse({"error": reason}, status)(scope, receive, guarded_send)
             return
 
         sent = False
@@ -105,7 +106,8 @@ class Guard:
 
     def _check(self, scope: Scope) -> tuple[list[tuple[bytes, bytes]], tuple[int, str] | None]:
         """Return the cookie to set, and status and reason of a refusal (None: accepted)."""
-        headers = Headers(scope=scope)
+        request = HTTPConnection(scope)
+        headers = request.headers
         host = headers.get("host", "")
         if host.rpartition(":")[0] not in HOSTS and host not in HOSTS:
             return [], (403, "this page is served only under 127.0.0.1 and localhost")
@@ -116,7 +118,7 @@ class Guard:
                 return [], (403, "only the page itself may write")
         if origin is not None and origin != f"http://{host}":
             return [], (403, "the request comes from another site")
-        given = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
+        given = request.query_params.get("token", "")
         if scope["path"] == PROGRESS_PATH:
             if _same(given, self._tokens.progress):
                 return [], None
@@ -124,18 +126,13 @@ class Guard:
         if scope["path"] == "/" and _same(given, self._tokens.annotator):
             cookie = f"{self._cookie}={self._tokens.annotator}; Path=/; HttpOnly; SameSite=Strict"
             return [(b"set-cookie", cookie.encode())], None
-        if _same(_cookies(headers).get(self._cookie, ""), self._tokens.annotator):
+        if _same(request.cookies.get(self._cookie, ""), self._tokens.annotator):
             return [], None
         return [], (403, "open the address with the token that the server printed")
 
 
 def _same(given: str, token: str) -> bool:
     return hmac.compare_digest(given.encode(), token.encode())
-
-
-def _cookies(headers: Headers) -> dict[str, str]:
-    pairs = (pair.partition("=") for pair in headers.get("cookie", "").split(";"))
-    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 async def _whole_body(receive: Receive, headers: Headers) -> bytes | None:
@@ -153,13 +150,6 @@ async def _whole_body(receive: Receive, headers: Headers) -> bytes | None:
             return None
         if not message.get("more_body", False):
             return body
-
-
-async def _answer(send: Any, status: int, message: str) -> None:
-    body = json.dumps({"error": message}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 def stored_token(name: str, renew: bool = False) -> tuple[str, bool]:

@@ -213,11 +213,11 @@ def tasks_id_of(ids: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()[:16]
 
 
-def write_tasks(path: Path, kind: Kind, tasks: Sequence[Task], note: str = "") -> str:
+def write_tasks(path: Path, kind: Kind, tasks: Sequence[Task]) -> str:
     """Write a task file atomically, and return its tasks_id."""
     tasks_id = tasks_id_of(task.id for task in tasks)
     header = {"format": TASKS_FORMAT, "version": VERSION, "tasks_id": tasks_id, "kind": kind}
-    header |= {"tasks": len(tasks)} | ({"note": note} if note else {})
+    header |= {"tasks": len(tasks)}
     lines = ({k: v for k, v in asdict(task).items() if v is not None} for task in tasks)
     write_objects(path, [header, *lines])
     return tasks_id

@@ -13,7 +13,7 @@ from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.density import density as estimate
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.errors.jackknife import t_quantile
-from omniinput_hpc.results import curve_tables, curves, diagnosis, tables
+from omniinput_hpc.results import curve_tables, curves, density, diagnosis
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,13 +83,13 @@ class Density(Result):
 
     def lines(self) -> list[str]:
         """Return what ``omniinput reweight`` prints."""
-        return [f"Density of {self.source}", *tables.summarize_density(self.estimate)]
+        return [f"Density of {self.source}", *density.summarize_density(self.estimate)]
 
     def columns(self) -> Columns:
         """Return the columns of RUN.density.csv, the mean output z, and log_g's 95 % interval."""
         low, high = self.interval()
         more = {"z": self.z, "log_g_low": low, "log_g_high": high}
-        return tables.density_columns(self.estimate) | more
+        return density.density_columns(self.estimate) | more
 
     def plot(self) -> Figure:
         """Return the figure that ``omniinput reweight`` draws."""

@@ -1,1 +1,3 @@
-"""Benchmark of the sampling methods on exact densities: ``python -m omniinput_hpc.benchmark``."""
+"""The public name of `omniinput_zoo.benchmark`: python -m omniinput_hpc.benchmark."""
+
+from omniinput_zoo.benchmark import __path__ as __path__

@@ -1,1 +1,3 @@
-"""The exact census of all inputs up to an output Z, by a tree search over prefixes."""
+"""The public name of `omniinput_zoo.census`: python -m omniinput_hpc.census."""
+
+from omniinput_zoo.census import __path__ as __path__

@@ -267,9 +267,7 @@ def _arguments(world: World, argv: Sequence[str] | None, program: str) -> Any:
 
 
 def main(
-    argv: Sequence[str] | None = None,
-    world: World | None = None,
-    program: str = PROGRAM,
+    argv: Sequence[str] | None = None, world: World | None = None, program: str = PROGRAM
 ) -> int:
     """Run the program on this rank and return its exit code; `program` is the command as typed."""
     return common.main(partial(run, program=program), argv, world)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE
+from omniinput_hpc.parallel import launched
 from omniinput_hpc.parallel.signals import request
 from omniinput_hpc.text import __version__, print_any_text
 
@@ -51,11 +52,11 @@ GROUPS = {
                         "omniinput_hpc.cli.rescore", stops=True),
         "enumerate": Verb("evaluate every input of a small space", "omniinput_hpc.cli.enumerate"),
         "census": Verb("find every input of an autoregressive model with an output up to Z",
-                       "omniinput_hpc.census.__main__", stops=True),
+                       "omniinput_zoo.census.__main__", stops=True),
         "test-sets": Verb("evaluate a model on test sets: outputs, AUPR, AUROC",
                           "omniinput_hpc.cli.test_sets"),
         "benchmark": Verb("compare all sampling methods on models whose density is known",
-                          "omniinput_hpc.benchmark.__main__"),
+                          "omniinput_zoo.benchmark.__main__"),
     },
     "Run files": {
         "verify": _run_verb("check that a run file is consistent"),
@@ -119,7 +120,7 @@ def call(name: str, arguments: list[str], program: str) -> int:
         options = {"program": program}
         if verb.module == RUN:
             options["verb"] = name
-        if not (name in WITHOUT_MPI and _missing(verb)):
+        if not (name in WITHOUT_MPI and _missing(verb, arguments)):
             return _with_extra_run(verb, arguments, options)
     from omniinput_hpc.cli.scripts import run_script
 
@@ -129,7 +130,7 @@ def call(name: str, arguments: list[str], program: str) -> int:
 
 def _with_extra_run(verb: Verb, arguments: list[str], options: dict[str, str]) -> int:
     """Call the ``main`` of a verb whose module imports MPI or torch."""
-    problem = _missing(verb)
+    problem = _missing(verb, arguments)
     if problem:
         print(f"error: {problem}", file=sys.stderr)
         return EXIT_BAD_INPUT
@@ -141,15 +142,17 @@ def _with_extra_run(verb: Verb, arguments: list[str], options: dict[str, str]) -
     return code
 
 
-def _missing(verb: Verb) -> str:
+def _missing(verb: Verb, arguments: list[str]) -> str:
     """Import a verb's module; return "", or which library is missing and how to install it."""
-    from omniinput_hpc.cli.scripts import how_to_install
-
     if verb.stops:  # a signal during the slow import of torch and mpi4py would kill
         request.install()
+        if verb.module not in sys.modules:
+            launched.announce_imports(arguments)
     try:
         import_module(verb.module)
     except ModuleNotFoundError as error:
+        from omniinput_hpc.cli.scripts import how_to_install  # imports numpy
+
         return f"{error.name} is not installed: {how_to_install('run')}"
     except (ImportError, RuntimeError) as error:  # which one depends on how mpi4py was built
         if "mpi" not in str(error).lower():

@@ -46,9 +46,7 @@ PROGRAM = "omniinput rescore"
 
 
 def main(
-    argv: Sequence[str] | None = None,
-    world: World | None = None,
-    program: str = PROGRAM,
+    argv: Sequence[str] | None = None, world: World | None = None, program: str = PROGRAM
 ) -> int:
     """Run the program on this rank and return its exit code; `program` is the command as typed."""
     return common.main(partial(_run, program=program), argv, world)
@@ -242,7 +240,7 @@ def _rescore(
         x_ksd = world.together(partial(_inputs, run, round_, rungs))
         z_ks = np.stack([evaluate(x_sd) for x_sd in x_ksd])
         model.raise_if_nonfinite()
-        writer.commit(round_, rescored.slabs_of(z_ks), round_ + 1)
+        writer.commit(round_, {"samples/z": z_ks}, round_ + 1)
         now = time.monotonic()
         if now - last > SECONDS_BETWEEN_LINES or round_ + 1 == rounds.stop:
             last, share = now, (round_ + 1 - rounds.start) / len(rounds)

@@ -71,9 +71,10 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
     if complete and found.settled and not args.check:
         log.info("%s is complete (%d rounds); nothing to do", config.run.output, found.rounds)
         return EXIT_COMPLETE
-    if auto and found.resume:
-        config = given.with_walkers(found.walkers)
+    if found.resume:
+        config = found.as_begun(given)
     hosts = world.hosts()
+    log.info("all ranks are ready after %s; loading torch and the model", duration(request.age))
     built = build.build(world, config, about.get("folder"))
     about = {**about, "fingerprint": world.on_rank_0(fingerprint)}
     to_find = given if auto and not found.resume else None
@@ -91,8 +92,7 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
         plan.Plan(
             built.config, built.geometry, world.texts(built.device), hosts, about["bytes"],
             models.offers_of(built.model).cache_bytes(), writer_kind, reason, found,
-            trials, measured,
-            built.without_anchor, forecasted, built.model_beta, tokens,
+            trials, measured, built.without_anchor, forecasted, built.model_beta, tokens,
         ),
     )  # fmt: skip
     world.on_rank_0(lambda: restart.check_resume(built.config, built.geometry, here, found))
@@ -203,7 +203,7 @@ def _sample(
     run.writer.close()
     log.info("%s", run.clock.table())
     seconds = request.age
-    loop.warn(run)
+    run.observer.warn()
     log.info("complete: %s, %s", path, duration(seconds))
     log.info(
         "for its density, and whether it has converged: omniinput reweight %s",

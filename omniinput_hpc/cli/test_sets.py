@@ -46,10 +46,17 @@ from omniinput_hpc.cli.arguments import add_set, new_parser
 from omniinput_hpc.cli.scripts import check_output, new_record
 from omniinput_hpc.config import CausalLm, Config, ImageClassifier, input_file
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
+from omniinput_hpc.models.images.data_sets import (
+    IDX_SETS,
+    Images,
+    read_cifar,
+    read_digits,
+    read_idx_set,
+    split_digits,
+)
 from omniinput_hpc.models.table import side_of
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.text import print_any_text
-from omniinput_hpc.zoo.image_data import IDX_SETS, Images, read_cifar, read_idx_set
 
 BATCH = 256
 ROLES = ("positive", "negative", "data")
@@ -69,9 +76,7 @@ def read_set(text: str) -> Images:
     if name != "digits" and not folder:
         raise UserError(f"{text}: expected {name}:FOLDER or {name}:FOLDER:CLASSES")
     if name == "digits":
-        from omniinput_hpc.zoo import digits
-
-        images = digits.split(digits.digits())[1]
+        images = split_digits(read_digits())[1]
     elif name in IDX_SETS:
         images = read_idx_set(Path(folder), name, "test")
     else:

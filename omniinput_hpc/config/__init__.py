@@ -12,7 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from omniinput_hpc.config.kernels import Kernel, KernelTable, Metropolis, Mixture, with_default_name
+from omniinput_hpc.config.kernels import (
+    CONTEXT_LENGTH,
+    LEAST_BURN_IN,
+    Kernel,
+    KernelTable,
+    Metropolis,
+    Mixture,
+    with_default_name,
+)
 from omniinput_hpc.config.method import Ladder, Sampler, WangLandau, check_annealed
 from omniinput_hpc.config.models import (
     CausalLm,
@@ -291,15 +299,10 @@ class Config(Table):
         return self
 
     def _fits_look_ahead(self) -> None:
-        if self.run.burn_in < 4:
+        if self.run.burn_in < LEAST_BURN_IN:
             raise ValueError(
                 f"run.burn_in = {self.run.burn_in}: kernel.look_ahead = true learns in burn-in; "
-                "set it to at least 4 rounds, better a dozen"
-            )
-        if self.sampler.blocks > 1:
-            raise ValueError(
-                f"sampler.blocks = {self.sampler.blocks}: with kernel.look_ahead = true all "
-                "walkers of a rung learn together; set sampler.blocks = 1"
+                f"set it to at least {LEAST_BURN_IN} rounds, better a dozen"
             )
 
     def _fits_ancestral(self) -> None:
@@ -347,6 +350,26 @@ class Config(Table):
     def samples_per_round(self) -> int:
         """Recorded samples per rung and round: S = W * (steps * exchanges // every)."""
         return self.sampler.n_walkers * (self.sampler.moves_per_round // self.samples.every)
+
+    def goes_beyond(self, m: float) -> bool:
+        """Return whether a canonical rung is colder than beta = m, the model's own distribution."""
+        if self.ladder is None:
+            return False
+        kappa_k = np.array(self.ladder.kappa or np.zeros(len(self.ladder.beta_k)))
+        return bool(((self.ladder.beta_k > m) & (kappa_k == 0.0)).any())
+
+    def with_look_ahead(self, n_sites: int, m: float) -> Config:
+        """Return a copy with ``kernel.look_ahead`` decided if it was left out.
+
+        Models get stuck beyond m without it. It is true if burn-in can learn it.
+        """
+        moves = self.sampler.method != "ancestral"
+        learns = self.run.burn_in >= LEAST_BURN_IN and n_sites > CONTEXT_LENGTH
+        return self.looking_ahead(moves and learns and self.goes_beyond(m))
+
+    def looking_ahead(self, ahead: bool) -> Config:
+        """Return a copy with ``kernel.look_ahead`` set if it was left out."""
+        return self.model_copy(update={"kernel": self.kernel.looking_ahead(ahead)})
 
     def with_walkers(self, n_walkers: int) -> Config:
         """Return a copy with another number of walkers per rung."""

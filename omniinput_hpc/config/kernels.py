@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, create_model, field_validator, model_validator
 
@@ -21,6 +21,8 @@ MAX_PARTS = 64
 """Largest number of parts of a mixture."""
 CONTEXT_LENGTH, MAX_CONTEXTS, MAX_CONTINUATIONS = 4, 2048, 4096
 """Sizes of the continuations that `look_ahead` keeps: see `kernels.parts.continuations`."""
+LEAST_BURN_IN = 4
+"""The fewest rounds of burn-in in which `look_ahead` can learn."""
 Lengths = Annotated[list[WholePositive], Field(min_length=2, max_length=2)]
 
 
@@ -44,6 +46,10 @@ class KernelTable(Table):
     def learns_ahead(self) -> bool:
         """Whether the kernel learns in burn-in from all walkers of a rung together."""
         return False
+
+    def looking_ahead(self, ahead: bool) -> Self:
+        """Return a copy with `look_ahead` set if it was left out."""
+        return self
 
     @property
     def evaluates_part(self) -> bool:
@@ -150,11 +156,13 @@ class LmConditional(KernelTable):
         "with a tenth of whole inputs (six tenths with `look_ahead`).",
     )
 
-    look_ahead: bool = Field(
-        False,
+    look_ahead: bool | None = Field(
+        None,
         description="On canonical rungs with beta > m, draw suffixes by where their first "
         "tokens lead, which burn-in learns. Moves then jump into and out of "
-        "memorized or repetitive text.",
+        "memorized or repetitive text. Default: true if the ladder has such rungs, "
+        f"`burn_in` is at least {LEAST_BURN_IN}, and inputs have more than {CONTEXT_LENGTH} "
+        "sites. The run file stores the decision.",
     )
 
     @field_validator("block_lengths", "suffix_lengths")
@@ -177,8 +185,12 @@ class LmConditional(KernelTable):
 
     @property
     def learns_ahead(self) -> bool:
-        """Whether `look_ahead` is set."""
-        return self.look_ahead
+        """Whether `look_ahead` is true."""
+        return bool(self.look_ahead)
+
+    def looking_ahead(self, ahead: bool) -> Self:
+        """Return a copy with `look_ahead` set if it was left out."""
+        return self.model_copy(update={"look_ahead": ahead} if self.look_ahead is None else {})
 
     @property
     def evaluates_part(self) -> bool:
@@ -247,6 +259,10 @@ class Mixture(KernelTable):
     def learns_ahead(self) -> bool:
         """Whether any part learns ahead."""
         return any(part.learns_ahead for part in self.parts)
+
+    def looking_ahead(self, ahead: bool) -> Self:
+        """Return a copy with `look_ahead` set in the parts that left it out."""
+        return self.model_copy(update={"parts": [p.looking_ahead(ahead) for p in self.parts]})
 
     @property
     def evaluates_part(self) -> bool:

@@ -27,7 +27,6 @@ from scipy.special import logsumexp
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.histogram import lane_groups
-from omniinput_hpc.text import shown
 
 MIN_POPULATIONS = 30.0
 """Equal populations that a rung's weights must be worth before its errors are trusted."""
@@ -153,18 +152,3 @@ def floor_of(run: RunData) -> tuple[float, str]:
         f"{MIN_POPULATIONS:.0f} are needed; raise run.rounds or sampler.walkers, or add betas in "
         "between; no errors are given there, and curves leave these outputs out"
     )
-
-
-def describe(run: RunData) -> list[str]:
-    """Return lines with Z and its error on each rung of an annealed run; none for other runs."""
-    if not is_annealed(run):
-        return []
-    found = constants_of(run)
-    n = len(found.log_z_nk)
-    return [
-        f"beta = {beta:.6g}: ln Z = {log_z:.4f} +- {shown(error, '.4f', '(not known)')} (standard "
-        f"error; {n:,} populations, {worth:.3g} effective)"
-        for beta, log_z, error, worth in zip(
-            run.beta_k, found.log_z_k, found.error_k, found.worth_k, strict=True
-        )
-    ]

@@ -16,10 +16,10 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.metropolis import reaches_every_input
 from omniinput_hpc.kernels.mixture import Mixture
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.state import Info, Kernel, SearchBudget, State
+from omniinput_hpc.kernels.state import Info, Kernel, Learner, SearchBudget, State, Target
 from omniinput_hpc.models import Model
 
-__all__ = ["DeviceStream", "Info", "Kernel", "SearchBudget", "State", "build"]
+__all__ = ["DeviceStream", "Info", "Kernel", "Learner", "SearchBudget", "State", "Target", "build"]
 
 
 def build(options: KernelTable, model: Model, n_walkers: int) -> Kernel:

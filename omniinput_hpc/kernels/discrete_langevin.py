@@ -15,7 +15,7 @@ from omniinput_hpc.kernels.parts import categorical, gradients
 from omniinput_hpc.kernels.parts.categorical import draw_by_blocks
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.parts.gradients import Gradient
-from omniinput_hpc.kernels.state import Info, SearchBudget, State, accept, decide
+from omniinput_hpc.kernels.state import Info, State, Untuned, accept, decide
 from omniinput_hpc.models import Model
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
 
@@ -56,7 +56,7 @@ class Cache:
     sums: Sums | None = None
 
 
-class DiscreteLangevin:
+class DiscreteLangevin(Untuned):
     """Propose all sites at once, each by the gradient and a penalty for distant values.
 
     q(x' | x) is a product over sites of q_i(v) proportional to
@@ -77,7 +77,7 @@ class DiscreteLangevin:
     def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
         self._model = gradients.Differentiable(model, options.name)
         self._ordered, self._range = options.ordered, options.proposal_beta
-        self.tuned: NDArray[np.float64] = np.array([options.step_size, 0.0])
+        self.tuned = np.array([options.step_size, 0.0])
         self.parts, self._binary = options.part_names, model.n_values == 2
         self.uniforms_per_move = n_walkers * (model.n_sites + 1)
 
@@ -127,19 +127,6 @@ class DiscreteLangevin:
         gain = 4.0 / (1.0 + times) ** 0.6
         alpha *= np.exp(gain * (accepted_p[0] / attempted_p[0] - TARGET_ACCEPTANCE))
         self.tuned = np.array([np.clip(alpha, *STEP_SIZES), times + 1])
-
-    def searches(self, ensemble: Ensemble) -> bool:
-        """Return False: nothing is learned."""
-        return False
-
-    def search(
-        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, budget: SearchBudget
-    ) -> torch.Tensor | None:
-        """Return None: nothing is learned."""
-        return None
-
-    def learn(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> None:
-        """Do nothing."""
 
     def _draw_slope(self, z: torch.Tensor, stream: DeviceStream) -> torch.Tensor | None:
         """Draw b of the proposal, float64 [W], from ``proposal_beta``; None without a range."""

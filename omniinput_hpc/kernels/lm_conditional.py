@@ -17,10 +17,10 @@ from omniinput_hpc.kernels.parts.categorical import pick
 from omniinput_hpc.kernels.parts.continuations import Texts, learn, of_numbers
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.parts.look_ahead import LookAhead
-from omniinput_hpc.kernels.parts.search import Search, batch_size, likeliest
+from omniinput_hpc.kernels.parts.search import Search, batch_size
 from omniinput_hpc.kernels.parts.spans import Span, SpanSchedule
 from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums
-from omniinput_hpc.kernels.state import Info, SearchBudget, State, Untuned, accept, decide
+from omniinput_hpc.kernels.state import Info, State, Target, Untuned, accept, decide
 from omniinput_hpc.models import Model, offers_of
 from omniinput_hpc.models.checked import compare, watch
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
@@ -82,7 +82,6 @@ class LmConditional(Untuned):
         self._suffix = self.parts.index("suffix")
         self.uniforms_per_move = n_walkers * (model.n_sites // 2 + 1)
         self._looks_ahead = options.look_ahead
-        self._found: Texts | None = None  # between `search` and `learn`
         self.tuned = np.zeros(options.n_tuned)
 
     @property
@@ -307,21 +306,15 @@ class LmConditional(Untuned):
         drawn = cache.log_p[:, some] * b.to(cache.log_p.dtype)[:, None]
         return (drawn.double() - cache.log_z[:, some]).sum(dim=1)
 
-    def searches(self, ensemble: Ensemble) -> bool:
-        """Return whether something can be learned for the ensemble (see `_learning_exponent`)."""
-        return self._learning_exponent(ensemble) is not None
+    def learner(self, ensemble: Ensemble) -> LmConditional | None:
+        """Return this kernel if it can learn for the ensemble (see `_learning_exponent`)."""
+        return None if self._learning_exponent(ensemble) is None else self
 
     @torch.no_grad()
-    def search(
-        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, budget: SearchBudget
-    ) -> torch.Tensor | None:
-        """Search for texts of large weight, in canonical ensembles colder than the model (b > 1).
-
-        Returns the likeliest ones, int64 [W, D], for all rungs, and keeps the others for `learn`.
-        """
-        b = self._learning_exponent(ensemble)
-        if b is None:
-            return None
+    def search(self, target: Target, like: torch.Tensor, stream: DeviceStream) -> Texts:
+        """Search for texts of large weight, in a canonical ensemble colder than the model."""
+        b = self._learning_exponent(target.ensemble)
+        assert b is not None
         n_walkers, n_sites = like.shape
         n = batch_size(n_walkers, n_sites, self._model.n_values)
         kv_cache = conditionals.kv_cache_of(self._offers, self._kv_cache, n)
@@ -331,15 +324,13 @@ class LmConditional(Untuned):
 
         many = like.new_zeros((n, n_sites))
         search = Search(begin, many, self._model.n_values, self._first, b, stream)
-        self._found = search.found(self._known, budget)
-        return torch.from_numpy(likeliest(self._found, len(like))).to(like.device)
+        return search.found(of_numbers(target.tuned), target.budget)
 
     @torch.no_grad()
-    def learn(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> None:
-        """Learn the weights of continuations, from the texts of `search` and from x [n W, D]."""
+    def texts(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> Texts:
+        """Return texts x, int64 [n W, D], with their conditionals."""
         b = self._learning_exponent(ensemble)
-        if b is None or (self._known is None and self._found is None):
-            return
+        assert b is not None
         self._kv_cache = conditionals.kv_cache_of(self._offers, self._kv_cache, n_walkers)
         of_walker = torch.full((n_walkers,), b, dtype=torch.float64, device=x.device)
         caches = [self._evaluate(batch, of_walker, b, None) for batch in x.split(n_walkers)]
@@ -347,10 +338,15 @@ class LmConditional(Untuned):
             torch.cat(parts).double().cpu().numpy()
             for parts in zip(*((cache.log_p, cache.log_z) for cache in caches), strict=True)
         )
-        texts = Texts(x.cpu().numpy(), log_p, log_z, np.zeros(len(x), dtype=bool))
-        if self._found is not None:
-            texts, self._found = self._found.with_others(texts), None
-        self.tuned = learn(self._known, texts, b, self._model.n_values, self._first).numbers()
+        return Texts(x.cpu().numpy(), log_p, log_z, np.zeros(len(x), dtype=bool))
+
+    def learn(self, ensemble: Ensemble, texts: Texts) -> None:
+        """Learn the weights of continuations from texts. The first ones must be of a search."""
+        b = self._learning_exponent(ensemble)
+        assert b is not None
+        if self._known is not None or texts.tempered.any():
+            known = learn(self._known, texts, b, self._model.n_values, self._first)
+            self.tuned = known.numbers()
 
     def _learning_exponent(self, ensemble: Ensemble) -> float | None:
         """Return b of the ensemble; None if it does not look ahead or has nothing to learn."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from omniinput_hpc.kernels.parts.continuations import Texts
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.state import Info, Kernel, SearchBudget, State
+from omniinput_hpc.kernels.state import Info, Kernel, Learner, State, Target
 from omniinput_hpc.tempering.ensembles import Ensemble
 
 
@@ -63,11 +65,12 @@ class Mixture:
 
     @tuned.setter
     def tuned(self, values: NDArray[np.float64]) -> None:
-        begin = 0
-        for kernel in self._kernels:
-            end = begin + len(kernel.tuned)
-            kernel.tuned = values[begin:end].copy()
-            begin = end
+        for kernel, some in zip(self._kernels, self._parts_of(values), strict=True):
+            kernel.tuned = some.copy()
+
+    def _parts_of(self, tuned: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+        """Return the tuned numbers of each kernel, given those of the mixture."""
+        return np.split(tuned, np.cumsum([len(kernel.tuned) for kernel in self._kernels[:-1]]))
 
     def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:
         """Let each kernel adapt to its own counts; both arguments are int64 [n_parts]."""
@@ -75,18 +78,27 @@ class Mixture:
             some = slice(int(first), int(first) + len(kernel.parts))
             kernel.adapt(attempted_p[some], accepted_p[some])
 
-    def searches(self, ensemble: Ensemble) -> bool:
-        """Return whether any kernel searches in this ensemble."""
-        return any(kernel.searches(ensemble) for kernel in self._kernels)
+    def learner(self, ensemble: Ensemble) -> Mixture | None:
+        """Return this kernel if one of its kernels learns in this ensemble."""
+        return self if self._learners(ensemble) else None
 
-    def search(
-        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, budget: SearchBudget
-    ) -> torch.Tensor | None:
-        """Let each kernel search; return the inputs of the first one that found any."""
-        found = [kernel.search(ensemble, like, stream, budget) for kernel in self._kernels]
-        return next((x for x in found if x is not None), None)
+    def search(self, target: Target, like: torch.Tensor, stream: DeviceStream) -> Texts:
+        """Let the first kernel that learns search for all."""
+        i, learner = next(iter(self._learners(target.ensemble).items()))
+        tuned = self._parts_of(target.tuned)[i]
+        return learner.search(replace(target, tuned=tuned), like, stream)
 
-    def learn(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> None:
-        """Let each kernel learn."""
-        for kernel in self._kernels:
-            kernel.learn(ensemble, x, n_walkers)
+    def texts(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> Texts:
+        """Let the first kernel that learns evaluate inputs for all."""
+        learner = next(iter(self._learners(ensemble).values()))
+        return learner.texts(ensemble, x, n_walkers)
+
+    def learn(self, ensemble: Ensemble, texts: Texts) -> None:
+        """Let each kernel that learns do so."""
+        for learner in self._learners(ensemble).values():
+            learner.learn(ensemble, texts)
+
+    def _learners(self, ensemble: Ensemble) -> dict[int, Learner]:
+        """Return what learns, by the number of its kernel."""
+        found = ((i, kernel.learner(ensemble)) for i, kernel in enumerate(self._kernels))
+        return {i: learner for i, learner in found if learner is not None}

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from omniinput_hpc.kernels.parts.continuations import Texts
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.tempering.ensembles import Ensemble
 
@@ -51,17 +52,36 @@ class Info:
 
 @dataclass(frozen=True)
 class SearchBudget:
-    """How much one rung may search during burn-in.
+    """How much one block of a rung may search during burn-in.
 
     Attributes
     ----------
     n_batches : number of batches of randomly drawn inputs
-    first_values : int64 [n], the values of the first site that this rung searches, in the order in
-        which it tries them; other rungs search the other values
+    first_values : int64 [n], the values of the first site that this block searches, in the order in
+        which it tries them; other blocks search the other values
+    share : of what a block searches, tries and returns if only the rungs that learn search; at most
+        1
     """
 
     n_batches: int
     first_values: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """The rung for which a block searches, which may be another rung than its own.
+
+    Attributes
+    ----------
+    ensemble : of the rung
+    tuned : float64 [n_tuned], of the rung's kernel
+    budget : of the block
+    """
+
+    ensemble: Ensemble
+    tuned: NDArray[np.float64]
+    budget: SearchBudget
 
 
 class Kernel(Protocol):
@@ -97,29 +117,32 @@ class Kernel(Protocol):
         """Update `tuned` from the moves of a segment per part, int64 [n_parts]; burn-in only."""
         ...
 
-    def searches(self, ensemble: Ensemble) -> bool:
-        """Return whether `search` has something to search for in this ensemble."""
+    def learner(self, ensemble: Ensemble) -> Learner | None:
+        """Return what learns from inputs in burn-in for this ensemble; None if nothing does."""
         ...
 
-    def search(
-        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, budget: SearchBudget
-    ) -> torch.Tensor | None:
-        """Search for inputs to learn from; return W of them, int64 [W, D], or None.
 
-        Called after some rounds early in burn-in. `like`, int64 [W, D], gives shape and device.
+class Learner(Protocol):
+    """What updates a kernel's `tuned` from inputs, early in burn-in."""
+
+    def search(self, target: Target, like: torch.Tensor, stream: DeviceStream) -> Texts:
+        """Search for inputs from which a rung can learn, after some rounds.
+
+        `like`, int64 [W, D], gives shape and device.
         """
         ...
 
-    def learn(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> None:
-        """Update `tuned` from the model's outputs at x, after a round early in burn-in.
+    def texts(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> Texts:
+        """Return inputs x, int64 [n W, D], to learn from, evaluated in batches of `n_walkers`."""
+        ...
 
-        x : int64 [n W, D], the W = `n_walkers` inputs of the rung, then those that any rung found
-        """
+    def learn(self, ensemble: Ensemble, texts: Texts) -> None:
+        """Update `tuned` from inputs of all blocks of the rung, after a round."""
         ...
 
 
 class Untuned:
-    """Base class with defaults: `tuned` is empty, float64 [0], and so is the cache at the start."""
+    """Base class with defaults: nothing is tuned or learned; the cache is empty at the start."""
 
     def __init__(self) -> None:
         self.tuned: NDArray[np.float64] = np.empty(0)
@@ -131,18 +154,9 @@ class Untuned:
     def adapt(self, attempted_p: NDArray[np.int64], accepted_p: NDArray[np.int64]) -> None:
         """Do nothing."""
 
-    def searches(self, ensemble: Ensemble) -> bool:
-        """Return False: nothing is learned."""
-        return False
-
-    def search(
-        self, ensemble: Ensemble, like: torch.Tensor, stream: DeviceStream, budget: SearchBudget
-    ) -> torch.Tensor | None:
-        """Return None: nothing is learned."""
+    def learner(self, ensemble: Ensemble) -> Learner | None:
+        """Return None: nothing learns."""
         return None
-
-    def learn(self, ensemble: Ensemble, x: torch.Tensor, n_walkers: int) -> None:
-        """Do nothing."""
 
 
 def decide(

@@ -142,11 +142,17 @@ def outside_bytes(device: str) -> int:
     return int(total - free - torch.cuda.memory_reserved(device))
 
 
+def release_unused() -> None:
+    """Give memory that nothing refers to back to the system or the driver."""
+    gc.collect()  # a KV cache and its graphs form a reference cycle
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
 def reset_peak(device: str) -> None:
     """Release unused memory, and let `peak_bytes` count from now on."""
-    gc.collect()  # a KV cache and its graphs form a reference cycle
+    release_unused()
     if device != "cpu":
-        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     else:
         with suppress(OSError):  # if not permitted, earlier peaks count, too

@@ -29,6 +29,7 @@ from mpi4py import MPI  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 
 from omniinput_hpc.errors import UserError  # noqa: E402
+from omniinput_hpc.parallel.messages import Message, packed  # noqa: E402
 
 T = TypeVar("T")
 
@@ -68,6 +69,15 @@ class World:
     def sum(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the elementwise sum over ranks (integers wrap around)."""
         return self._reduce(values, MPI.SUM)
+
+    def sums(self, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
+        """Return the sums over ranks of several arrays, in one reduction.
+
+        They have one type, or are signed and unsigned integers of the same size.
+        """
+        total = self.sum(packed(arrays).view(arrays[0].dtype))
+        message = Message(total.view(np.uint8))
+        return [message.take(array.shape, array.dtype) for array in arrays]
 
     def max(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the elementwise maximum over ranks."""

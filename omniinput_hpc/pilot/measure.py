@@ -102,9 +102,9 @@ def uniform_outputs(built: Built, deadline: Deadline, after_move: AfterMove) -> 
     all_z = np.concatenate(z).astype(np.float64)
     if np.ptp(all_z) == 0:
         raise UserError(
-            f"the model returned z = {all_z[0]:g} for all of {len(all_z)} random inputs: with only "
-            "one output there is no distribution to sample; is it the right model, and does it get "
-            "the inputs that it was made for?"
+            f"the model returned z = {all_z[0]:g} for all of {len(all_z)} random inputs, so there "
+            "is nothing to sample; check that this is the right model, and that it gets the inputs "
+            "that it was made for"
         )
     return all_z
 

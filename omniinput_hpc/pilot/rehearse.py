@@ -81,7 +81,7 @@ def run(world: World, built: Built, config: Config, seconds: float, stopping: St
     exchanges = max(FEWEST_EXCHANGES, int(seconds / once / (BURN_IN + ROUNDS)))
     with tempfile.TemporaryDirectory(prefix="omniinput-init-") as folder:
         output = Path(folder) / "pilot.h5"
-        config = _short(config, str(output), exchanges)
+        config = build.with_look_ahead(_short(config, str(output), exchanges), built.model)
         g = plan.geometry_of(config, g.n_values, g.n_sites, g.n_ids)
         rungs = build.make_rungs(config, g, built.model, built.device, range(g.n_rungs), built.rows)
         short = replace(built, config=config, geometry=g, rungs=rungs)

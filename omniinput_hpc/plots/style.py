@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -16,14 +16,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.models.table import z_label as z_label
-from omniinput_hpc.results.record import Record
-from omniinput_hpc.results.tables import beside
 
 P = ParamSpec("P")
 
@@ -313,20 +310,6 @@ def save(figure: Figure, path: Path, caption: Caption | None = None) -> None:
     figure.savefig(path.with_suffix(".pdf"), format="pdf", metadata={"CreationDate": None})
 
 
-def write_results(
-    record: Record,
-    name: str,
-    about: Sequence[str],
-    columns: Mapping[str, NDArray],
-    figure: Figure,
-    caption: Caption | None = None,
-) -> list[str]:
-    """Write RUN.NAME.csv, .png and .pdf; return the paths of the first two, to be printed.
-
-    `about` describes the columns in the record.
-    """
-    table, picture = (beside(record.run_path, f".{name}.{end}") for end in ("csv", "png"))
-    record.add_table(table, about, columns)
-    save(figure, picture, caption)
-    record.files.append(str(picture))
-    return [str(table), str(picture)]
+def save_as(figure: Figure, caption: Caption) -> Callable[[Path], None]:
+    """Return a function that saves a figure to a path, as `save` does."""
+    return lambda path: save(figure, path, caption)

@@ -19,6 +19,13 @@ from omniinput_hpc.report.page import drawing, render
 from omniinput_hpc.report.summary import summary
 from omniinput_hpc.results import curve_tables, tables
 from omniinput_hpc.results.curves import confident_side, reach_lines, side_lines
+from omniinput_hpc.results.density import (
+    CHECKS,
+    VISITED,
+    check_rows,
+    density_columns,
+    summarize_density,
+)
 from omniinput_hpc.results.diagnosis import Diagnosis, advice
 from omniinput_hpc.results.representatives import columns_of
 from omniinput_hpc.results.score_tables import agreement_lines
@@ -44,11 +51,11 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         settings=_settings(run),
         config=run.config_toml,
         environment=[(k, v) for k, v in run.texts.items() if k not in SHOWN_ELSEWHERE],
-        checks={"names": tables.CHECKS, "rows": tables.check_rows(verdict.checks)},
+        checks={"names": CHECKS, "rows": check_rows(verdict.checks)},
         rungs=_rungs(content.diagnosis),
         mixing=_mixing(content.diagnosis, content.density),
         advice=advice(content.diagnosis),
-        density=_without_verdict(tables.summarize_density(content.density)),
+        density=_without_verdict(summarize_density(content.density)),
         density_figure=drawing(
             lambda: density_figure(content.density, label),
             f"Number of inputs per bin of the output, and its standard error: {name}",
@@ -131,7 +138,7 @@ def _share(value: float) -> str:
 
 def _without_verdict(said: list[str]) -> list[str]:
     """Return lines without the verdict, which is at the head of the section."""
-    about = ("converged: ", "not converged: ", tables.VISITED)
+    about = ("converged: ", "not converged: ", VISITED)
     return [line for line in said if not line.startswith(about)]
 
 
@@ -195,7 +202,7 @@ def last_threshold(density: Density, curve: Curve) -> str:
 def _files(content: Content, source: str, name: str) -> list[dict[str, str]]:
     """Return the tables that the page carries as downloads."""
     density, found, options = content.density, content.found, content.options
-    files = {"density": tables.table_text(tables.density_columns(density))}
+    files = {"density": tables.table_text(density_columns(density))}
     if found is not None:
         files["pr"] = tables.table_text(curve_tables.curve_columns(found.curve))
     files["representatives"] = tables.table_text(columns_of(content.inputs, not options.masked))

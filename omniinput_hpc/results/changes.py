@@ -23,9 +23,10 @@ from omniinput_hpc.estimators.precision_recall.curves import Range, Side
 from omniinput_hpc.estimators.precision_recall.from_rule import load_rule
 from omniinput_hpc.estimators.run_data import require_rounds
 from omniinput_hpc.results.curves import confident_side
+from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.redact import mask
 from omniinput_hpc.results.representatives import edges_for, how_to_show
-from omniinput_hpc.results.tables import Columns, verdict_lines
+from omniinput_hpc.results.tables import Columns
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.runfile.rescored import open_rescored
 from omniinput_hpc.text import shown

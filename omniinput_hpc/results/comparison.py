@@ -11,23 +11,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.comparison import models, samplers
-from omniinput_hpc.estimators.comparison.input_counts import Pairs, pairs_of
-from omniinput_hpc.estimators.comparison.normalization import bennett_shift, normalize
-from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.errors.jackknife import estimate
+from omniinput_hpc.estimators import BoolArray, FloatArray
+from omniinput_hpc.estimators.comparison.models import ModelComparison, compare_models
+from omniinput_hpc.estimators.comparison.samplers import (
+    MIN_P_VALUE,
+    SamplerComparison,
+    compare_inputs,
+    compare_samplers,
+    largest_chance,
+)
+from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
+from omniinput_hpc.estimators.errors.jackknife import Interval
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Range
 from omniinput_hpc.models import input_space
 from omniinput_hpc.results.curves import CurveOptions, RunCurve, curve_of, side_lines
+from omniinput_hpc.results.normalization import shift_of
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.run_groups import require_apart, seed_lines
 from omniinput_hpc.results.tables import Columns
 from omniinput_hpc.runfile.reader import RunReader
-from omniinput_hpc.runfile.rescored import find, open_rescored
-
-MAX_PAIRED_SAMPLES = 5_000_000
-"""Most samples of a run that are read for a normalization."""
+from omniinput_hpc.text import shown
 
 
 def require_one_space(runs: Sequence[RunReader]) -> None:
@@ -39,94 +42,11 @@ def require_one_space(runs: Sequence[RunReader]) -> None:
         input_space.require_same(spaces[0], space)
 
 
-def read_pairs(
-    run: RunReader, other: RunReader, density: Density, max_samples: int = MAX_PAIRED_SAMPLES
-) -> tuple[Pairs, str]:
-    """Return a run's samples with both models' outputs, and a line on the source of the outputs.
-
-    If not all rounds were rescored, only those that were are used. If they hold more than
-    `max_samples` samples, evenly spaced rounds are read, to bound the memory.
-
-    Raises
-    ------
-    UserError
-        The other model has not evaluated the samples (see `omniinput rescore`).
-    """
-    path = find(run, other)
-    with open_rescored(path, run.on_damage) as side:
-        rescored = min(side.rounds, run.rounds)
-        n_rounds = min(rescored, max(1, max_samples // (len(run.beta_k) * run.samples_per_round)))
-        rounds = np.unique(np.linspace(0, rescored - 1, n_rounds).astype(int))
-        other_rks = np.stack([side.z(r) for r in rounds])
-    own_rks = np.concatenate([run.samples_z(slice(r, r + 1)) for r in rounds])
-    pairs = pairs_of(density, own_rks, other_rks, run.walkers)
-    missing = f", {rescored} of {run.rounds} rounds" if rescored < run.rounds else ""
-    if len(rounds) < rescored:
-        missing += f", {len(rounds)} evenly spaced rounds read"
-    return pairs, f"{path}{missing}"
-
-
-def shift_of(
-    groups: tuple[Sequence[RunReader], Sequence[RunReader]],
-    densities: tuple[Density, Density],
-    z_range: Sequence[float] | None,
-) -> tuple[float, float, str]:
-    """Return the shift to add to the second model's log g, its standard error, and the method.
-
-    `groups` are the runs of each density. The shift of two absolute densities is 0. Other densities
-    need both models' outputs of both runs' samples. If a range Z is given, the papers' cross-model
-    normalization is used; otherwise Bennett's acceptance ratio.
-
-    Raises
-    ------
-    UserError
-        The other model has not evaluated the samples, or they come from several runs.
-    EstimateError
-        The data do not determine the shift.
-    """
-    a, b = densities
-    if z_range is None and a.absolute and b.absolute:
-        return 0.0, 0.0, "absolute densities (beta = 0 on both ladders)"
-    joined = next((group for group in groups if len(group) > 1), None)
-    if joined is not None:
-        name = "+".join(str(run.path) for run in joined)
-        why = "--range was given" if z_range is not None else "a ladder has no beta = 0"
-        raise UserError(
-            f"{name}: {why}, so the models are normalized by samples that both have evaluated, "
-            "which needs single runs: compare those, or absolute densities without --range"
-        )
-    one, other = groups[0][0], groups[1][0]
-    pairs_a, _ = read_pairs(one, other, a)
-    pairs_b, _ = read_pairs(other, one, b)
-    if z_range is None:
-        shift, name = bennett_shift(a, b, pairs_a, pairs_b), "Bennett's ratio"
-    else:
-        row = normalize(a, b, pairs_a, pairs_b, *z_range).rows[0]
-        if row.shift is None:
-            raise EstimateError(row.refused)
-        shift, name = row.shift, row.name
-    result = estimate(shift, a.lanes_g, b.lanes_g)
-    return float(result.value), float(result.error), name
-
-
-def normalized_columns(densities: tuple[Density, Density], shift: float) -> Columns:
-    """Return both densities in the bins with counts, with `shift` added to the second one."""
-    parts = [(d, np.flatnonzero(d.count_b)) for d in densities]
-    shifted = zip(parts, (0.0, shift), strict=True)
-    return {
-        "model": np.concatenate([np.full(len(i), m) for m, (_, i) in enumerate(parts, start=1)]),
-        "z_lower": np.concatenate([d.edges[i] for d, i in parts]),
-        "z_upper": np.concatenate([d.edges[i + 1] for d, i in parts]),
-        "log_g": np.concatenate([d.log_g_b[i] + s for (d, i), s in shifted]),
-        "log_g_error": np.concatenate([d.log_g_error_b[i] for d, i in parts]),
-    }
-
-
 @dataclass(frozen=True)
 class SamplerResult:
     """Comparison of two runs of one model: printed lines, and the columns of the CSV file."""
 
-    found: samplers.SamplerComparison
+    found: SamplerComparison
     lines: list[str]
     columns: Columns
 
@@ -145,13 +65,13 @@ def compare_two_samplers(
         raise UserError("these are runs of one model: give only two of them")
     require_apart(groups)
     pair = (densities[0], densities[1])
-    found = samplers.compare_samplers(*pair)
-    p, where, n = samplers.compare_inputs((groups[0], groups[1]), pair, found)
+    found = compare_samplers(*pair)
+    p, where, n = compare_inputs((groups[0], groups[1]), pair, found)
     found = replace(found, inputs_p=p, inputs_where=where, n_features=n)
     edges = pair[0].edges
-    lines = seed_lines(groups) + samplers.describe(found, names[0], names[1])
+    lines = seed_lines(groups) + sampler_lines(found, names[0], names[1])
     if not all(density.verdict.converged for density in pair):
-        lines = [models.NOT_CONVERGED + line for line in lines]
+        lines = [NOT_CONVERGED + line for line in lines]
     columns: Columns = {
         "z_lower": edges[found.first_r],
         "z_upper": edges[found.stop_r],
@@ -195,7 +115,7 @@ class ModelResult:
     """
 
     curves: list[tuple[str, Curve, float]]
-    comparisons: list[tuple[str, models.ModelComparison]]
+    comparisons: list[tuple[str, ModelComparison]]
     lines: list[str]
     columns: Columns
 
@@ -219,16 +139,16 @@ def compare_with_first(
     for i in range(1, len(groups)):
         pair = (densities[0], densities[i])
         shift, error, how = shift_of((groups[0], groups[i]), pair, z_range)
-        both = models.compare_models(first, curves[i].curve, shift, error, recall_range)
+        both = compare_models(first, curves[i].curve, shift, error, recall_range)
         shown.append((names[i], curves[i].curve, shift))
         found.append((names[i], both))
         unconverged = [names[j] for j in (0, i) if not densities[j].verdict.converged]
-        said = models.describe(both, names[0], names[i], unconverged)
+        said = model_lines(both, names[0], names[i], unconverged)
         lines += [f"normalized by: {how}", *said]
     return ModelResult(shown, found, lines, _model_columns([both for _, both in found]))
 
 
-def add_to(record: Record, found: models.ModelComparison, first: str, other: str) -> None:
+def add_to(record: Record, found: ModelComparison, first: str, other: str) -> None:
     """Record both models' AUPRs over their common range of recall, the difference and the ratio."""
     intervals = {
         f"AUPR of {first}, beside {other}": found.aupr_a,
@@ -241,7 +161,7 @@ def add_to(record: Record, found: models.ModelComparison, first: str, other: str
         record.values[name]["over_ln_recall"] = [found.lower, found.upper]
 
 
-def _model_columns(found: Sequence[models.ModelComparison]) -> Columns:
+def _model_columns(found: Sequence[ModelComparison]) -> Columns:
     """Return the curves at common recalls; `model` numbers the second model of each comparison."""
     tables: list[Columns] = [
         {
@@ -259,3 +179,112 @@ def _model_columns(found: Sequence[models.ModelComparison]) -> Columns:
         for number, c in enumerate(found, start=2)
     ]
     return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+
+
+def sampler_lines(found: SamplerComparison, name_a: str, name_b: str) -> list[str]:
+    """Return the lines that the script prints."""
+    z = found.delta_r / found.error_r
+    n = len(z)
+    wide = int((found.stop_r - found.first_r > 1).sum())
+    lines = [
+        f"{n} ranges of bins ({wide} of them joined, to have {MIN_EFFECTIVE_COUNT:.0f} effective "
+        f"counts in both): largest |ln g difference| {np.abs(found.delta_r).max():.4f}, rms "
+        f"{np.sqrt(np.mean(z**2)):.3f} standard errors, largest {np.abs(z).max():.2f} "
+        f"(probability {largest_chance(found):.2g} among so many ranges)",
+        f"Hotelling's T^2 over {len(found.group_g) - 1} groups of bins: "
+        f"{shown(found.t_squared, '.2f')}, p = {shown(found.p, '.3g')}",
+    ]
+    if found.inputs_where:
+        lines.append(
+            f"inputs: {found.n_features} shares of values compared; largest difference: "
+            f"p = {found.inputs_p:.3g} ({found.inputs_where})"
+        )
+    p_values = [p for p in (found.p, found.inputs_p) if np.isfinite(p)]
+    if not p_values:
+        lines.append("The data cannot tell whether the samplers agree: errors are not known.")
+    elif min(p_values) < MIN_P_VALUE:
+        lines.append(f"{name_a} and {name_b} DISAGREE: one of them has not converged, or is wrong.")
+    else:
+        lines.append(f"{name_a} and {name_b} agree within their errors.")
+    return lines
+
+
+def ranges(where_x: BoolArray, x: FloatArray) -> list[str]:
+    """Return the ranges of x where `where_x` holds, as text."""
+    edge = np.flatnonzero(np.diff(np.concatenate([[False], where_x, [False]]).astype(int)))
+    return [f"{x[i]:.2f} to {x[j - 1]:.2f}" for i, j in edge.reshape(-1, 2) if j - i > 1]
+
+
+def _one_sided(aupr: Interval, one_sided: int) -> str:
+    """Return a note for an AUPR if only one end of its interval is a bound, else ""."""
+    if one_sided == 0:
+        return ""
+    end = f"at least {float(aupr.low):.6f}" if one_sided < 0 else f"at most {float(aupr.high):.6f}"
+    return f" (one-sided: {end})"
+
+
+NOT_CONVERGED = "not converged: "
+
+
+def verdict(
+    found: ModelComparison, name_a: str, name_b: str, unconverged: Sequence[str] = ()
+) -> str:
+    """Return a sentence: which model is better in which range, or that the data cannot tell.
+
+    No model is called better if any run has not converged (`unconverged` holds their names).
+    """
+    d, x = found.difference_x, found.log_recall_x
+    where = f"over ln recall {found.lower:.2f} to {found.upper:.2f}"
+    if unconverged:
+        which = f"{' and '.join(unconverged)} {'have' if len(unconverged) > 1 else 'has'}"
+        return (
+            f"{NOT_CONVERGED}no model can be called better {where}, because {which} not "
+            "converged: the errors of such a run are not known."
+        )
+    if not np.isfinite(found.aupr_difference.error):
+        return f"The data cannot tell which model is better {where}: the errors are not known."
+    if found.aupr_difference.excludes(0.0):
+        better, worse = (name_a, name_b) if found.aupr_difference.value > 0 else (name_b, name_a)
+        size = abs(float(found.aupr_difference.value))
+        text = f"{better} is better than {worse} {where}: its mean precision is {size:.4g} higher"
+    else:
+        text = f"The data cannot tell which model is better {where}"
+    parts = [
+        f"{name} is more precise at {', '.join(found_ranges)}"
+        for name, found_ranges in ((name_a, ranges(d.low > 0, x)), (name_b, ranges(d.high < 0, x)))
+        if found_ranges
+    ]
+    if parts:
+        return f"{text}; by 95% bands at each recall {', and '.join(parts)}."
+    return f"{text}; the 95% bands do not tell them apart at any single recall."
+
+
+def model_lines(
+    found: ModelComparison, name_a: str, name_b: str, unconverged: Sequence[str] = ()
+) -> list[str]:
+    """Return the lines that the script prints.
+
+    Lines about a model in `unconverged` begin with "not converged: ".
+    """
+    over = f"over ln recall {found.lower:.3f} to {found.upper:.3f}"
+    both = (name_a, name_b)
+    said = [
+        *(
+            ((name,), f"AUPR of {name}: {aupr}{_one_sided(aupr, kind)}, {over}")
+            for name, aupr, kind in (
+                (name_a, found.aupr_a, found.one_sided_a),
+                (name_b, found.aupr_b, found.one_sided_b),
+            )
+        ),
+        (both, f"AUPR difference, {name_a} minus {name_b}: {found.aupr_difference}, {over}"),
+        (
+            both,
+            f"AUPR ratio, {name_a} over {name_b} (cumulative to the largest recall): "
+            f"{found.aupr_ratio}, {over}",
+        ),
+    ]
+    return [
+        f"common range of ln recall: {found.lower:.3f} to {found.upper:.3f}",
+        *((NOT_CONVERGED if set(of) & set(unconverged) else "") + line for of, line in said),
+        verdict(found, name_a, name_b, unconverged),
+    ]

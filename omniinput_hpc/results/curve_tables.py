@@ -23,7 +23,7 @@ from omniinput_hpc.estimators.precision_recall.thresholds import (
     left_out,
     none_right,
 )
-from omniinput_hpc.results.tables import verdict_lines
+from omniinput_hpc.results.density import verdict_lines
 
 FEWEST_PER_BIN = (FEWEST_INPUTS, FEWEST_LANES)
 WORTH_SAYING = 0.05

@@ -191,8 +191,8 @@ def curve_of(runs: Sequence[RunReader], density: Density, options: CurveOptions)
     """
     if not density.believed_b.any():
         raise EstimateError(
-            "there is no curve: the run has not equilibrated at any output that it visited; raise "
-            "run.rounds, or count its bins anyway with --trust-unequilibrated"
+            "no curve can be drawn: the run has not equilibrated at any output that it visited; "
+            "raise run.rounds, or count its bins anyway with --trust-unequilibrated"
         )
     side = joint_side(runs, options.side)
     if options.rule:

@@ -72,8 +72,14 @@ class Diagnosis:
 
     @property
     def trip_time(self) -> float:
-        """Exchanges per round trip of one of a lane's K walkers, at the ideal rate."""
-        return len(self.beta_k) / self.ideal_rate
+        """Exchanges per round trip of one of a lane's K walkers, at best with these swap rates.
+
+        That is K (2 + 2 sum r / (1 - r)) for rejections r, as in the verdict; `ideal_rate` is the
+        limit of very many rungs.
+        """
+        if not (self.swapped_k > 0).all():  # NaN: no swap was tried
+            return len(self.beta_k) / self.ideal_rate
+        return len(self.beta_k) * (2.0 + 2.0 * float((1.0 / self.swapped_k - 1.0).sum()))
 
 
 def diagnose(run: RunReader, rhat_k: FloatArray | None = None) -> Diagnosis:

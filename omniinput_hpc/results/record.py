@@ -8,7 +8,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -127,6 +127,17 @@ class Record:
         write_table(path, columns)
         rows = len(next(iter(columns.values()))) if columns else 0
         self.note_table(path, about, list(columns), rows)
+
+    def add_results(
+        self, name: str, about: Sequence[str], columns: Mapping[str, NDArray[Any]],
+        draw: Callable[[Path], None],
+    ) -> list[str]:  # fmt: skip
+        """Write RUN.NAME.csv (see `add_table`), draw RUN.NAME.png; return their paths as text."""
+        table, picture = (beside(self.run_path, f".{name}.{end}") for end in ("csv", "png"))
+        self.add_table(table, about, columns)
+        draw(picture)
+        self.files.append(str(picture))
+        return [str(table), str(picture)]
 
     def note_table(self, path: Path, about: Sequence[str], names: Sequence[str], rows: int) -> None:
         """Record a CSV file that was written, with columns of these names."""

@@ -52,8 +52,9 @@ def group_of(word: str | os.PathLike[str]) -> RunGroup:
     parts, files = text.split("+"), _cut(text.split("+"))
     if files is None:
         missing = next((part for part in parts if not _is_there(part)), text)
+        problem = f"there is no run file {missing}" if missing else "a run file has an empty name"
         raise UserError(
-            f"{text}: there is no run file {missing or 'with an empty name'} (a plus sign joins "
+            f"{text}: {problem} (a plus sign joins "
             "several runs of one model, as in A.h5+B.h5; give each with its folder)"
         )
     return RunGroup(tuple(map(Path, files)))

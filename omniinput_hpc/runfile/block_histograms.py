@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import consistency
+from omniinput_hpc.runfile.fields import Field, ends_block
 from omniinput_hpc.runfile.layout import Geometry
-from omniinput_hpc.runfile.records import RungRecord, Slabs
+from omniinput_hpc.runfile.records import Record, Slabs
 
 MAX_HISTOGRAMS = 200
 """The most histograms per run file if the input file does not set a number."""
@@ -92,16 +93,23 @@ def whole_blocks(run: CountedRun) -> int:
 class BlockCounts:
     """The counts of the current block, for the rungs that this rank writes.
 
+    field : the dataset of the histograms
     before_kb : int64 [rungs, B], counts of all earlier blocks
     """
 
-    def __init__(self, before_kb: NDArray[np.int64]) -> None:
-        self._before_kb = before_kb
+    def __init__(self, field: Field, before_kb: NDArray[np.int64]) -> None:
+        self._field, self._before_kb = field, before_kb
 
-    def end_block(self, rungs: Sequence[RungRecord]) -> NDArray[np.uint32]:
-        """Return the counts of the current block, uint32 [rungs, B], and begin the next block."""
-        lanes = [record.state.lane_counts_gb.sum(axis=0).astype(np.int64) for record in rungs]
-        total_kb = np.stack(lanes)
+    def of_round(self, round_: int, rungs: Sequence[Record]) -> NDArray[np.uint32] | None:
+        """Return the counts of the block that ends with a round, uint32 [rungs, B], if one does.
+
+        The next block then begins.
+        """
+        of_blocks = self._field.per == "block" and round_ >= 0 and rungs
+        if not of_blocks or not ends_block(self._field, round_):
+            return None
+        lanes_kgb = np.stack([record["histogram/lane_counts"] for record in rungs])
+        total_kb: NDArray[np.int64] = lanes_kgb.sum(axis=1).astype(np.int64)
         counts_kb = total_kb - self._before_kb
         self._before_kb = total_kb
         return counts_kb.astype(np.uint32)

@@ -118,7 +118,7 @@ class _CensusFile(untrusted_hdf5.UntrustedFile):
         self._checksum = untrusted_hdf5.text(file, "checksum")
         self._datasets = {name: untrusted_hdf5.dataset(file, name) for name in ARRAYS}
         d = {name: found.shape for name, found in self._datasets.items()}
-        n, k, n_sites = len(self._datasets["found/z"]), len(self._datasets["open/loss"]), 0
+        n, k = len(self._datasets["found/z"]), len(self._datasets["open/loss"])
         n_sites, n_values = (int(self._numbers[name]) for name in ("n_sites", "n_values"))
         n_bins = len(self._datasets["bins/edges"]) - 1
         right = {

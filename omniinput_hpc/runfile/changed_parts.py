@@ -8,10 +8,12 @@ two rounds earlier. Checksums still cover the whole slab.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc.parallel.messages import Message
 from omniinput_hpc.runfile.fields import Field, shape_of
 
 SPARSE_FROM_BYTES = 1 << 20
@@ -90,24 +92,17 @@ def places(field: Field, where: Where, runs: Runs) -> list[Where]:
     ]
 
 
-def to_bytes(values: NDArray[np.generic], runs: Runs) -> NDArray[np.uint8]:
-    """Return the changed values of a slab as a message: number of runs, runs, values."""
+def to_send(values: NDArray[np.generic], runs: Runs) -> list[NDArray[Any]]:
+    """Return the arrays of a message on a slab's changes: number of runs, runs, changed values."""
     rows = values.reshape(-1, values.shape[-1])
-    data = [np.ascontiguousarray(rows[row, begin:end]).view(np.uint8) for row, begin, end in runs]
-    head = np.concatenate([[len(runs)], runs.ravel()]).astype(np.int64)
-    return np.concatenate([head.view(np.uint8), *data])
+    return [np.array([len(runs)]), runs, *(rows[row, begin:end] for row, begin, end in runs)]
 
 
-def from_bytes(
-    field: Field, where: Where, message: NDArray[np.uint8]
-) -> tuple[list[tuple[Where, NDArray[np.generic]]], int]:
-    """Return the places and values that begin a message of `to_bytes`, and their size in bytes."""
-    n_runs, kind = int(message[:8].copy().view(np.int64)[0]), np.dtype(field.dtype)
-    begin = 8 * (1 + 3 * n_runs)
-    runs = message[8:begin].copy().view(np.int64).reshape(-1, 3)
-    data = []
-    for n_values in runs[:, 2] - runs[:, 1]:
-        end = begin + int(n_values) * kind.itemsize
-        data.append(message[begin:end].copy().view(kind))
-        begin = end
-    return list(zip(places(field, where, runs), data, strict=True)), begin
+def received(
+    field: Field, where: Where, message: Message
+) -> list[tuple[Where, NDArray[np.generic]]]:
+    """Return the places and values of a slab's changes, the next arrays of a message."""
+    (n_runs,) = message.take((1,), np.int64)
+    runs = message.take((int(n_runs), 3), np.int64)
+    data = [message.take((int(end - begin),), field.dtype) for _, begin, end in runs]
+    return list(zip(places(field, where, runs), data, strict=True))

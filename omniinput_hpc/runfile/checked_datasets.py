@@ -53,6 +53,13 @@ def warn(path: Path, damage: str) -> None:
     log.warning("warning: %s is damaged: %s", path, damage)
 
 
+def check_field(file: h5py.File, name: str, field: Field) -> None:
+    """Raise a ValueError unless a dataset has the shape and type of its field."""
+    found = untrusted_hdf5.dataset(file, name)
+    if found.shape != field.shape or found.dtype != field.dtype:
+        raise ValueError(f"dataset {name} has the wrong shape or type")
+
+
 class CheckedFile(untrusted_hdf5.UntrustedFile):
     """A file with checksums, opened for reading; the caller decides how damage is handled.
 
@@ -172,6 +179,7 @@ class CheckedDatasets:
     def read(self, name: str, where: Any) -> NDArray[Any]:
         """Return a part of a dataset, unchecked. Raise a `BrokenRun` if it cannot be read."""
         try:
+            # opened anew each time: HDF5 keeps old bytes of a dataset that stays open
             return np.asarray(self._file[name][where])
         except (OSError, RuntimeError) as error:  # a bad sector, or a file cut short meanwhile
             raise BrokenRun(f"{self._path}: {name} cannot be read: {first_line(error)}") from None

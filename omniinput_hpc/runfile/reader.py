@@ -30,6 +30,7 @@ from omniinput_hpc.runfile.checked_datasets import (
     CheckedDatasets,
     CheckedFile,
     OnDamage,
+    check_field,
     refuse,
     refuse_impossible,
 )
@@ -164,9 +165,7 @@ class RunReader(CheckedFile):
             raise ValueError("it has checksums, but its format version has none")
         g.check()
         for name, field in layout(g).items():
-            found = untrusted_hdf5.dataset(self._file, name)
-            if found.shape != field.shape or found.dtype != field.dtype:
-                raise ValueError(f"dataset {name} has the wrong shape or type")
+            check_field(self._file, name, field)
         return g
 
     @property

@@ -1,4 +1,4 @@
-"""Typed records of a round and of the state to resume from, and the datasets that store them."""
+"""Records of a round and of the state to resume from, and the datasets that store them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.runfile.layout import Geometry
+from omniinput_hpc.runfile.layout import Geometry, layout
+
+Record = dict[str, NDArray[Any]]
+"""Arrays by the name of the dataset that stores them (see `layout`). A rung's record of a round has
+every dataset of rungs that a round may write, without the axes of rounds and rungs."""
 
 
 @dataclass(frozen=True)
@@ -46,39 +50,11 @@ STATE_DATASETS = {
 
 
 @dataclass(frozen=True)
-class RungRecord:
-    """One rung's part of a commit."""
-
-    state: RungState  # after the round
-    log_weight_b: NDArray[np.float64]  # [B], at the bin centres
-    counts_b: NDArray[np.integer[Any]]  # [B], the round's histogram
-    outside: NDArray[np.integer[Any]]  # [2], counts below and above the bins
-    samples_x: NDArray[Any]  # [S, D]
-    samples_z: NDArray[np.float32]  # [S]
-    samples_walker: NDArray[np.int32]  # [S]
-    samples_log_q: NDArray[np.float64] | None  # [S, J], J = `Geometry.n_log_q`; None for chains
-    attempted_p: NDArray[np.int64]  # [n_kernels], the round's moves per part of the kernel
-    accepted_p: NDArray[np.int64]  # [n_kernels]
-
-
-@dataclass(frozen=True)
-class ExchangeRecord:
-    """The part of a commit that comes from exchanges and from tuning the ladder."""
-
-    attempted_k: NDArray[np.int64]  # [K - 1], the round's swaps of walkers
-    accepted_k: NDArray[np.int64]  # [K - 1]
-    round_trips_v: NDArray[np.int64]  # [W K], round trips completed in the round
-    swaps_k2: NDArray[np.int64]  # [K - 1, 2], attempted and accepted since the last tuning stage
-    rejection_k: NDArray[np.float64]  # [K - 1], share of swaps rejected in the same rounds
-    z_std_k: NDArray[np.float64]  # [K], standard deviation of z in the last burn-in round
-
-
-@dataclass(frozen=True)
 class Checkpoint:
     """The state of a run after its last committed round."""
 
     rungs: list[RungState]  # the requested rungs, in the order of the ladder
-    swaps_k2: NDArray[np.int64]  # [K - 1, 2], as in `ExchangeRecord`
+    swaps_k2: NDArray[np.int64]  # [K - 1, 2], attempted and accepted since the last stage of tuning
 
     @classmethod
     def of_fields(
@@ -138,60 +114,30 @@ class RecordedRound:
 
 
 def slabs_of_round(
-    rungs: Sequence[RungRecord],
-    exchange: ExchangeRecord,
+    rungs: Sequence[Record],
+    of_ladder: Record,
     held: range,
     g: Geometry,
     counts_kb: NDArray[np.uint32] | None = None,
-) -> dict[str, NDArray[Any]]:
+) -> Record:
     """Return a rank's slab of every dataset of a round, by name; empty if it writes no rung.
 
+    of_ladder : values over all rungs, or over all pairs of neighbours
     held : the rungs that this rank writes
     counts_kb : uint32 [rungs, B], counts of a block of several rounds that ends with this round
     """
     if not rungs:
         return {}
-    per_rung = [_datasets(record) for record in rungs]
-    slabs = {name: np.stack([part[name] for part in per_rung]) for name in per_rung[0]}
-    pairs = slice(held.start, min(held.stop, g.n_rungs - 1))
+    fields = layout(g)
+    slabs = {name: np.stack([record[name] for record in rungs]) for name in rungs[0]}
+    cut = {
+        "rung": slice(held.start, held.stop),
+        "pair": slice(held.start, min(held.stop, g.n_rungs - 1)),
+        "bottom": slice(None),
+    }
+    slabs |= {name: values[cut[fields[name].over]] for name, values in of_ladder.items()}
     if g.rounds_per_block > 1:
         del slabs["histogram/counts"]
         if counts_kb is not None:
             slabs["histogram/counts"] = counts_kb
-    slabs["exchange/attempted"] = exchange.attempted_k[pairs]
-    slabs["exchange/accepted"] = exchange.accepted_k[pairs]
-    slabs["exchange/round_trips"] = exchange.round_trips_v
-    slabs["ladder/rejection"] = exchange.rejection_k[pairs]
-    slabs["ladder/z_std"] = exchange.z_std_k[held.start : held.stop]
-    slabs["state/swaps"] = exchange.swaps_k2[pairs]
-    if g.curved:
-        kappa_k = np.array([record.state.kappa for record in rungs])
-        z0_k = np.array([record.state.z0 for record in rungs])
-        slabs["ensemble/kappa"], slabs["ensemble/z0"] = kappa_k, z0_k
-        slabs["state/gaussian"] = np.stack([kappa_k, z0_k], axis=1)
-    if g.headed:
-        slabs["state/heading"] = np.stack([np.asarray(record.state.heading_w) for record in rungs])
     return slabs
-
-
-def _datasets(record: RungRecord) -> dict[str, NDArray[Any]]:
-    state = record.state
-    datasets: dict[str, NDArray[Any]] = {
-        "ladder/beta": np.asarray(state.beta),
-        "ensemble/log_weight": record.log_weight_b,
-        "histogram/counts": record.counts_b.astype(np.uint32),
-        "histogram/outside": record.outside.astype(np.uint32),
-        "histogram/lane_counts": state.lane_counts_gb,
-        "histogram/z_sum": state.z_sum_b,
-        "samples/x": record.samples_x,
-        "samples/z": record.samples_z,
-        "samples/walker": record.samples_walker,
-        "exchange/walker": state.walker_w,
-        "kernel/attempted": record.attempted_p,
-        "kernel/accepted": record.accepted_p,
-        "state/beta": np.asarray(state.beta),
-    }
-    datasets |= {name: getattr(state, field) for field, name in STATE_DATASETS.items()}
-    if record.samples_log_q is not None:
-        datasets["samples/log_q"] = record.samples_log_q
-    return datasets

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.runfile import checksums, consistency, untrusted_hdf5
+from omniinput_hpc.runfile import checked_datasets, checksums, consistency, untrusted_hdf5
 from omniinput_hpc.runfile.checked_datasets import (
     CheckedDatasets,
     CheckedFile,
@@ -62,11 +62,6 @@ def _fields(shape: tuple[int, int, int], with_checksums: bool) -> dict[str, Fiel
         COUNTER: Field((1,), np.int64, "once"),
     }
     return fields | checksums.fields_of(fields, shape[1]) if with_checksums else fields
-
-
-def slabs_of(z_ks: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
-    """Return a rank's slabs of a round, given z of the samples of its rungs, float32 [K, S]."""
-    return {"samples/z": z_ks}
 
 
 def create(path: Path, run: RunReader, attributes: Mapping[str, str]) -> None:
@@ -115,9 +110,7 @@ class RescoredReader(CheckedFile):
         self.has_checksums = version == FORMAT_VERSION
         fields = _fields(z.shape, self.has_checksums)
         for name, field in fields.items():
-            found = untrusted_hdf5.dataset(file, name)
-            if found.shape != field.shape or found.dtype != field.dtype:
-                raise ValueError(f"dataset {name} has the wrong shape or type")
+            checked_datasets.check_field(file, name, field)
         possible = {"samples/z": consistency.outputs}
         self._data = CheckedDatasets(
             file, self.path, fields, self.shape[0], possible, self.on_damage, self._on_impossible

@@ -10,7 +10,6 @@ slabs that are written in turn.
 from __future__ import annotations
 
 import logging
-import math
 import os
 import re
 from abc import ABC, abstractmethod
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from omniinput_hpc.errors import StopRun
 from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.parallel.messages import Message, packed
 from omniinput_hpc.runfile import changed_parts, checksums, untrusted_hdf5
 from omniinput_hpc.runfile.changed_parts import LastWritten
 from omniinput_hpc.runfile.fields import Field, shape_of, slab
@@ -153,21 +153,21 @@ class GatherWriter(Writer):
         return h5py.File(path, "r+", locking=False) if self._world.rank == 0 else None
 
     def _prepared(self, round_: int, values: Mapping[str, NDArray[Any]]) -> Callable[[], None]:
-        mine = [np.empty(0, dtype=np.uint8)]
+        mine: list[NDArray[Any]] = []
         for name, (field, where) in self._slabs(round_, self._rungs).items():
             part = values[name]
             if part.shape != shape_of(field, where):  # rank 0 would misplace all that follows
                 raise ValueError(f"{name}: {part.shape} instead of {shape_of(field, where)}")
             if changed_parts.is_sparse(field, where):
                 runs = self._last_written.changed(name, round_, part)
-                mine.append(changed_parts.to_bytes(part, runs))
+                mine += changed_parts.to_send(part, runs)
             else:
-                mine.append(part.reshape(-1).view(np.uint8))
-        gathered = self._world.gather(np.concatenate(mine))
+                mine.append(part)
+        gathered = self._world.gather(packed(mine))
 
         def write() -> None:
             parts = [
-                self._split(round_, rungs, data)
+                self._split(round_, rungs, Message(data))
                 for rungs, data in zip(self._rungs_of_ranks, gathered or [], strict=True)
             ]
             for name, dataset in self._datasets.items():
@@ -185,20 +185,15 @@ class GatherWriter(Writer):
         }
 
     def _split(
-        self, round_: int, rungs: range, data: NDArray[np.uint8]
+        self, round_: int, rungs: range, message: Message
     ) -> dict[str, list[tuple[tuple[slice | int, ...], NDArray[Any]]]]:
-        """Split the message of a rank, the concatenated bytes of its slabs, into slabs."""
+        """Return the slabs in a message of the rank that holds `rungs`, each with its place."""
         parts: dict[str, list[tuple[tuple[slice | int, ...], NDArray[Any]]]] = {}
-        begin = 0
         for name, (field, where) in self._slabs(round_, rungs).items():
             if changed_parts.is_sparse(field, where):
-                parts[name], size = changed_parts.from_bytes(field, where, data[begin:])
-                begin += size
-                continue
-            shape, kind = shape_of(field, where), np.dtype(field.dtype)
-            end = begin + math.prod(shape) * kind.itemsize
-            parts[name] = [(where, data[begin:end].copy().view(kind).reshape(shape))]
-            begin = end
+                parts[name] = changed_parts.received(field, where, message)
+            else:
+                parts[name] = [(where, message.take(shape_of(field, where), field.dtype))]
         return parts
 
     def _write(self, write: Callable[[], None]) -> str | None:

@@ -38,21 +38,24 @@ MAX_TRIAL_SECONDS = 20.0
 """The longest time that `--check` may spend only on measuring the memory of moves."""
 
 
-def build(world: World, config: Config, folder: str | None) -> Built:
-    """Build this rank's model and rungs (all ranks call this).
+def build(world: World, given: Config, folder: str | None) -> Built:
+    """Build this rank's model and rungs, and decide what the input leaves to the model.
+
+    All ranks call this.
 
     One rank per host builds first, so that an error shows before the others spend seconds on
     importing torch. Raises a UserError on all ranks if the model cannot be built, or cannot be used
     as the input asks.
     """
-    device = plan.choose_device(world, config)
+    device = plan.choose_device(world, given)
 
     def make() -> Built:
         from omniinput_hpc.models import lattice
         from omniinput_hpc.models.checked import try_out
         from omniinput_hpc.sampling import anchors
 
-        model = models.build(config, device, folder)
+        model = models.build(given, device, folder)
+        config = with_look_ahead(given, model)
         n_ids = models.space_of(model).n_ids_if_some
         geometry = plan.geometry_of(config, model.n_values, model.n_sites, n_ids)
         batch = config.sampler.block_walkers
@@ -68,6 +71,16 @@ def build(world: World, config: Config, folder: str | None) -> Built:
     return _agree_on_rows(world, world.one_a_host_first(make))
 
 
+def with_look_ahead(config: Config, model: models.Model) -> Config:
+    """Return the input with ``kernel.look_ahead`` decided if it was left out."""
+    return config.with_look_ahead(model.n_sites, _own_beta(model))
+
+
+def _own_beta(model: models.Model) -> float:
+    """Return m, the beta of an autoregressive model's own distribution."""
+    return float(model.n_sites - models.offers_of(model).predicted_from)
+
+
 def _agree_on_rows(world: World, built: Built) -> Built:
     """Let all ranks agree on whether the model can be sampled directly (all ranks call this).
 
@@ -77,8 +90,7 @@ def _agree_on_rows(world: World, built: Built) -> Built:
 
     config, g, device = built.config, built.geometry, built.device
     rows = anchors.agree(world, built.rows)
-    m = float(g.n_sites - models.offers_of(built.model).predicted_from)
-    without = anchors.missing(config, rows, m)
+    without = anchors.missing(config, rows, _own_beta(built.model))
     rungs = built.rungs
     if (
         rows is not None
@@ -319,8 +331,10 @@ def start(
     All ranks call this after `prepare_file`. `shown` is whether progress is shown.
     """
     from omniinput_hpc.sampling.blocks import Gathering
+    from omniinput_hpc.sampling.burn_in import BurnIn
     from omniinput_hpc.sampling.exchange import Exchanger
-    from omniinput_hpc.sampling.loop import Run, Totals
+    from omniinput_hpc.sampling.loop import Run
+    from omniinput_hpc.sampling.observer import Observer
     from omniinput_hpc.sampling.rung import start_all
 
     config, g, rungs = built.config, built.geometry, built.rungs
@@ -339,7 +353,9 @@ def start(
             rung.resume(checkpoint.rungs[rung.k - built.held.start], tuned_beta=tune)
     side = SideWriter(path, world)
     opened = writers.open_writer(writer_kind, path, g, written, world)
-    moves = config.sampler.moves_per_round * g.n_walkers * g.n_rungs
+    burn_in = BurnIn(world, config, g, rungs, tuning)
+    sampler, shown = config.sampler, shown and world.rank == 0
+    moves = sampler.moves_per_round * g.n_walkers * g.n_rungs
     return Run(
         config=config,
         geometry=g,
@@ -347,23 +363,15 @@ def start(
         gathering=Gathering(world, grid),
         block_counts=counts,
         exchanger=Exchanger(g, edges, config.run.seed, world, grid.n_blocks, grid.whole),
-        tuning=tuning,
+        burn_in=burn_in,
+        observer=Observer(world, config, rungs, first, burn_in.seen),
         writer=writers.GuardedWriter(opened, held_lock, file, world),
         side=side,
         world=world,
         stopping=stopping,
         clock=Clock(world),
-        progress=Progress(
-            first,
-            g.rounds,
-            config.run.burn_in,
-            moves,
-            shown and world.rank == 0,
-            config.sampler.exchanges,
-        ),
+        progress=Progress(first, g.rounds, config.run.burn_in, moves, shown, sampler.exchanges),
         next_round=first,
-        totals=Totals.zeros(g.n_rungs),
-        burn_in=Totals.zeros(g.n_rungs),
     )
 
 
@@ -378,4 +386,6 @@ def _read_checkpoint(
     with reader.open_run(Path(config.run.output), tried=True, live=False) as run:
         next_round = run.rounds or run.burn_in_committed - config.run.burn_in
         several = written if run.rounds_per_block > 1 else range(0)
-        return run.checkpoint(built.held), next_round, BlockCounts(counts_before(run, several))
+        histograms = layout.layout(built.geometry)["histogram/counts"]
+        counts = BlockCounts(histograms, counts_before(run, several))
+        return run.checkpoint(built.held), next_round, counts

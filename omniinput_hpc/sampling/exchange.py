@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from omniinput_hpc import rng
 from omniinput_hpc.parallel.comm import World
-from omniinput_hpc.runfile.layout import Geometry
+from omniinput_hpc.parallel.messages import Message, packed
+from omniinput_hpc.runfile.layout import Geometry, layout
 from omniinput_hpc.tempering import ladder
 from omniinput_hpc.tempering.ensembles import N_PARAMETERS, Ensemble, from_array, to_array
 
@@ -23,6 +24,14 @@ _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 class LostWalker(Exception):
     """The walkers after an exchange are not a permutation of those before it: a defect."""
+
+
+def configuration_of(geometry: Geometry) -> np.dtype[Any]:
+    """Return the type of one walker with all that travels with it, as the run file stores it."""
+    fields = layout(geometry)
+    names = ("x", "z", "walker", "direction", *["heading"] * geometry.headed)
+    stored = [(name, fields[f"state/{name}"]) for name in names]
+    return np.dtype([(name, field.dtype, field.shape[3:]) for name, field in stored])
 
 
 class Exchanger:
@@ -51,14 +60,8 @@ class Exchanger:
         self._n_table = geometry.n_bins + 2 if geometry.flat else 0
         k, w = geometry.n_rungs, geometry.n_walkers
         self._n_rungs = k
-        parts = [
-            ("x", geometry.x_dtype, (geometry.n_sites,)),
-            ("z", np.float32),
-            ("walker", np.int32),
-            ("direction", np.int8),
-        ]
         self._headed = geometry.headed
-        self.configuration = np.dtype(parts + [("heading", np.int8)] * self._headed)
+        self.configuration = configuration_of(geometry)
         self.attempted_k = np.zeros(k - 1, dtype=np.int64)
         self.accepted_k = np.zeros(k - 1, dtype=np.int64)
         self.trips = np.zeros(w * k, dtype=np.int64)
@@ -134,13 +137,13 @@ class Exchanger:
                     holder = self._grid.owner(other, self._world.rank)
                     numbers = to_array(ensembles[mine], self._n_table)
                     # The neighbour needs this rung's ensemble to make the same decision.
-                    message = [held[mine].view(np.uint8), numbers.view(np.uint8)]
-                    outgoing[other] = (holder, np.concatenate(message))
-        near = {}
+                    outgoing[other] = (holder, packed([held[mine], numbers]))
+        near, n_lanes = {}, self._lanes.stop - self._lanes.start
         for k, data in self._world.swap(outgoing).items():
-            end = data.size - 8 * (N_PARAMETERS + self._n_table)
-            near[k] = data[:end].view(self.configuration)
-            ensembles[k] = from_array(data[end:].copy().view(np.float64), self._edges)
+            message = Message(data)
+            near[k] = message.take((n_lanes,), self.configuration)
+            numbers = message.take((N_PARAMETERS + self._n_table,), np.float64)
+            ensembles[k] = from_array(numbers, self._edges)
         return near
 
     def _swap_pair(

@@ -19,6 +19,7 @@ from omniinput_hpc import rng
 from omniinput_hpc.config import Bins, Config
 from omniinput_hpc.sampling.built import Built, grid_of, initial_ensembles
 from omniinput_hpc.sampling.exchange import Exchanger
+from omniinput_hpc.sampling.stats import RoundStats
 from omniinput_hpc.tempering.ensembles import Canonical
 from omniinput_hpc.text import duration
 
@@ -100,7 +101,15 @@ def try_exchanges(world: World, built: Built, seconds: float = TRIAL_SECONDS) ->
     if each:  # the first exchange includes one-off costs
         mine = float(np.mean(each[1:] or each))
         per_exchange = float(world.max(np.array([mine]))[0])
-    return _together(world, built, len(each), per_exchange)
+    stats = RoundStats.reduced(world, g, built.rungs, exchanger)
+    moves, inside = stats.moves_k2.sum(axis=0)
+    return Forecast(
+        exchanges=len(each),
+        seconds=per_exchange,
+        z_kw=_outputs(world, built) if each else np.full((g.n_rungs, g.n_walkers), np.nan),
+        extremes=stats.extremes,
+        outside=float((moves - inside) / max(moves, 1)),
+    )
 
 
 def _move(rung: Rung, config: Config, exchange: int, seconds: float) -> tuple[int, float]:
@@ -126,24 +135,12 @@ def _move(rung: Rung, config: Config, exchange: int, seconds: float) -> tuple[in
     return done, time.monotonic() - begin
 
 
-def _together(world: World, built: Built, exchanges: int, seconds: float) -> Forecast:
-    """Return the forecast from the results of all ranks."""
-    g = built.geometry
-    z_kw = np.zeros((g.n_rungs, g.n_walkers))
-    numbers = np.zeros(2)
-    extremes = np.array([-np.inf, -np.inf])  # minus the lowest output, and the highest output
+def _outputs(world: World, built: Built) -> FloatArray:
+    """Return the present outputs of all walkers, float64 [K, W] (all ranks call this)."""
+    z_kw = np.zeros((built.geometry.n_rungs, built.geometry.n_walkers))
     for rung in built.rungs:
         z_kw[rung.k, rung.lanes.start : rung.lanes.stop] = rung.walkers.configurations()[1]
-        counted, outside = rung.histogram.moments[0], rung.histogram.outside.sum()
-        numbers += counted, outside
-        extremes = np.maximum(extremes, rung.histogram.extremes * (-1, 1))
-    counted, outside = np.asarray(world.sum(numbers))
-    less_lowest, highest = world.max(extremes)
-    z_kw = np.asarray(world.sum(z_kw))
-    return Forecast(
-        exchanges, seconds, z_kw if exchanges else np.full_like(z_kw, np.nan),
-        np.array([-less_lowest, highest]), float(outside / max(counted, 1)),
-    )  # fmt: skip
+    return np.asarray(world.sum(z_kw))
 
 
 def seconds_of_run(config: Config, forecast: Forecast, done: int = 0) -> float:
@@ -204,7 +201,7 @@ def judge(config: Config, forecast: Forecast, model_beta: float | None) -> list[
         )
     if config.sampler.method == "parallel-tempering":
         notes += _judge_ladder(config.beta_k, forecast, model_beta, _gaussian(config))
-        beyond = model_beta is not None and config.beta_k[-1] > model_beta
+        beyond = model_beta is not None and config.goes_beyond(model_beta)
         if beyond and not config.kernel.learns_ahead:
             notes.append(
                 f"beta = {config.beta_k[-1]:g} is above m = {model_beta:g}: language models get "

@@ -15,7 +15,7 @@ import numpy as np
 
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.parallel import comm
+from omniinput_hpc.parallel import comm, launched
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.block_histograms import rounds_per_block
 from omniinput_hpc.runfile.layout import (
@@ -95,12 +95,12 @@ def check_launch(connected: int) -> None:
     """
     if connected > 1:
         return
-    for name in ("SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"):
-        launched = os.environ.get(name, "1")
-        if launched.isdigit() and int(launched) > 1:
+    for name, n_launched in launched.sizes().items():
+        if n_launched > 1:
             raise UserError(
-                f"{launched} processes were launched ({name}), but MPI connects none of them: the "
-                "launcher does not fit this MPI library (under srun, try --mpi=pmi2 or --mpi=pmix)"
+                f"{n_launched} processes were launched ({name}), but MPI connects none of "
+                "them: the launcher does not fit this MPI library (under srun, try --mpi=pmi2 or "
+                "--mpi=pmix)"
             )
 
 
@@ -329,6 +329,8 @@ def _ladder(config: Config, model_beta: float | None) -> str:
             parts.append("tuned in burn-in")
         if config.ladder.kappa is not None and any(config.ladder.kappa):
             parts.append(f"{np.count_nonzero(config.ladder.kappa)} of them Gaussian")
+        if config.kernel.learns_ahead:
+            parts.append("with look_ahead")
     known = 0.0 in canonical_k or model_beta in canonical_k
     if not known and not config.sampler.weighs_draws:
         parts.append("relative density, since no rung has beta = 0")

@@ -47,10 +47,17 @@ class Existing:
     burn_in: int = 0  # committed rounds of burn-in
     rounds_planned: int = 0  # for which the file has room
     walkers: int = 0  # per rung
+    look_ahead: bool = False  # whether its kernel looks ahead
     checksums: bool = True  # files of older versions have none
     rounds_per_block: int = 1  # that share a histogram
     settled: bool = True  # False after a kill between writing a counter and its checksum
     attributes: Mapping[str, str] = field(default_factory=dict)  # the file's text attributes
+
+    def as_begun(self, given: Config) -> Config:
+        """Return the input of a resumed run, with what it leaves out as the run decided it."""
+        if given.sampler.walkers == "auto":
+            given = given.with_walkers(self.walkers)
+        return given.looking_ahead(self.look_ahead)
 
     def shapes(self, g: Geometry) -> Geometry:
         """Return the shapes of a run, with those fixed by the file that it resumes."""
@@ -98,12 +105,13 @@ def find_existing(config: Config, fingerprint: str | Callable[[], str], restart:
             burn_in=run.burn_in_committed,
             rounds_planned=run.rounds_planned,
             walkers=run.walkers,
+            look_ahead=stored.kernel.learns_ahead,
             checksums=run.geometry.checksums,
             rounds_per_block=run.rounds_per_block,
             settled=run.is_settled,
             attributes=run.texts,
         )
-        differences = _differences(stored, config)
+        differences = _differences(stored, found.as_begun(config))
         now = fingerprint() if callable(fingerprint) else fingerprint
         if run.fingerprint != now and stored.model.kind == config.model.kind:
             differences.append("the model's files or options have changed")
@@ -125,9 +133,8 @@ def find_existing(config: Config, fingerprint: str | Callable[[], str], restart:
 
 
 def _differences(stored: Config, given: Config) -> list[str]:
-    if given.sampler.walkers == "auto":  # a resumed run keeps the number that was found
-        given = given.with_walkers(stored.sampler.n_walkers)
-    old, new = stored.model_dump(), given.model_dump()
+    # stored inputs from before look_ahead had a default mean false by its absence
+    old, new = stored.looking_ahead(False).model_dump(), given.model_dump()
     lines = []
     for table in new:
         there_t, here_t = old[table] or {}, new[table] or {}

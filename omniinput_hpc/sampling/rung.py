@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,14 +11,15 @@ from numpy.typing import NDArray
 from omniinput_hpc import rng
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import Histogram, groups_of, lane_groups
-from omniinput_hpc.kernels import SearchBudget
+from omniinput_hpc.kernels import SearchBudget, Target
+from omniinput_hpc.kernels.parts.continuations import Texts
 from omniinput_hpc.kernels.wang_landau import (
     LearningState,
     WangLandauEnsemble,
     first_headings,
 )
-from omniinput_hpc.runfile.layout import N_LEARNING, Geometry
-from omniinput_hpc.runfile.records import RungRecord, RungState
+from omniinput_hpc.runfile.layout import N_LEARNING, Geometry, layout
+from omniinput_hpc.runfile.records import Record, RungState
 from omniinput_hpc.sampling.anchors import Anchors
 from omniinput_hpc.sampling.population import OwnDraws, Population
 from omniinput_hpc.sampling.walkers import Recorded, Segment, Walkers
@@ -62,6 +64,7 @@ class Rung:
     ) -> None:
         self.k, self.block, self.walkers = block.k, block, walkers
         self._g, self._seed, self._anchors, self._edges = geometry, seed, anchors, edges
+        self._written = {n for n, field in layout(geometry).items() if field.per != "once"}
         self.lanes = block.lanes(geometry.n_walkers)
         w, n_samples = len(self.lanes), geometry.samples_per_round // geometry.n_walkers
         self.walker_w = np.array(self.lanes, dtype=np.int32) + self.k * geometry.n_walkers
@@ -195,27 +198,38 @@ class Rung:
             self.learner.after_segment()
             self._bring_inside()
 
-    @property
-    def searches(self) -> bool:
-        """Whether `search` can find anything."""
-        return self.walkers.kernel.searches(self.ensemble)
+    def learns(self, ensemble: Ensemble) -> bool:
+        """Return whether a rung with this ensemble learns from inputs."""
+        return self.walkers.kernel.learner(ensemble) is not None
 
     def search(
-        self, rounds_before: int, n_batches: int, part: int, n_parts: int
-    ) -> NDArray[np.int64] | None:
-        """Return inputs to learn from, [W, D], after a round of burn-in; None if it finds none.
+        self,
+        rounds_before: int,
+        ensemble: Ensemble,
+        tuned: NDArray[np.float64],
+        budget: SearchBudget,
+    ) -> Texts:
+        """Return inputs from which a rung can learn, given its ensemble and its kernel's numbers.
 
-        Each of the `n_parts` searching rungs takes a share of the possible first values. The
-        shares are drawn again at each search.
+        Each block of each rung takes as many of the possible first values. They are dealt again
+        after each round of burn-in with a search.
         """
-        random = rng.generator(self._seed, "look-ahead", self.k, rounds_before)
+        key = (self.k, rounds_before, *self.block.key)
+        random = rng.generator(self._seed, "look-ahead", *key)
         shared = rng.generator(self._seed, "first-values", rounds_before)
-        values = shared.permutation(self.walkers.model.n_values)[part::n_parts]
-        return self.walkers.search(random, SearchBudget(n_batches, values))
+        values = shared.permutation(self.walkers.model.n_values)
+        some = values[self.block.index :: self._g.n_rungs * self.block.of]
+        return self.walkers.search(
+            random, Target(ensemble, tuned, replace(budget, first_values=some))
+        )
 
-    def learn(self, found: NDArray[np.int64]) -> None:
-        """Let the kernel learn from the walkers and from what all rungs found, [n W, D]."""
-        self.walkers.learn(found)
+    def texts(self, found: NDArray[np.int64]) -> Texts:
+        """Return the walkers and inputs that were found, [n W, D], to learn from."""
+        return self.walkers.texts(found)
+
+    def learn(self, texts: Texts) -> None:
+        """Let the kernel learn from inputs of all blocks of the rung."""
+        self.walkers.learn(texts)
 
     def freeze(self) -> None:
         """End learning, whether or not it has converged.
@@ -248,45 +262,44 @@ class Rung:
         take[~inside_w] = np.resize(donors, int((~inside_w).sum()))
         self.walkers.place(x[take], z[take])
 
-    def record_of_round(self) -> RungRecord:
-        """Return this rung's (or block's, see `blocks`) record of a round, to commit.
+    def record_of_round(self) -> Record:
+        """Return this rung's (or block's, see `blocks`) part of a round, to commit.
 
         Its inputs consist of ids, as in files.
         """
-        space = self.walkers.model.space
-        return RungRecord(
-            state=self._state(),
-            log_weight_b=log_weight_b(self.ensemble.on_host(), self._edges),
-            counts_b=self.histogram.counts_b,
-            outside=self.histogram.outside,
-            samples_x=space.to_ids(self._x_swd.reshape(-1, self._g.n_sites)),
-            samples_z=self._z_sw.reshape(-1),
-            samples_walker=self._walker_sw.reshape(-1),
-            samples_log_q=self._log_q_swk.reshape(-1, self._g.n_log_q) if self._g.log_q else None,
-            attempted_p=self.attempted_p,
-            accepted_p=self.accepted_p,
-        )
-
-    def _state(self) -> RungState:
+        space, counts = self.walkers.model.space, self.histogram
         x, z = self.walkers.configurations()
         learning = self._learning_state()
-        beta, kappa, z0 = parameters_of(self.ensemble)
-        return RungState(
-            beta=beta,
-            tuned=self.walkers.kernel.tuned,
-            entropy=learning.entropy,
-            visits=learning.visits,
-            learning=learning.learning,
-            lane_counts_gb=self.histogram.lane_counts_gb,
-            z_sum_b=self.histogram.z_sum_b,
-            x=self.walkers.model.space.to_ids(x),
-            z=z,
-            walker_w=self.walker_w,
-            direction_w=self.direction_w,
-            heading_w=self.heading_w if self._g.headed else None,
-            kappa=kappa,
-            z0=z0,
-        )
+        beta, kappa, z0 = map(np.asarray, parameters_of(self.ensemble))
+        record = {
+            "ladder/beta": beta,
+            "ensemble/log_weight": log_weight_b(self.ensemble.on_host(), self._edges),
+            "ensemble/kappa": kappa,
+            "ensemble/z0": z0,
+            "histogram/counts": counts.counts_b.astype(np.uint32),
+            "histogram/outside": counts.outside.astype(np.uint32),
+            "histogram/lane_counts": counts.lane_counts_gb,
+            "histogram/z_sum": counts.z_sum_b,
+            "samples/x": space.to_ids(self._x_swd.reshape(-1, self._g.n_sites)),
+            "samples/z": self._z_sw.reshape(-1),
+            "samples/walker": self._walker_sw.reshape(-1),
+            "samples/log_q": self._log_q_swk.reshape(self._z_sw.size, self._g.n_log_q),
+            "exchange/walker": self.walker_w,
+            "kernel/attempted": self.attempted_p,
+            "kernel/accepted": self.accepted_p,
+            "state/x": space.to_ids(x),
+            "state/z": z,
+            "state/walker": self.walker_w,
+            "state/direction": self.direction_w,
+            "state/heading": self.heading_w,
+            "state/beta": beta,
+            "state/gaussian": np.stack([kappa, z0]),
+            "state/kernel": self.walkers.kernel.tuned,
+            "state/entropy": learning.entropy,
+            "state/visits": learning.visits,
+            "state/learning": learning.learning,
+        }
+        return {name: values for name, values in record.items() if name in self._written}
 
     def _learning_state(self) -> LearningState:
         if self.learner is not None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from omniinput_hpc.config import Config
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.sampling.rung import Rung
+from omniinput_hpc.sampling.stats import RoundStats
 from omniinput_hpc.tempering import bridge
 
 log = logging.getLogger("omniinput_hpc")
@@ -20,26 +21,29 @@ def warn_of_transitions(
     world: World,
     config: Config,
     rungs: Sequence[Rung],
+    stats: RoundStats,
     swaps_k2: NDArray[np.int64],
-    rung_k3: NDArray[np.float64],
 ) -> None:
     """Warn if the last round of burn-in saw two separate kinds of inputs (all ranks call this).
 
     The sign is either canonical neighbours that do not swap, or a canonical rung whose z has two
-    peaks. A ladder with Gaussian rungs across the first transition is logged as well. `swaps_k2`
-    holds attempted and accepted swaps; `rung_k3`, float64 [K, 3], all rungs' beta, kappa and z0.
+    peaks. A ladder with Gaussian rungs across the first transition is logged as well. `stats` are
+    those of the round; `swaps_k2` holds attempted and accepted swaps.
     """
+    rung_k3 = stats.parameters_k3
     if config.sampler.method != "parallel-tempering" or len(rung_k3) < 2:
         return
-    edges = _range_of_round(world, config, rungs)
-    if edges is None:
+    low, high = np.clip(stats.extremes, *config.bins.edges[[0, -1]])
+    if not low < high:
         return
-    counts_kc, sums_k3 = _outputs_of_round(world, config, rungs, edges, len(rung_k3))
+    edges = bridge.coarse_edges(low, high)
+    counts_kc = _counts_of_round(world, config, rungs, edges, len(rung_k3))
     if world.rank != 0:
         return
+    number_k, sum_k, squares_k = stats.moments_k3.T
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean_k = sums_k3[:, 1] / sums_k3[:, 0]
-        std_k = np.sqrt(np.maximum(sums_k3[:, 2] / sums_k3[:, 0] - mean_k**2, 0.0))
+        mean_k = sum_k / number_k
+        std_k = np.sqrt(np.maximum(squares_k / number_k - mean_k**2, 0.0))
     found = bridge.transitions(rung_k3, swaps_k2, mean_k, std_k, counts_kc, edges)
     for transition in found:
         log.warning("warning: %s", words(transition, rung_k3[:, 0]))
@@ -53,33 +57,21 @@ def warn_of_transitions(
         )
 
 
-def _range_of_round(
-    world: World, config: Config, rungs: Sequence[Rung]
-) -> NDArray[np.float64] | None:
-    """Return edges over the range of the round's outputs inside the bins; None if it is empty."""
-    ends = config.bins.edges[[0, -1]]
-    each_2 = [rung.histogram.extremes * (-1.0, 1.0) for rung in rungs]
-    less_low, high = world.max(np.max(each_2, axis=0))
-    low, high = np.clip([-less_low, high], *ends)
-    return bridge.coarse_edges(low, high) if low < high else None
-
-
-def _outputs_of_round(
+def _counts_of_round(
     world: World,
     config: Config,
     rungs: Sequence[Rung],
     edges: NDArray[np.float64],
     n_rungs: int,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return all rungs' counts, [K, N_COARSE], and moments, [K, 3], of the round."""
+) -> NDArray[np.float64]:
+    """Return the round's counts of all rungs between the coarse `edges`, [K, N_COARSE]."""
     edges_b = config.bins.edges
     part_b = np.searchsorted(edges, 0.5 * (edges_b[:-1] + edges_b[1:]), side="right") - 1
     part_b = part_b.clip(0, bridge.N_COARSE - 1)
-    counts_kc, sums_k3 = np.zeros((n_rungs, bridge.N_COARSE)), np.zeros((n_rungs, 3))
+    counts_kc = np.zeros((n_rungs, bridge.N_COARSE))
     for rung in rungs:
         counts_kc[rung.k] += np.bincount(part_b, rung.histogram.counts_b, bridge.N_COARSE)
-        sums_k3[rung.k] += rung.histogram.moments
-    return np.asarray(world.sum(counts_kc)), np.asarray(world.sum(sums_k3))
+    return np.asarray(world.sum(counts_kc))
 
 
 def words(transition: bridge.Transition, beta_k: NDArray[np.float64]) -> str:

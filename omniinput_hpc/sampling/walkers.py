@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from omniinput_hpc.kernels import DeviceStream, Info, Kernel, SearchBudget, State
+from omniinput_hpc.kernels import DeviceStream, Info, Kernel, Learner, State, Target
 from omniinput_hpc.kernels.independent import AutoregressiveSampler
 from omniinput_hpc.kernels.metropolis import Metropolis
 from omniinput_hpc.kernels.parts.compiled_loop import MAX_WALKER_MOVES, CompiledLoop, Trace
+from omniinput_hpc.kernels.parts.continuations import Texts
 from omniinput_hpc.models.checked import CheckedModel
 from omniinput_hpc.tempering.ensembles import Ensemble
 
@@ -189,19 +190,25 @@ class Walkers:
         self._placed, *numbers = self._looped.step_many(state, self.ensemble, stream, trace)
         return numbers[0], numbers[1]
 
-    def search(
-        self, generator: np.random.Generator, budget: SearchBudget
-    ) -> NDArray[np.int64] | None:
-        """Return inputs to learn from, [W, D], if the kernel finds any; see `Kernel.search`."""
+    def search(self, generator: np.random.Generator, target: Target) -> Texts:
+        """Return inputs from which a rung can learn; see `Learner.search`."""
         n_walkers, n_sites = self.state.x.shape
         stream = DeviceStream(generator, self._device, 2 * n_walkers * n_sites)
-        found = self.kernel.search(self.ensemble, self.state.x, stream, budget)
-        return None if found is None else np.asarray(found.cpu().numpy())
+        return self._learner(target.ensemble).search(target, self.state.x, stream)
 
-    def learn(self, found: NDArray[np.int64]) -> None:
-        """Let the kernel learn from the walkers and from inputs that were found, [n W, D]."""
+    def texts(self, found: NDArray[np.int64]) -> Texts:
+        """Return the walkers and inputs that were found, [n W, D], to learn from."""
         x = torch.cat([self.state.x, torch.from_numpy(found).to(self._device)])
-        self.kernel.learn(self.ensemble, x, len(self.state.x))
+        return self._learner(self.ensemble).texts(self.ensemble, x, len(self.state.x))
+
+    def learn(self, texts: Texts) -> None:
+        """Let the kernel learn from inputs of all blocks of the rung."""
+        self._learner(self.ensemble).learn(self.ensemble, texts)
+
+    def _learner(self, ensemble: Ensemble) -> Learner:
+        learner = self.kernel.learner(ensemble)
+        assert learner is not None, "burn-in asks only kernels that learn"
+        return learner
 
     def configurations(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Return x, unsigned integers [W, D], and z, float32 [W], on the host."""

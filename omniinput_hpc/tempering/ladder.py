@@ -53,6 +53,11 @@ class Block:
         return range(self.number * width, (self.number + 1) * width)
 
     @property
+    def index(self) -> int:
+        """The block's number among the blocks of all rungs."""
+        return self.k * self.of + self.number
+
+    @property
     def key(self) -> tuple[int, ...]:
         """Last part of the key of its random streams; empty for an unsplit rung."""
         return (self.number,) if self.of > 1 else ()

@@ -52,7 +52,9 @@ def test_advice_names_the_pair_that_does_not_exchange(run_path):
 def test_round_trips_are_judged_only_where_there_was_time_for_some(run_path):
     with open_run(run_path) as run:
         d = diagnosis.diagnose(run)
-    assert d.exchanges == 60 and d.trip_time == pytest.approx(4 * (2 + 2 * d.barrier))
+    assert d.exchanges == 60 and d.swapped_k[2] == 0  # no swap: the limit of many rungs
+    assert d.trip_time == pytest.approx(4 * (2 + 2 * d.barrier))
+    assert replace(d, swapped_k=np.array([0.5, 0.25, 1.0])).trip_time == pytest.approx(40)
     none = replace(d, trips_v=np.zeros_like(d.trips_v), trip_rate=0.0)
     few = replace(none, exchanges=int(3 * d.trip_time) - 1)
     many = replace(none, exchanges=int(3 * d.trip_time) + 1)

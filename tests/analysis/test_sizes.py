@@ -103,6 +103,11 @@ CASES = {
 }  # fmt: skip
 QUICK = ("one window", "everything one")
 """Cases that the quick tests have."""
+COMMON = (
+    *QUICK, "one walker", "one site", "tuned, one of each", "one ancestral draw",
+    "two annealed rungs, one walker", "one conditional rung", "constant",
+)  # fmt: skip
+"""Cases that every verb is tried on in each test run; on the others only before a release."""
 LOOSE = "--fewest-inputs 1 --fewest-lanes 1"
 RULE = "--rule small_models:first_is_one"
 MUST_WORK = (
@@ -110,7 +115,7 @@ MUST_WORK = (
     "representatives a.h5",
 )  # fmt: skip
 """What every run gives, as soon as a round is committed."""
-NO_CURVE = "there is no curve: the run has not equilibrated"
+NO_CURVE = "no curve can be drawn: the run has not equilibrated"
 """But for a curve where populations are not worth anything."""
 CALLS = (
     "enumerate a.toml --rule small_models:first_is_one --output exact.csv",
@@ -232,17 +237,24 @@ def test_every_verb_is_called():
 
 
 def slow_unless_quick(case):
+    """What every verb is tried on needs no second test, unless a quick one."""
     return case if case in QUICK else pytest.param(case, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("case", [slow_unless_quick(case) for case in CASES])
+def marked(case):
+    return case if case in COMMON else pytest.param(case, marks=pytest.mark.release)
+
+
+@pytest.mark.parametrize(
+    "case", [slow_unless_quick(case) for case in CASES if case in QUICK or case not in COMMON]
+)
 def test_what_every_run_gives(call, tmp_path, case):
     sample(call, tmp_path, case)
     check(call, tmp_path, case, MUST_WORK)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [marked(case) for case in CASES])
 def test_every_verb_on_every_size(call, tmp_path, case):
     sample(call, tmp_path, case)
     check(call, tmp_path, case, CALLS)

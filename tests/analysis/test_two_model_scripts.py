@@ -15,7 +15,7 @@ from sealed_changes import seal
 
 import omniinput_hpc
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.results.comparison import read_pairs
+from omniinput_hpc.results.normalization import read_pairs
 from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.runfile import rescored
 from omniinput_hpc.runfile.reader import open_run

@@ -12,7 +12,7 @@ from omniinput_hpc.annotation.join import join_scores
 from omniinput_hpc.annotation.scores import find_scores
 from omniinput_hpc.annotation.tasks import read_key, read_tasks
 from omniinput_hpc.results.tables import read_table
-from omniinput_hpc.zoo.digits import nearest_is_one
+from omniinput_zoo.digits import nearest_is_one
 
 pytestmark = pytest.mark.slow
 

@@ -176,7 +176,7 @@ def inspect(id_="id0000", value=1):
         ("a.csv", "id,score,annotator\nother,1,a\n", "holds no task with the id other"),
         ("a.csv", "id,score,annotator\nid0000,1,a/b\n", "letters, digits"),
         ("a.csv", "id,score,annotator\nid0000,1,a\nid0000,0,a\n", "several scores of id0000"),
-        ("a.csv", "id,score,annotator\n", "there are no scores of"),
+        ("a.csv", "id,score,annotator\n", "no scores were given for"),
         ("a.csv", b"id,score\n\xff\n", "line 2: not a text file (UTF-8): it holds the byte 0xff"),
         ("a.json", json.dumps([rated("id0000", 3)])[:-9], "is cut short or is not JSON"),
         ("a.json", "{}", "expected a list of tasks"),

@@ -22,8 +22,9 @@ from omniinput_hpc.annotation import png, tasks
 from omniinput_hpc.annotation.judges import fid, language, networks, rule, run_judge
 from omniinput_hpc.annotation.scores import ScoreFile, find_scores, read_scores, scores_path
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.images.data_sets import read_digits
 from omniinput_hpc.models.language import hf_folder, tokenizer
-from omniinput_hpc.zoo.digits import digits, looks_like_one
+from omniinput_zoo.digits import looks_like_one
 
 ENGLISH, MLP = ROOT / "inputs/models/english", ROOT / "inputs/models/digits-mlp"
 TEMPLATE = "One day: {text} Is that right? She said"
@@ -169,13 +170,13 @@ def noise(n, seed=0):
 
 
 def test_a_picture_classifier_sees_the_inputs_own_levels(tmp_path):
-    images = np.concatenate([digits(0, 1).x[:40], noise(10)])
+    images = np.concatenate([read_digits(0, 1).x[:40], noise(10)])
     made = pictures(tmp_path, images)
     judge = networks.PictureClassifierJudge(str(MLP), 1, "cpu")
     z = networks.PictureNetwork(str(MLP), "cpu")._network(torch.from_numpy(images.astype(int)))
     given = judge.score(made.tasks)
     np.testing.assert_allclose(given, 1 / (1 + np.exp(-z[:, 0].double().numpy())), rtol=1e-9)
-    assert np.corrcoef(given[:40], digits(0, 1).y[:40])[0, 1] > 0.9
+    assert np.corrcoef(given[:40], read_digits(0, 1).y[:40])[0, 1] > 0.9
     other = networks.PictureClassifierJudge(str(MLP), 0, "cpu").score(made.tasks)
     np.testing.assert_allclose(np.add(given, other), 1.0, rtol=1e-12)
     with pytest.raises(UserError, match=r"takes pictures of \(8, 8\), but these are \(5, 5\)"):
@@ -204,12 +205,12 @@ def test_a_custom_network_takes_pictures_from_0_to_1(tmp_path, monkeypatch):
 
 
 def test_a_rule_of_values_and_of_what_is_shown(tmp_path, monkeypatch):
-    made = pictures(tmp_path, digits(0, 1).x[:30], gold=[1.0, 0.0])
+    made = pictures(tmp_path, read_digits(0, 1).x[:30], gold=[1.0, 0.0])
     key = tasks.read_key(tasks.key_path(made.path))
     judge = rule.RuleJudge("omniinput_hpc.zoo.digits:looks_like_one", "values", key)
     done = run_judge(made, judge, "rule", 8)
     assert (done.new, done.left_out) == (30, 2)
-    truth = looks_like_one(digits(0, 1).x[:30])
+    truth = looks_like_one(read_digits(0, 1).x[:30])
     assert list(read_scores(done.path).by_id().values()) == truth.tolist()
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_judges.py").write_text(
@@ -240,7 +241,7 @@ def test_fid_is_the_formula(tmp_path):
 
 
 def test_fid_per_bin_tells_ones_from_noise_and_says_when_pictures_are_few(tmp_path):
-    ones = digits(1).x
+    ones = read_digits(1).x
     network = networks.PictureNetwork(str(MLP), "cpu")
     reference = np.rint(ones / 16 * 255).astype(np.uint8).reshape(-1, 8, 8)
     made = pictures(tmp_path, np.concatenate([ones[:60], noise(140)]), per_bin=60, gold=[1.0])
@@ -267,7 +268,7 @@ def call(capsys, *words):
 
 
 def test_the_command_judges_and_goes_on(tmp_path, capsys):
-    made = pictures(tmp_path, digits(0, 1).x[:40], per_bin=20, gold=[1.0])
+    made = pictures(tmp_path, read_digits(0, 1).x[:40], per_bin=20, gold=[1.0])
     name = "omniinput_hpc.zoo.digits:looks_like_one"
     code, out, err = call(capsys, made.path, "--judge", name)
     assert (code, err) == (0, "")
@@ -282,7 +283,7 @@ def test_the_command_judges_and_goes_on(tmp_path, capsys):
 
 
 def test_a_pattern_for_people_finds_no_judge_and_an_old_file_is_continued(tmp_path, capsys):
-    made = pictures(tmp_path, digits(0, 1).x[:8], per_bin=4)
+    made = pictures(tmp_path, read_digits(0, 1).x[:8], per_bin=4)
     name = "omniinput_hpc.zoo.digits:looks_like_one"
     assert call(capsys, made.path, "--judge", name)[0] == 0
     (written,) = tmp_path.glob("*.judge-scores.*.jsonl")

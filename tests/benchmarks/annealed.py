@@ -27,7 +27,7 @@ from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, densit
 from omniinput_hpc.estimators.errors.jackknife import t_quantile
 from omniinput_hpc.estimators.populations import constants_of
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.zoo.passages import planted_passages
+from omniinput_zoo.passages import planted_passages
 
 M = 24
 LOW = 2.5

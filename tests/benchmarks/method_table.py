@@ -69,6 +69,8 @@ class Case:
                       "wang_landau.ln_f_first=0.005"]  # fmt: skip
             betas = [0.0]
         words.append(f"ladder.betas={betas}")
+        if self.kernel == "lm-conditional":  # the page compares moves without it
+            words.append("kernel.look_ahead=false")
         if self.method == "parallel-tempering":
             words += ["ladder.tune=false", f"ladder.anchors={str(self.anchors).lower()}"]
         elif model == "english":

@@ -2,29 +2,31 @@
 
 What a move launches is counted for every span of sites on torch's "meta" device (`launches`), by
 the program's own kernel, for models of 1 and of 2 layers; every count is linear in the layers,
-which gives the model's. A kernel takes the time of its bytes or of its multiplications, whichever
-is more, and a pause (`launches.Chip`). Spans are drawn by the program's own streams of random
-numbers. Then ranks make segments, wait for a neighbour at each exchange, and for all at a round's
-end.
+which gives the model's. `launches.Chip` turns counts into seconds. Spans are drawn by the program's
+own streams of random numbers. Then ranks make segments, wait for a neighbour at each exchange, and
+for all at a round's end. The search of `look_ahead` in burn-in counts as whole texts, shared by all
+ranks.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import bench_tools  # noqa: F401  (makes tests/helpers importable)
 import numpy as np
 import torch
-from launches import Chip, Counter, Work, model_on_meta
+from launches import CHIPS, Chip, Counter, Work, model_on_meta
 from numpy.typing import NDArray
 
 from omniinput_hpc import kernels, rng
 from omniinput_hpc.config import Config
 from omniinput_hpc.kernels import DeviceStream
 from omniinput_hpc.kernels.independent import AutoregressiveSampler
+from omniinput_hpc.kernels.parts import search
 from omniinput_hpc.kernels.parts.spans import Span, SpanSchedule
 from omniinput_hpc.sampling import loop
+from omniinput_hpc.sampling.burn_in import EQUILIBRATION_SHARE, SEARCH_SHARE
 from omniinput_hpc.tempering import ladder
 from omniinput_hpc.tempering.ensembles import Canonical
 from omniinput_hpc.tempering.ladder import Block, Grid
@@ -37,27 +39,6 @@ SHAPES = {
     "olmo-1b": (16, 2048, 8192, 50304),
 }
 """Layers, width, inner width and tokens; all are counted with OLMo's kind of layer."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a run's pace depends on, beyond its input.
-
-    Attributes
-    ----------
-    ranks : one GPU each
-    one_schedule : whether all rungs make moves of the same length (else each draws its own)
-    kv_cache : whether exact draws are made by a KV cache (else by prefixes, launched one by one)
-    at_once : whether draws of several exchanges are made at once
-    uniform_always : whether the rung at beta = 0 evaluates whole inputs at every move (else at the
-        last one before an exchange)
-    """
-
-    ranks: int
-    one_schedule: bool = True
-    kv_cache: bool = True
-    at_once: bool = True
-    uniform_always: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,10 +77,10 @@ class Costs:
         self._x = torch.zeros((batch, length), dtype=torch.int64, device="meta")
         self._z = torch.zeros(batch, device="meta")
         self._spans: dict[Span, Work] = {}
-        self.schedule = SpanSchedule(config.kernel, length)  # type: ignore[arg-type]
         self._kernels = {n: kernels.build(config.kernel, m, batch) for n, m in self._models.items()}
         self._ensemble = Canonical(float(length - 1))
         self._states: dict[int, Any] = {}
+        self._suffix = config.kernel.part_names.index("suffix")
         first = Span(0, 1, 2)
         self.fill = counted(lambda n: self._moved(n, first), self._n_layers).minus(self.of(first))
 
@@ -119,28 +100,27 @@ class Costs:
             self._states[n], _ = kernel.step(state, self._ensemble, self._stream())
         return counter.work
 
-    def draws(self, kv_cache: bool, at_once: bool) -> tuple[Work, int]:
+    def draws(self) -> tuple[Work, int]:
         """Return the work of exact draws, and for how many segments they are."""
-        n_segments = self._config.sampler.exchanges if at_once else 1
         ahead = [0]
 
         def work(n: int) -> Work:
-            sampler, counter = (
-                AutoregressiveSampler(self._models[n], self._batch, n_segments),
-                Counter(self.chip),
+            sampler = AutoregressiveSampler(
+                self._models[n], self._batch, self._config.sampler.exchanges
             )
             sampler._all_drawn = lambda *_: True  # type: ignore[method-assign]
-            if not kv_cache:
-                sampler._offers = replace(sampler._offers, draws=None)
-            else:
-                rows = self._batch * sampler.n_ahead
-                counter.record(self._models[n].draws.kv_cache(rows), warm=True)
+            counter, rows = Counter(self.chip), self._batch * sampler.n_ahead
+            counter.record(self._models[n].draws.kv_cache(rows), warm=True)
             with torch.no_grad(), counter:
                 sampler.draw(self._x, self._stream())
             ahead[0] = sampler.n_ahead
             return counter.work
 
         return counted(work, self._n_layers), ahead[0]
+
+    def whole_text(self) -> Work:
+        """Return the work of a move that redraws all sites but the first."""
+        return self.of(Span(self._suffix, 1, self._x.shape[1]))
 
     def uniform(self) -> Work:
         """Return the work of a move at beta = 0: whole inputs are evaluated."""
@@ -176,64 +156,65 @@ class _Given:
 class Segments:
     """How long a batch computes between two exchanges."""
 
-    def __init__(self, config: Config, costs: Costs, setting: Setting, chip: Chip) -> None:
-        self._config, self._costs, self._setting, self._chip = config, costs, setting, chip
-        draws, self._ahead = costs.draws(setting.kv_cache, setting.at_once)
-        self._draw, self._fill = draws.time(chip), costs.fill.time(chip)
-        self._uniform = costs.uniform().time(chip)
-        self._m = config.model.length - 1  # type: ignore[union-attr]
+    def __init__(self, config: Config, costs: Costs) -> None:
+        self._config, self._costs = config, costs
+        draws, self._ahead = costs.draws()
+        self._draw, self._fill = draws.seconds, costs.fill.seconds
+        self._uniform = costs.uniform().seconds
+        length = config.model.length  # type: ignore[union-attr]
+        self._schedule, self._m = SpanSchedule(config.kernel, length), length - 1  # type: ignore[arg-type]
 
     def seconds(self, block: Block, round_: int, exchange: int) -> float:
         """Return the seconds of a segment's moves."""
-        n_moves, beta = self._config.sampler.steps, self._config.beta_k[block.k]
-        if beta == 0.0 and self._setting.uniform_always:
-            return n_moves * self._uniform
-        of_moves = [self._costs.of(span) for span in self._spans(block, round_, exchange)]
-        moves = [work.time(self._chip) for work in of_moves]
+        beta = self._config.beta_k[block.k]
+        shared = loop.streams(self._config.run.seed, block, round_, exchange)[1]
+        spans = [self._schedule.draw(shared.random(3)) for _ in range(self._config.sampler.steps)]
+        moves = [self._costs.of(span).seconds for span in spans]
         if beta == 0.0:
             moves[-1] = self._uniform
         elif beta == self._m:
             moves[-1] = self._draw if exchange % self._ahead == 0 else 0.0
         return self._fill + sum(moves)
 
-    def _spans(self, block: Block, round_: int, exchange: int) -> list[Span]:
-        """Return what the moves redraw, by the program's own random numbers."""
-        seed = self._config.run.seed
-        shared = loop.streams(seed, block, round_, exchange)[1]
-        if not self._setting.one_schedule:
-            keys = (block.k, round_, exchange, *block.key)
-            shared = rng.generator(seed, "choices", *keys)
-        schedule, n_moves = self._costs.schedule, self._config.sampler.steps
-        return [schedule.draw(shared.random(3)) for _ in range(n_moves)]
 
-
-def simulate(config: Config, costs: Costs, setting: Setting, o: Any) -> Pace:
+def simulate(config: Config, costs: Costs, ranks: int, o: Any) -> Pace:
     """Let ranks run for some rounds, and return how it went."""
     s, n_rungs = config.sampler, len(config.beta_k)
-    segments = Segments(config, costs, setting, costs.chip)
-    grid = Grid(n_rungs, s.blocks, setting.ranks)
+    segments = Segments(config, costs)
+    grid = Grid(n_rungs, s.blocks, ranks)
     held_r = [
-        [Block(k, b, s.blocks) for k in grid.rungs(r) for b in grid.blocks(r)]
-        for r in range(setting.ranks)
+        [Block(k, b, s.blocks) for k in grid.rungs(r) for b in grid.blocks(r)] for r in range(ranks)
     ]
     pauses = o.sync * np.array([len(held) for held in held_r])
-    random, clock, busy = np.random.default_rng(1), np.zeros(setting.ranks), 0.0
+    random, clock, busy = np.random.default_rng(1), np.zeros(ranks), 0.0
     for round_ in range(o.rounds):
         for exchange in range(s.exchanges):
             seconds = np.array(
                 [sum(segments.seconds(one, round_, exchange) for one in held) for held in held_r]
             )
-            seconds *= 1.0 + o.deviation * random.normal(size=setting.ranks)
+            seconds *= 1.0 + o.deviation * random.normal(size=ranks)
             busy += float(seconds.mean())
             clock = _exchanged(grid, clock + seconds + pauses, round_ * s.exchanges + exchange)
         clock[:] = clock.max()
     total = float(clock.max())
-    n_moves = o.rounds * s.moves_per_round * s.n_walkers * n_rungs / setting.ranks
+    searched = searched_texts(config) / ranks * costs.whole_text().seconds
+    n_moves = o.rounds * s.moves_per_round * s.n_walkers * n_rungs / ranks
     all_rounds = config.run.rounds + config.run.burn_in
     return Pace(
         busy / total, total / (o.rounds * s.exchanges), n_moves / total,
-        all_rounds * total / o.rounds / 3600,
+        (all_rounds * total / o.rounds + searched) / 3600,
     )  # fmt: skip
+
+
+def searched_texts(config: Config) -> float:
+    """Return how many batches of whole texts the searches of burn-in evaluate, on all ranks."""
+    if not config.kernel.learns_ahead:
+        return 0.0
+    learning = config.run.burn_in - config.run.burn_in // EQUILIBRATION_SHARE
+    rounds = 2 ** int(np.log2(learning))  # of moves before the last search
+    cold = np.count_nonzero(config.beta_k > config.model.length - 1)  # type: ignore[union-attr]
+    share = SEARCH_SHARE * (search.HOT + search.COLD + search.BEGUN)
+    return float(share * rounds * config.sampler.moves_per_round * cold * config.sampler.blocks)
 
 
 def _exchanged(grid: Grid, clock: NDArray[np.float64], exchange: int) -> NDArray[np.float64]:
@@ -248,54 +229,42 @@ def _exchanged(grid: Grid, clock: NDArray[np.float64], exchange: int) -> NDArray
     return after
 
 
-def print_simulation(configs: dict[str, tuple[Config, Setting]], shape: str, o: Any) -> list[Any]:
-    """Print a row for each setting, and return them."""
-    chip = Chip(o.gpu_bandwidth, o.gpu_peak, o.pause, o.launch)
+def print_simulation(config: Config, name: str, o: Any) -> list[Any]:
+    """Print a row for each number of GPUs, and return them."""
+    chip, batch = CHIPS[o.chip], config.sampler.block_walkers
+    costs = Costs(config, o.shape, batch, chip)
     print(
-        f"\nSimulated with counted costs of a model of the shape {shape}, no GPU seen: {o.rounds} "
-        f"rounds; {chip.bandwidth / 1e12:g} TB/s, {chip.peak / 1e12:g} Tflop/s, "
-        f"{1e6 * chip.pause:g} us between kernels, {1e6 * chip.launch:g} us of the host a launch, "
-        f"{1e3 * o.sync:g} ms without the GPU a segment and batch, deviation {o.deviation:.0%}\n"
-        "| setting | GPUs | walkers a batch | ms a segment | busy | walker-moves/s a GPU | hours "
-        "| GPU-hours |\n| --- | --- | --- | --- | --- | --- | --- | --- |"
+        f"\nSimulated with counted costs of a model of the shape {o.shape} on {o.chip}s: "
+        f"{o.rounds} rounds of {name}; {1e3 * o.sync:g} ms without the GPU a segment and batch, "
+        f"deviation {o.deviation:.0%}\n{chip}\n"
+        "| GPUs | walkers a batch | ms a segment | busy | walker-moves/s a GPU | hours "
+        "| GPU-hours |\n| --- | --- | --- | --- | --- | --- | --- |"
     )
-    costs: dict[int, Costs] = {}
     rows = []
-    for name, (config, setting) in configs.items():
-        batch = config.sampler.block_walkers
-        if batch not in costs:
-            costs[batch] = Costs(config, shape, batch, chip)
-        pace = simulate(config, costs[batch], setting, o)
+    for ranks in o.gpus:
+        pace = simulate(config, costs, ranks, o)
         print(
-            f"| {name} | {setting.ranks} | {batch} | {1e3 * pace.segment:,.0f} | {pace.busy:.0%} | "
-            f"{pace.moves:,.0f} | {pace.hours:.2f} | {setting.ranks * pace.hours:.0f} |",
+            f"| {ranks} | {batch} | {1e3 * pace.segment:,.0f} | {pace.busy:.0%} | "
+            f"{pace.moves:,.0f} | {pace.hours:.2f} | {ranks * pace.hours:.0f} |",
             flush=True,
         )
-        rows.append({"setting": name, "ranks": setting.ranks, "batch": batch, **vars(pace)})
-    print_pieces(costs, chip)
+        rows.append({"input": name, "chip": o.chip, "ranks": ranks, "batch": batch, **vars(pace)})
+    print_pieces(costs)
     return rows
 
 
-def print_pieces(costs: dict[int, Costs], chip: Chip) -> None:
+def print_pieces(costs: Costs) -> None:
     """Print what single pieces cost."""
-    print(
-        "\n| piece | walkers | launches | kernels | GB | ms |\n"
-        "| --- | --- | --- | --- | --- | --- |"
-    )
-    for batch, found in costs.items():
-        by_prefixes, _ = found.draws(kv_cache=False, at_once=False)
-        one, _ = found.draws(kv_cache=True, at_once=False)
-        several, n = found.draws(kv_cache=True, at_once=True)
-        pieces = {
-            "move: one site in the middle": found.of(Span(0, 12, 13)),
-            "move: all sites": found.of(Span(2, 0, 25)),
-            "evaluation after an exchange": found.fill,
-            "exact draws by prefixes": by_prefixes,
-            "exact draws by KV cache": one,
-            f"exact draws of {n} exchanges": several,
-        }
-        for name, work in pieces.items():
-            print(
-                f"| {name} | {batch} | {work.launches:,.0f} | {work.kernels:,.0f} | "
-                f"{work.n_bytes / 1e9:,.1f} | {1e3 * work.time(chip):,.1f} |"
-            )
+    several, n = costs.draws()
+    pieces = {
+        "move: one site in the middle": costs.of(Span(0, 12, 13)),
+        "move: all sites": costs.of(Span(2, 0, 25)),
+        "evaluation after an exchange": costs.fill,
+        f"exact draws of {n} exchanges": several,
+    }
+    print("\n| piece | launches | kernels | GB | ms |\n| --- | --- | --- | --- | --- |")
+    for name, work in pieces.items():
+        print(
+            f"| {name} | {work.launches:,.0f} | {work.kernels:,.0f} | {work.n_bytes / 1e9:,.1f} | "
+            f"{1e3 * work.seconds:,.1f} |"
+        )

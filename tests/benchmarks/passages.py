@@ -32,10 +32,10 @@ from scipy.special import logsumexp
 from omniinput_hpc.cli import run as program
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.zoo.passages import planted_passages
+from omniinput_zoo.passages import planted_passages
 
 KERNELS = {
-    "today": {"name": "lm-conditional"},
+    "today": {"name": "lm-conditional", "look_ahead": False},
     "ahead": {"name": "lm-conditional", "look_ahead": True},
 }
 WIDTH = 0.02

@@ -46,6 +46,7 @@ import h5py
 import numpy as np
 import pace
 from bench_tools import ROOT, SHAPES, input_text, launch, machine, save_gpt2, write_json
+from launches import CHIPS
 
 from omniinput_hpc.cli import run as program
 from omniinput_hpc.config import Config, input_file
@@ -252,47 +253,20 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--blocks", type=int, default=0, help="of a rung; 0: the input file's")
     parser.add_argument("--rungs", type=int, default=0, help="at any number of ranks; 0: grow")
     parser.add_argument("--simulate", action="store_true", help="GPUs at work on an input file")
-    parser.add_argument("--before", action="store_true", help="simulate its former steps, too")
     parser.add_argument("--shape", choices=list(pace.SHAPES), default="olmo")
+    parser.add_argument("--chip", choices=list(CHIPS), default="h100", help="simulated")
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 64], help="simulated")
     parser.add_argument("--rounds", type=int, default=5, help="simulated")
-    parser.add_argument("--gpu-bandwidth", type=float, default=3.0e12, help="bytes/s of its memory")
-    parser.add_argument("--gpu-peak", type=float, default=7.9e14, help="operations/s")
-    parser.add_argument("--pause", type=float, default=2e-6, help="seconds between two kernels")
-    parser.add_argument("--launch", type=float, default=2e-5, help="seconds of the host, each")
     parser.add_argument("--sync", type=float, default=7e-3, help="seconds a segment without GPU")
     return parser.parse_args()
 
 
-BEFORE = [
-    "run.rounds=200", "run.burn_in=30", "sampler.walkers=64", "sampler.blocks=1",
-    "sampler.steps=10", "sampler.exchanges=20", "ladder.rungs=64", "ladder.highest=31.5",
-]  # fmt: skip
-"""What inputs/olmo7b.toml was."""
-CHANGES = {
-    "64 rungs x 64, as it was": pace.Setting(64, False, False, False, True),
-    "+ exact draws by KV cache": pace.Setting(64, False, True, False, True),
-    "+ one schedule": pace.Setting(64, True, True, False, True),
-    "+ draws of several exchanges": pace.Setting(64, uniform_always=True),
-    "+ uniform draws before exchanges alone": pace.Setting(64),
-}
-
-
 def simulate(o: Any) -> None:
-    """Print how busy GPUs are: as the program was, step by step to what it is."""
-    asked = input_file.load(o.input, [f"sampler.blocks={o.blocks}"] if o.blocks else [])
-    rows: dict[str, tuple[Config, pace.Setting]] = {}
-    if o.before:
-        before = input_file.load(o.input, BEFORE)
-        rows = {name: (before, setting) for name, setting in CHANGES.items()}
-    rungs, s = len(asked.beta_k), asked.sampler
-    for n in o.gpus:
-        name = f"{rungs} rungs x {s.walkers}, {s.blocks} block(s), {s.steps} moves"
-        rows[f"{name}, on {n}"] = (asked, pace.Setting(n))
-    if o.before:
-        often = pace.Setting(o.gpus[-1], uniform_always=True)
-        rows["the same, uniform draws at every move"] = (asked, often)
-    write_json(o.json, pace.print_simulation(rows, o.shape, o))
+    """Print how busy GPUs are, and how long the run takes on them."""
+    given = input_file.load(o.input, [f"sampler.blocks={o.blocks}"] if o.blocks else [])
+    length = given.model.length  # type: ignore[union-attr]
+    asked = given.with_look_ahead(length, length - 1)
+    write_json(o.json, pace.print_simulation(asked, o.input.name, o))
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from omniinput_hpc.models.batches import evaluate
 from omniinput_hpc.models.language import causal_lm
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.results.tables import read_table
-from omniinput_hpc.zoo.toy import is_valid
+from omniinput_zoo.toy import is_valid
 
 
 def call(capfd, *arguments):

@@ -28,7 +28,10 @@ def test_every_input_says_what_it_costs(file):
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_check_passes_or_says_what_to_fetch(file, tmp_path, capfd):
-    code = run.main([str(file), "--check", "--set", f"run.output={tmp_path / 'run.h5'}"])
+    """With few walkers and moves, to be quick."""
+    few = "sampler.walkers=16", "sampler.steps=2", "sampler.exchanges=1", "samples.every=1"
+    keys = f"run.output={tmp_path / 'run.h5'}", *few
+    code = run.main([str(file), "--check", *(word for key in keys for word in ("--set", key))])
     text = "".join(capfd.readouterr())
     config = input_file.load(file, [])
     here = config.model.path.startswith("inputs/") and (ROOT / config.model.path).is_dir()
@@ -52,6 +55,17 @@ def test_bins_are_fine_and_anchors_on_the_ladder(file):
             assert config.model.length - 1 in beta_k
     assert config.run.output == f"runs/{file.stem}.h5"
     assert file.read_text().startswith("# ")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_ladders_beyond_m_look_ahead(file):
+    """The models would get stuck there, where the papers score."""
+    config = input_file.load(file, [])
+    if config.model.kind == "causal-lm" and config.sampler.swaps:
+        m = config.model.length - (not config.model.prefix)
+        ahead = config.with_look_ahead(config.model.length, m).kernel.learns_ahead
+        assert ahead == config.goes_beyond(m)
+        assert ahead or not file.stem.startswith(("gpt2", "olmo", "llama"))
 
 
 def test_every_row_of_the_papers_has_its_file():

@@ -13,6 +13,7 @@ from omniinput_hpc.estimators.density.certified import certify
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.density.mbar import read_samples
 from omniinput_hpc.estimators.errors.jackknife import t_quantile
+from omniinput_hpc.results.density import populations_lines
 
 with np.errstate(divide="ignore"):
     EXACT_B = np.log(MODEL.bin_sums(LEVEL_EDGES, MODEL.count_l()))
@@ -40,7 +41,7 @@ def test_what_populations_are_worth():
     assert found.worth_k[0] == pytest.approx(n, rel=1e-6)
     np.testing.assert_allclose(found.worth_k[1:3], n * np.exp([-0.16, -0.36]), rtol=0.1)
     assert (np.diff(found.worth_k) < 0).all()
-    lines = populations.describe(run)
+    lines = populations_lines(run)
     assert len(lines) == 4 and lines[0].startswith("beta = 0: ln Z = ")
     assert f"{n:,} populations" in lines[0]
 
@@ -72,7 +73,7 @@ def test_populations_that_share_what_they_know_fail():
 
 def test_other_runs_have_no_populations():
     run = independent_run(MODEL, BETA_K, LEVEL_EDGES, rounds=2)
-    assert populations.describe(run) == [] and not populations.is_annealed(run)
+    assert populations_lines(run) == [] and not populations.is_annealed(run)
     assert populations.log_q_of(run) is None
     with pytest.raises(EstimateError, match="no populations"):
         run.config = annealed_run(rounds=2)[0].config

@@ -20,7 +20,7 @@ from gpu_models import (
 
 from omniinput_hpc import kernels, rng
 from omniinput_hpc.config.kernels import LmConditional, Metropolis
-from omniinput_hpc.kernels import DeviceStream
+from omniinput_hpc.kernels import DeviceStream, SearchBudget, Target
 from omniinput_hpc.kernels.independent import AutoregressiveSampler
 from omniinput_hpc.kernels.state import State
 from omniinput_hpc.models.checked import CheckedModel
@@ -31,6 +31,13 @@ pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.timeout(400)]
 SHAPES = [("olmo-7b", "bfloat16"), ("olmo-1b", "bfloat16"), ("gpt2-small", "float32")]
 WALKERS = (4, 8) if TINY else (64, 256)
 WARM, MOVES = (2, 4) if TINY else (60, 100)
+KERNELS = {
+    "lm-conditional": LmConditional(name="lm-conditional"),
+    "look_ahead": LmConditional(name="lm-conditional", look_ahead=True),
+    "metropolis": Metropolis(),
+}
+BEYOND = 31.0 / 24.0
+"""The coldest beta of inputs/olmo7b.toml, in units of m."""
 MOST_OF_PEAK = 2.0 if TINY else 1.05
 """A share above it says that operations are counted wrongly."""
 
@@ -63,10 +70,12 @@ def test_moves(measure, shape, dtype):
     for n_walkers in WALKERS:
         work = MatrixWork(model, model.kv_cache(n_walkers))
         pieces(measure, model, n_walkers, {"shape": shape, "dtype": dtype, "walkers": n_walkers})
-        for table in (LmConditional(name="lm-conditional"), Metropolis()):
-            about = {"shape": shape, "dtype": dtype, "walkers": n_walkers, "kernel": table.name}
-            moves(measure, model, kernels.build(table, CheckedModel(model, "m"), n_walkers), work,
-                  about)  # fmt: skip
+        about = {"shape": shape, "dtype": dtype, "walkers": n_walkers}
+        for name, options in KERNELS.items():
+            kernel = kernels.build(options, CheckedModel(model, "m"), n_walkers)
+            if options.learns_ahead:
+                search(measure, model, kernel, about)
+            moves(measure, model, kernel, work, {**about, "kernel": name})
         if HAS_GPU:
             assert n_graphs(model.kv_cache(n_walkers)) > LENGTH
     del model
@@ -96,13 +105,33 @@ def pieces(measure, model, n_walkers, about):
     measure("a row of logits", 1e3 * seconds, "ms", host_ms=1e3 * host, **about)
 
 
+def search(measure, model, kernel, about):
+    """Measure the search of a rung beyond m, and let the kernel learn from what it finds."""
+    ensemble, n_walkers = Canonical(BEYOND * (LENGTH - 1)), about["walkers"]
+    stream = DeviceStream(rng.generator(5, "moves"), torch.device(DEVICE), 1 << 16)
+    like = torch.zeros((n_walkers, LENGTH), dtype=torch.int64, device=DEVICE)
+    first_values = torch.randperm(model.n_values, generator=torch.Generator().manual_seed(1))
+    learner = kernel.learner(ensemble)
+    for n_batches in (1, 5):  # the difference is what four batches cost
+        budget = SearchBudget(n_batches, first_values.numpy(), 0.05)
+        synchronize()
+        begin = time.perf_counter()
+        texts = learner.search(Target(ensemble, kernel.tuned, budget), like, stream)
+        seconds = time.perf_counter() - begin
+        measure("seconds of a search", seconds, "s", batches=n_batches, **about)
+    begin = time.perf_counter()
+    learner.learn(ensemble, texts)
+    measure("seconds to learn from it", time.perf_counter() - begin, "s", **about)
+
+
 def moves(measure, model, kernel, work, about):
     """Measure moves per second, the host's share of the time, and the share of the peak."""
     n_walkers = about["walkers"]
     own, shared = (rng.generator(3, purpose) for purpose in ("moves", "choices"))
     stream = DeviceStream(own, torch.device(DEVICE), 1 << 16, shared)
     x = torch.randint(model.n_values, (n_walkers, LENGTH), device=DEVICE)
-    state, ensemble = kernel.start(x, model.output(x)), Canonical(LENGTH - 1.0)
+    beta = (BEYOND if about["kernel"] == "look_ahead" else 1.0) * (LENGTH - 1)
+    state, ensemble = kernel.start(x, model.output(x)), Canonical(beta)
     for _ in range(WARM):  # until what is common is recorded
         state, _ = kernel.step(state, ensemble, stream)
     work.done = 0.0
@@ -141,17 +170,23 @@ def test_draws_from_the_model_itself(measure, shape, dtype):
     assert len(drawn.x.unique(dim=0)) == n_walkers
 
 
-@pytest.mark.parametrize(("shape", "dtype"), [SHAPES[0], SHAPES[2]])
-def test_profile(results_folder, shape, dtype):
-    """Write which kernels a move of 64 walkers spends its time in: profile-SHAPE.txt."""
+@pytest.mark.parametrize(
+    ("shape", "dtype", "name"),
+    [(*SHAPES[0], "metropolis"), (*SHAPES[2], "metropolis"), (*SHAPES[0], "look_ahead")],
+)
+def test_profile(results_folder, measure, shape, dtype, name):
+    """Write which kernels a move of 64 walkers spends its time in: profile-SHAPE-KERNEL.txt."""
     from torch.profiler import ProfilerActivity, profile
 
     model = random_model(shape, dtype)
-    kernel = kernels.build(Metropolis(), CheckedModel(model, "m"), WALKERS[0])
+    kernel = kernels.build(KERNELS[name], CheckedModel(model, "m"), WALKERS[0])
+    if KERNELS[name].learns_ahead:
+        search(measure, model, kernel, {"shape": shape, "dtype": dtype, "walkers": WALKERS[0]})
     own, shared = (rng.generator(3, purpose) for purpose in ("moves", "choices"))
     stream = DeviceStream(own, torch.device(DEVICE), 1 << 16, shared)
     x = torch.randint(model.n_values, (WALKERS[0], LENGTH), device=DEVICE)
-    state, ensemble = kernel.start(x, model.output(x)), Canonical(LENGTH - 1.0)
+    beta = (BEYOND if name == "look_ahead" else 1.0) * (LENGTH - 1)
+    state, ensemble = kernel.start(x, model.output(x)), Canonical(beta)
     for _ in range(WARM):
         state, _ = kernel.step(state, ensemble, stream)
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if HAS_GPU else [])]
@@ -161,6 +196,6 @@ def test_profile(results_folder, shape, dtype):
         synchronize()
     order = "cuda_time_total" if HAS_GPU else "cpu_time_total"
     text = seen.key_averages().table(sort_by=order, row_limit=40, max_name_column_width=80)
-    (results_folder / f"profile-{shape}.txt").write_text(text, encoding="utf-8")
+    (results_folder / f"profile-{shape}-{name}.txt").write_text(text, encoding="utf-8")
     assert state.z.isfinite().all()
     assert "Self CPU" in text

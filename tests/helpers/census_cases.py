@@ -6,11 +6,11 @@ import itertools
 
 import numpy as np
 
-from omniinput_hpc.census import saved
-from omniinput_hpc.census.search import Search, Space
 from omniinput_hpc.models import batches, offers_of
 from omniinput_hpc.models.prefix_tree import PrefixTree
 from omniinput_hpc.parallel.comm import World
+from omniinput_zoo.census import saved
+from omniinput_zoo.census.search import Search, Space
 
 MARGIN = 1e-4
 WALKERS = 64

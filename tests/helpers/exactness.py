@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-BITS = 53
+BITS, BITS_AT_ONCE = 53, 3
 
 
 class ScriptedStream:
@@ -76,14 +76,19 @@ def value_at(site):
 
 
 def bisect(true_below, n):
-    """Return the smallest u, float64 [n], at which true_below(u) fails; to 2^-53."""
-    low, high = torch.zeros(n, dtype=torch.float64), torch.ones(n, dtype=torch.float64)
-    largest = torch.tensor(1.0 - 2.0**-53, dtype=torch.float64)
-    for _ in range(BITS):
-        middle = torch.minimum((low + high) / 2, largest)
-        below = true_below(middle)
-        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-    return high
+    """Return the smallest u, float64 [n], at which true_below(u, row) fails; to 2^-53.
+
+    A call decides several bits of all rows: it is given 2^bits - 1 points of each row, in one
+    batch, since a move of few walkers takes as long as one of many.
+    """
+    low, width = torch.zeros(n, dtype=torch.float64), 1.0
+    for bits in (*[BITS_AT_ONCE] * (BITS // BITS_AT_ONCE), BITS % BITS_AT_ONCE):
+        n_points = 2**bits - 1
+        width /= n_points + 1
+        points = low + width * torch.arange(1, n_points + 1, dtype=torch.float64)[:, None]
+        below = true_below(points.flatten(), torch.arange(n).repeat(n_points))
+        low = low + width * below.view(n_points, n).sum(dim=0)
+    return low + width
 
 
 @dataclass
@@ -94,9 +99,12 @@ class Branches:
     columns: list
     probability: torch.Tensor
 
+    def some(self, row):
+        columns = [column[row] for column in self.columns]
+        return Branches(self.origin[row], columns, self.probability[row])
+
     def repeat(self, n):
-        columns = [column.repeat_interleave(n) for column in self.columns]
-        return Branches(self.origin.repeat_interleave(n), columns, self.probability)
+        return self.some(torch.arange(len(self.origin)).repeat_interleave(n))
 
 
 class Explorer:
@@ -136,8 +144,8 @@ class Explorer:
         many = branches.repeat(draw.n)
         outcome = torch.arange(draw.n).repeat(len(branches.origin))
 
-        def not_beyond(u):
-            return draw.outcome(*self.propose(many, [u])) <= outcome
+        def not_beyond(u, row):
+            return draw.outcome(*self.propose(many.some(row), [u])) <= outcome[row]
 
         edge = bisect(not_beyond, len(outcome)).view(-1, draw.n)
         below = torch.cat([torch.zeros_like(edge[:, :1]), edge[:, :-1]], dim=1)
@@ -159,7 +167,12 @@ class Explorer:
                 branches.probability[keep],
             )
         _, proposed = self.propose(branches, [])
-        a = bisect(lambda u: self.move(branches, [*branches.columns, u])[2].accepted, len(proposed))
+
+        def accepted(u, row):
+            some = branches.some(row)
+            return self.move(some, [*some.columns, u])[2].accepted
+
+        a = bisect(accepted, len(proposed))
         for u, expected in ((a / 2, proposed), ((1 + a) / 2, self.x[branches.origin])):
             _, new, _ = self.move(branches, [*branches.columns, u])
             some = u < 1 - 1e-15

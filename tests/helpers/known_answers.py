@@ -1,6 +1,6 @@
 """Models of `zoo.exact` on spaces that no one can enumerate, under the names that inputs give."""
 
-from omniinput_hpc.zoo.exact import Occupation, Sites, occupation, sites
+from omniinput_zoo.exact import Occupation, Sites, occupation, sites
 
 __all__ = ["Occupation", "Sites", "SmallOccupation", "occupation", "sites", "small_occupation"]
 

@@ -2,7 +2,8 @@
 
 A kernel is an operation that is no view; attention counts as one. Passes that a GPU has recorded as
 a CUDA graph are one launch each, of as many kernels as they hold. A kernel's seconds are those of
-the bytes that it reads and writes, or of its multiplications, whichever are more, and a pause.
+the bytes that it reads and writes, or of its multiplications, whichever are more, and a pause: see
+`Chip`.
 """
 
 from __future__ import annotations
@@ -28,12 +29,34 @@ PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 
 @dataclass(frozen=True)
 class Chip:
-    """What a GPU does in a second: by default an H100, as it was measured elsewhere."""
+    """How fast a GPU works: by default an H200.
 
-    bandwidth: float = 3.0e12  # bytes read and written
-    peak: float = 7.9e14  # multiplications and additions of bfloat16
-    pause: float = 2e-6  # seconds between two kernels of a graph
-    launch: float = 2e-5  # seconds of the host for an operation that Python launches
+    The six numbers are a fit to 20 times that tests/gpu/test_speed.py measured on one: evaluations
+    and moves of 64 and 256 inputs, with and without look_ahead, at the shapes of OLMo-1B and
+    OLMo-7B. The fit is within 4 % (rms), and 8 % at most (docs/results/gpu.md).
+
+    Attributes
+    ----------
+    bandwidth : bytes/s that kernels read and write
+    matrix_bandwidth, peak : bytes/s and bfloat16 operations/s of products of matrices
+    attention : seconds per sequence and head
+    pause : seconds before a kernel of a graph
+    eager : seconds before an operation that Python launches, with the further kernels it needs
+    """
+
+    bandwidth: float = 3.06e12
+    matrix_bandwidth: float = 3.64e12
+    peak: float = 6.46e14
+    attention: float = 1.24e-8
+    pause: float = 2.5e-6
+    eager: float = 1.89e-5
+
+
+CHIPS = {
+    "h200": Chip(),
+    # its memory copies at 3.0 TB/s instead of 4.22, everything else is alike
+    "h100": Chip(bandwidth=2.17e12, matrix_bandwidth=2.58e12),
+}
 
 
 @dataclass
@@ -61,10 +84,6 @@ class Work:
         """Return what remains without another."""
         pairs = zip(self.numbers(), other.numbers(), strict=True)
         return Work(*(mine - theirs for mine, theirs in pairs))
-
-    def time(self, chip: Chip) -> float:
-        """Return the seconds until it is done: the GPU's, or the host's if they are more."""
-        return max(self.seconds, self.launches * chip.launch)
 
 
 class Counter(TorchDispatchMode):
@@ -103,15 +122,22 @@ class Counter(TorchDispatchMode):
             self.add([*given, *written], operations)
         return found
 
-    def add(self, tensors, operations=0.0):
-        """Count a kernel that reads and writes tensors."""
+    def add(self, tensors, operations=0.0, n_attended=0):
+        """Count a kernel that reads and writes tensors.
+
+        n_attended : sequences times heads, if it is attention
+        """
         n_bytes = float(sum(tensor.nbytes for tensor in tensors))
         work, chip = self.work, self.chip
         work.kernels += 1
         work.launches += not self._in_graph
         work.n_bytes += n_bytes
         work.operations += operations
-        work.seconds += max(n_bytes / chip.bandwidth, operations / chip.peak) + chip.pause
+        bandwidth = chip.matrix_bandwidth if operations else chip.bandwidth
+        work.seconds += max(
+            n_bytes / bandwidth, operations / chip.peak, n_attended * chip.attention
+        )
+        work.seconds += chip.pause if self._in_graph else chip.eager
 
     @contextmanager
     def graph(self):
@@ -152,7 +178,8 @@ class OneAttention(TorchFunctionMode):
         q, k = args[:2]
         found = torch.empty_like(q)
         products = 4.0 * q.numel() * k.shape[-2]  # of queries and keys, and of weights and values
-        self._counter.add([*tensors_in((args, kwargs or {})), found], products)
+        tensors = [*tensors_in((args, kwargs or {})), found]
+        self._counter.add(tensors, products, q.shape[0] * q.shape[1])
         return found
 
 

@@ -6,8 +6,8 @@ import torch
 from mpi4py import MPI
 
 from omniinput_hpc.models.protocol import Draws
-from omniinput_hpc.zoo.exact import MarkovChain as MarkovModel
-from omniinput_hpc.zoo.exact import markov
+from omniinput_zoo.exact import MarkovChain as MarkovModel
+from omniinput_zoo.exact import markov
 
 __all__ = [
     "DrawnModel", "MarkovModel", "NotAFunctionModel", "drawn_together", "markov", "no_function",

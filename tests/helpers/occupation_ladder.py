@@ -3,7 +3,7 @@
 import numpy as np
 
 from omniinput_hpc.tempering import gaussian_ladder
-from omniinput_hpc.zoo.exact import Occupation
+from omniinput_zoo.exact import Occupation
 
 Z, LOG_COUNT = Occupation().log_count()
 # At beta = 0.339 both phases weigh the same: z = -300 and z = -4.

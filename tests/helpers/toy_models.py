@@ -8,8 +8,8 @@ import model_pair
 import numpy as np
 import torch
 
-from omniinput_hpc.zoo.exact import SITE_ENERGY, lattice
-from omniinput_hpc.zoo.exact import Lattice as LatticeModel
+from omniinput_zoo.exact import SITE_ENERGY, lattice
+from omniinput_zoo.exact import Lattice as LatticeModel
 
 __all__ = ["SITE_ENERGY", "LatticeModel", "lattice"]
 

@@ -14,6 +14,7 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("omniinput_hpc", "omniinput_zoo")
 PAGE = ROOT / "docs/architecture.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 EXAMPLE = ROOT / "tests/kernels/test_contributing_example.py"
@@ -25,7 +26,7 @@ def first_line(path):
     return text.split("\n", 1)[0].replace("``", "").replace("`", "").rstrip(".")
 
 
-def tree(folder=ROOT / "omniinput_hpc"):
+def tree():
     """Return the tree: what each folder is for, and the names of its modules."""
     lines = []
 
@@ -38,8 +39,10 @@ def tree(folder=ROOT / "omniinput_hpc"):
             lines.append(f"{indent}{inner.name}/  # {first_line(inner / '__init__.py')}")
             visit(inner, depth + 1)
 
-    visit(folder, 1)
-    return "\n".join(f"    {line}" for line in ["omniinput_hpc/", *lines])
+    for package in PACKAGES:
+        lines.append(f"{package}/  # {first_line(ROOT / package / '__init__.py')}")
+        visit(ROOT / package, 1)
+    return "\n".join(f"    {line}" for line in lines)
 
 
 def imports():

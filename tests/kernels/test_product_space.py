@@ -127,9 +127,10 @@ def exchange_matrix(exchanger_type, pair, monkeypatch, n_blocks=1):
     """
     both = np.array(list(itertools.product(range(4), repeat=2))).T  # [2, 16]: a lane each
 
-    def swaps(u):
-        walker_kw, _ = exchanged(exchanger_type, pair, both, u.numpy(), monkeypatch, n_blocks)
-        return torch.from_numpy(walker_kw[0] >= both.shape[1])
+    def swaps(u, lane):
+        number_kw = both[:, lane]
+        walker_kw, _ = exchanged(exchanger_type, pair, number_kw, u.numpy(), monkeypatch, n_blocks)
+        return torch.from_numpy(walker_kw[0] >= len(lane))
 
     accept = bisect(swaps, both.shape[1]).numpy().reshape(4, 4)
     taken_c2 = np.array(list(itertools.product((True, False), repeat=2)))

@@ -12,7 +12,7 @@ from omniinput_hpc.config.models import CausalLm
 from omniinput_hpc.models.language import causal_lm
 from omniinput_hpc.models.prefix_tree import PrefixTree, render
 from omniinput_hpc.models.protocol import Offers, offers_of
-from omniinput_hpc.zoo.exact import MarkovChain, save_decoder
+from omniinput_zoo.exact import MarkovChain, save_decoder
 
 
 def build(folder, **options):

@@ -117,6 +117,33 @@ def test_a_llama_is_byte_equal_on_1_rank_and_on_all(kernel, run_on, shared_folde
 
 
 @pytest.mark.mpi(min_size=2)
+def test_a_decoder_that_looks_ahead_in_blocks_is_byte_equal_on_1_2_and_4_ranks(
+    run_on, shared_folder
+):
+    """The cold rung learns, by default. On 4 ranks each block is on another one, and all search."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    if world.rank == 0:
+        save_decoder("gpt2", shared_folder)
+    world.barrier()
+    settings = [
+        f"model.path={shared_folder}", "model.length=6", "ladder.betas=[5.0, 10.0]",
+        "kernel.name=lm-conditional", "run.rounds=1", "run.burn_in=4", "sampler.blocks=2",
+        "sampler.walkers=32", "sampler.steps=2", "sampler.exchanges=2", "samples.every=2",
+    ]  # fmt: skip
+    sizes = [n for n in SIZES if n <= world.size]
+    for n in sizes:
+        words = [*settings, f"run.output={shared_folder}/ahead-{n}.h5"]
+        assert run_on(n, "inputs/toy.toml", *(w for s in words for w in ("--set", s))) == 0
+    for n in sizes[1:]:
+        assert_same(shared_folder / "ahead-1.h5", shared_folder / f"ahead-{n}.h5")
+    with open_run(shared_folder / "ahead-1.h5") as run:
+        hot, cold = (rung.tuned for rung in run.checkpoint(range(2)).rungs)
+    assert not hot.any() and cold[2] > 0, "contexts"
+
+
+@pytest.mark.mpi(min_size=2)
 def test_annealed_blocks_are_byte_equal_on_1_2_and_4_ranks(run_on, shared_folder, input_file):
     """Each rank takes blocks of populations through the whole ladder."""
     from mpi4py import MPI

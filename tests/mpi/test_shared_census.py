@@ -3,10 +3,10 @@
 import pytest
 from mpi4py import MPI
 
-from omniinput_hpc.census import __main__ as census
-from omniinput_hpc.census import session
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.signals import StopRequest
+from omniinput_zoo.census import __main__ as census
+from omniinput_zoo.census import session
 
 TOML = """
 [run]

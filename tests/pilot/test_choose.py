@@ -6,7 +6,7 @@ from exact_moments import levels_of, moments
 
 from omniinput_hpc.pilot import choose
 from omniinput_hpc.pilot.choose import Rehearsal, Spread
-from omniinput_hpc.zoo.exact import Lattice, Occupation
+from omniinput_zoo.exact import Lattice, Occupation
 
 
 def exact_rejections(model, beta_k):

@@ -9,7 +9,7 @@ from runs_in_progress import WORLD, config_of
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.pilot import measure
 from omniinput_hpc.sampling import build
-from omniinput_hpc.zoo.exact import lattice
+from omniinput_zoo.exact import lattice
 
 SETTINGS = ("ladder.betas=[0.0, 1e-9]", "sampler.walkers=32", "model.options={n_sites=20}")
 

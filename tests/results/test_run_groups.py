@@ -36,7 +36,7 @@ def test_which_files_a_word_names(folder, word, files):
 @pytest.mark.parametrize(("word", "missing"), [
     ("a.h5+none.h5", "no run file none.h5 "),
     ("none.h5+a.h5", "no run file none.h5 "),
-    ("a.h5+", "with an empty name"),
+    ("a.h5+", "has an empty name"),
     ("x+z.h5", "no run file x "),
     ("a.h5+" * 60 + "none.h5", "no run file none.h5 "),
 ])  # fmt: skip

@@ -19,15 +19,13 @@ from omniinput_hpc.estimators.comparison.to_exact import (
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
 from omniinput_hpc.results.curve_tables import curve_columns, describe_curve, summarize_curve
+from omniinput_hpc.results.density import density_columns, describe_density, summarize_density
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.tables import (
-    density_columns,
-    describe_density,
     describe_run,
     read_exact,
     read_table,
     read_test_sets,
-    summarize_density,
     write_table,
 )
 

@@ -6,6 +6,7 @@ from machine import WRITERS
 from run_tools import assert_same
 from runs_in_progress import FINGERPRINT, begin, config_of, sampled
 
+from omniinput_hpc.parallel.messages import Message, packed
 from omniinput_hpc.runfile import changed_parts
 from omniinput_hpc.runfile.changed_parts import PAGE, LastWritten
 from omniinput_hpc.runfile.fields import Field
@@ -36,10 +37,9 @@ def test_what_changed_is_all_that_is_needed(n):
         some = changed_parts.parts(FIELD, WHERE, values, runs)
         for where, part in some:
             dataset[where] = part
-        again, size = changed_parts.from_bytes(
-            FIELD, WHERE, np.append(changed_parts.to_bytes(values, runs), np.uint8(9))
-        )
-        assert size == changed_parts.to_bytes(values, runs).size
+        message = Message(np.append(packed(changed_parts.to_send(values, runs)), np.uint8(9)))
+        again = changed_parts.received(FIELD, WHERE, message)
+        assert message.left == 1
         assert [w for w, _ in again] == [w for w, _ in some]
         assert all(np.array_equal(a, b) for (_, a), (_, b) in zip(again, some, strict=True))
         np.testing.assert_array_equal(dataset[1, 2:4], values)

@@ -6,8 +6,9 @@ from runs_in_progress import begin, config_of
 
 from omniinput_hpc.runfile import layout, writers
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.runfile.records import ExchangeRecord, slabs_of_round
+from omniinput_hpc.runfile.records import STATE_DATASETS, slabs_of_round
 from omniinput_hpc.sampling import loop
+from omniinput_hpc.tempering.ensembles import parameters_of
 
 LANGUAGE = ["model.factory=markov_model:markov", "bins.upper=8.125", "samples.every=1"]
 FLAT = ["sampler.method=wang-landau", "run.burn_in=4", "ladder.betas=[0.0]"]
@@ -32,6 +33,11 @@ METHODS = {
     ],
 }  # fmt: skip
 
+DATASETS = {
+    **STATE_DATASETS, "beta": "state/beta", "lane_counts_gb": "histogram/lane_counts",
+    "z_sum_b": "histogram/z_sum", "heading_w": "state/heading",
+}  # fmt: skip
+
 
 @pytest.fixture(scope="module", params=METHODS)
 def run(request, tmp_path_factory):
@@ -43,23 +49,23 @@ def run(request, tmp_path_factory):
     return found
 
 
-def exchanges_of(run):
-    """Return an exchange record whose every number tells its place."""
+def of_ladder(run):
+    """Return datasets over rungs or pairs whose every number tells its place."""
     k, w = run.geometry.n_rungs, run.geometry.n_walkers
     pairs = np.arange(k - 1)
-    return ExchangeRecord(
-        attempted_k=pairs + 100,
-        accepted_k=pairs + 200,
-        round_trips_v=np.arange(w * k),
-        swaps_k2=np.stack([pairs, pairs + 1], axis=1),
-        rejection_k=pairs / 10,
-        z_std_k=np.arange(k) / 20,
-    )
+    return {
+        "exchange/attempted": pairs + 100,
+        "exchange/accepted": pairs + 200,
+        "exchange/round_trips": np.arange(w * k),
+        "state/swaps": np.stack([pairs, pairs + 1], axis=1),
+        "ladder/rejection": pairs / 10,
+        "ladder/z_std": np.arange(k) / 20,
+    }
 
 
 def slabs_of(run, held):
     records = [run.rungs[k].record_of_round() for k in held]
-    return slabs_of_round(records, exchanges_of(run), held, run.geometry)
+    return slabs_of_round(records, of_ladder(run), held, run.geometry)
 
 
 @pytest.mark.parametrize("n_ranks", [1, 2, 4])
@@ -93,8 +99,12 @@ def test_a_checkpoint_gives_back_what_was_written(run):
     with open_run(run.config.run.output) as done:
         states = done.checkpoint(range(4)).rungs
     for rung, state in zip(run.rungs, states, strict=True):
-        for name, value in vars(rung.record_of_round().state).items():
-            np.testing.assert_array_equal(getattr(state, name), value, err_msg=name)
+        record = rung.record_of_round()
+        for field, name in DATASETS.items():
+            if name in record:
+                np.testing.assert_array_equal(getattr(state, field), record[name], err_msg=name)
+        kappa_z0 = record.get("state/gaussian", parameters_of(rung.ensemble)[1:])
+        np.testing.assert_array_equal([state.kappa, state.z0], kappa_z0)
 
 
 def test_a_slab_of_another_shape_is_refused(run, tmp_path):

@@ -24,8 +24,8 @@ from omniinput_hpc.sampling.anchors import (
 )
 from omniinput_hpc.sampling.rung import Rung
 from omniinput_hpc.sampling.walkers import Walkers
-from omniinput_hpc.zoo.exact import markov
-from omniinput_hpc.zoo.passages import PlantedPassages
+from omniinput_zoo.exact import markov
+from omniinput_zoo.passages import PlantedPassages
 
 RARE = PlantedPassages(12, 64, n_passages=6, enter_bits=9, n_rare=1, leave_bits=6, seed=2)
 """Whose passages begin with a step of probability 1 / 512."""

@@ -10,6 +10,8 @@ from omniinput_hpc.cli.run import main
 from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import lane_groups
+from omniinput_hpc.parallel.messages import Message, packed
+from omniinput_hpc.runfile.layout import layout
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import blocks, loop
 from omniinput_hpc.tempering.ladder import Block
@@ -36,32 +38,44 @@ def test_a_rungs_record_is_that_of_its_blocks(tmp_path):
     whole = blocks.merged(parts[3:6])  # rung 1
     for b, part in enumerate(parts[3:6]):
         lanes = slice(8 * b, 8 * b + 8)
-        np.testing.assert_array_equal(whole.state.x[lanes], part.state.x)
-        np.testing.assert_array_equal(whole.state.walker_w[lanes], part.state.walker_w)
-        for name in ("samples_x", "samples_z", "samples_walker"):
-            of_lanes = getattr(whole, name).reshape(-1, 24, *getattr(whole, name).shape[1:])
-            of_part = getattr(part, name).reshape(-1, 8, *getattr(part, name).shape[1:])
+        for name in blocks.LANES:
+            np.testing.assert_array_equal(whole[name][lanes], part[name])
+        for name in blocks.SAMPLES[:3]:
+            of_lanes = whole[name].reshape(-1, 24, *whole[name].shape[1:])
+            of_part = part[name].reshape(-1, 8, *part[name].shape[1:])
             np.testing.assert_array_equal(of_lanes[:, lanes], of_part)
-    assert whole.counts_b.sum() + whole.outside.sum() == 24 * 8 == whole.attempted_p.sum()
-    np.testing.assert_array_equal(whole.state.lane_counts_gb.sum(axis=0), whole.counts_b)
+    counts_b, counts_gb = whole["histogram/counts"], whole[blocks.GROUPS]
+    n_counted = counts_b.sum() + whole["histogram/outside"].sum()
+    assert n_counted == 24 * 8 == whole["kernel/attempted"].sum()
+    np.testing.assert_array_equal(counts_gb.sum(axis=0), counts_b)
     lanes_g = np.bincount(lane_groups(24))
-    np.testing.assert_array_equal(whole.state.lane_counts_gb.sum(axis=1), 8 * lanes_g)
-    np.testing.assert_allclose(whole.state.z_sum_b, sum(p.state.z_sum_b for p in parts[3:6]))
+    np.testing.assert_array_equal(counts_gb.sum(axis=1), 8 * lanes_g)
+    sums = sum(part["histogram/z_sum"] for part in parts[3:6])
+    np.testing.assert_allclose(whole["histogram/z_sum"], sums)
     assert blocks.merged(parts[:1]) is parts[0]
+
+
+def test_a_whole_record_has_the_shapes_of_a_rung(tmp_path):
+    """Of datasets that `merged` does not name, all blocks have the same values."""
+    parts = of_a_round(tmp_path, *CUT)
+    named = {blocks.GROUPS, *blocks.SUMS, *blocks.LANES, *blocks.SAMPLES}
+    fields = layout(begin(config_of(tmp_path, "run.burn_in=0", *CUT)).geometry)
+    for name, values in blocks.merged(parts[3:6]).items():
+        once = fields[name].per == "burn-in"
+        assert values.shape == fields[name].shape[1 if once else 2 :], name
+        if name not in named:
+            for part in parts[3:6]:
+                np.testing.assert_array_equal(part[name], values, err_msg=name)
 
 
 def test_what_is_sent_is_what_comes(tmp_path):
     parts = of_a_round(tmp_path, *CUT)
-    message = blocks.packed(parts)
+    message = Message(packed(blocks.to_send(parts)))
     for part in parts:
-        n_groups = part.state.lane_counts_gb.shape[0]
-        found, size = blocks.unpacked(message, parts[0], n_groups)
-        message = message[size:]
-        for name in blocks.OF_STATE:
-            np.testing.assert_array_equal(getattr(found.state, name), getattr(part.state, name))
-        for name in (*blocks.SUMS, *blocks.SAMPLES[:3]):
-            np.testing.assert_array_equal(getattr(found, name), getattr(part, name))
-    assert not message.size
+        found = blocks.received(message, parts[0], len(part[blocks.GROUPS]))
+        for name in (blocks.GROUPS, *blocks.SUMS, *blocks.LANES, *blocks.SAMPLES[:3]):
+            np.testing.assert_array_equal(found[name], part[name])
+    assert not message.left
 
 
 def test_independent_draws_keep_their_probabilities(tmp_path):
@@ -70,13 +84,12 @@ def test_independent_draws_keep_their_probabilities(tmp_path):
         "ladder.betas=[0.0, 5.0]", "samples.every=1", "bins.upper=8.125",
     ]  # fmt: skip
     parts = of_a_round(tmp_path, *changes)
-    whole = blocks.merged(parts[:4]).samples_log_q.reshape(-1, 4, 2, 2)
+    whole = blocks.merged(parts[:4])["samples/log_q"].reshape(-1, 4, 2, 2)
     for b, part in enumerate(parts[:4]):
-        np.testing.assert_array_equal(whole[:, b], part.samples_log_q.reshape(-1, 2, 2))
-    found, _ = blocks.unpacked(
-        blocks.packed(parts[2:]), parts[0], parts[2].state.lane_counts_gb.shape[0]
-    )
-    np.testing.assert_array_equal(found.samples_log_q, parts[2].samples_log_q)
+        np.testing.assert_array_equal(whole[:, b], part["samples/log_q"].reshape(-1, 2, 2))
+    message = Message(packed(blocks.to_send(parts[2:])))
+    found = blocks.received(message, parts[0], len(parts[2][blocks.GROUPS]))
+    np.testing.assert_array_equal(found["samples/log_q"], parts[2]["samples/log_q"])
 
 
 def alike(folder):

@@ -10,7 +10,7 @@ from runs_in_progress import WORLD, begin, config_of
 from omniinput_hpc.config.kernels import LmConditional
 from omniinput_hpc.sampling import build, forecast, loop
 from omniinput_hpc.sampling.forecast import Forecast
-from omniinput_hpc.zoo.exact import Lattice
+from omniinput_zoo.exact import Lattice
 
 BETAS = "ladder.betas=[-2.0, 0.0, 1.5, 4.0]"
 

@@ -114,11 +114,11 @@ def test_a_run_that_stopped_and_went_on_is_equal(whole, tmp_path, monkeypatch, s
     """Stopped between stages, after the last of them, and among the counted rounds."""
     commit, done = loop.commit, []
 
-    def stopping(running):
+    def stopping(running, stats):
         if len(done) == stop_after:
             raise StopRun("stopped here")
         done.append(running.next_round)
-        return commit(running)
+        return commit(running, stats)
 
     monkeypatch.setattr(loop, "commit", stopping)
     assert run(tmp_path, *SHORT)[0] == 75

@@ -1,20 +1,24 @@
 """Whole runs that look ahead: the density is exact, bits are those of any number of ranks."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 import run_tools
 from language_folders import save_decoder
+from runs_in_progress import WORLD, begin
 
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.config import input_file
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.kernels.lm_conditional import LmConditional
+from omniinput_hpc.kernels.parts.continuations import Texts
 from omniinput_hpc.parallel.stopping import StopRun
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.sampling import loop
-from omniinput_hpc.zoo.passages import planted_passages
+from omniinput_hpc.sampling import build, loop, restart
+from omniinput_hpc.sampling.rung import Rung
+from omniinput_hpc.sampling.walkers import Walkers
+from omniinput_zoo.passages import planted_passages
 
 INPUT = """
 [run]
@@ -67,12 +71,135 @@ def test_cold_rungs_learn_and_keep_what_they_learned(whole):
     np.testing.assert_allclose(stored[4:, 0], [1.2, 1.5])
 
 
-@pytest.mark.parametrize("change", ["sampler.blocks = 2", "run.burn_in = 3"])
-def test_what_cannot_learn_is_refused(tmp_path, capsys, change):
+def test_a_burn_in_in_which_nothing_can_be_learned_is_refused(tmp_path, capsys):
     toml, path = write(tmp_path)
-    assert launch.main([str(toml), "--set", change.replace(" ", "")]) == 2
-    assert change in capsys.readouterr().err
+    assert launch.main([str(toml), "--set", "run.burn_in=3"]) == 2
+    assert "run.burn_in = 3" in capsys.readouterr().err
     assert not path.exists()
+
+
+UNSAID = INPUT.replace("look_ahead = true\n", "")
+
+
+def decided(*changes, n_sites=9):
+    """Return the kernel's keys, with m = 8, after `look_ahead` was decided."""
+    config = input_file.parse(UNSAID.format(output="run.h5"), "input", changes)
+    return config.with_look_ahead(n_sites, m=8.0).kernel.model_dump()
+
+
+@pytest.mark.parametrize(("ahead", "changes"), [
+    (True, []),
+    (True, ["ladder.betas=[8.0, 8.1]"]),
+    (False, ["ladder.betas=[0.0, 4.0, 8.0]"]),
+    (False, ["ladder.betas=[4.0, 9.0]", "ladder.kappa=[0.0, 2.0]", "ladder.z0=[0.0, 1.0]"]),
+    (False, ["run.burn_in=3"]),
+    (False, ["kernel.look_ahead=false"]),
+    (False, ["sampler.method=ancestral", "samples.every=1"]),
+])  # fmt: skip
+def test_look_ahead_is_the_default_beyond_m(ahead, changes):
+    assert decided(*changes)["look_ahead"] is ahead
+
+
+def test_inputs_that_are_too_short_to_learn_from_do_not_look_ahead():
+    assert decided(n_sites=5)["look_ahead"] and not decided(n_sites=4)["look_ahead"]
+
+
+def test_an_explicit_look_ahead_is_kept():
+    config = input_file.parse(INPUT.format(output="run.h5"), "input")
+    assert config.with_look_ahead(9, m=100.0) == config
+
+
+def test_each_part_of_a_mixture_has_the_default():
+    parts = 'kernel.parts=[{name="metropolis"}, {name="lm-conditional"}]'
+    found = decided("kernel.name=mixture", parts)["parts"]
+    assert [part.get("look_ahead") for part in found] == [None, True]
+
+
+def test_a_run_stores_the_decision_and_keeps_it(tmp_path):
+    """Also one that began before `look_ahead` was the default, or before there was the key."""
+    path, toml = tmp_path / "run.h5", tmp_path / "run.toml"
+    toml.write_text(UNSAID.format(output=path))
+    given = input_file.load(toml)
+    assert build.build(WORLD, given, None).config.kernel.look_ahead
+    small = ["--set", "run.rounds=1", "--set", "kernel.look_ahead=false"]
+    assert launch.main([str(toml), *small]) == 0
+    assert launch.main([str(toml)]) == 0  # one round more
+    with open_run(path) as run:
+        stored = input_file.parse(run.config_toml, "stored")
+        assert (run.rounds, run.geometry.n_tuned, stored.kernel.look_ahead) == (2, 0, False)
+    begun = restart.Existing().as_begun(given)  # of a file without the key
+    assert restart._differences(given, begun) == []
+    ahead = input_file.load(toml, ["kernel.look_ahead=true"])
+    words = "kernel.look_ahead is False in the file and True here"
+    assert restart._differences(given, ahead) == [words]
+
+
+def after_a_round(tmp_path):
+    """Return the learning blocks of two after a round of burn-in, and the texts they learned."""
+    text = INPUT.format(output=tmp_path / "run.h5")
+    changes = ["sampler.blocks=2", "ladder.betas=[0.0, 9.6, 12.0]"]
+    run, given, learn = begin(input_file.parse(text, "input", changes)), {}, Rung.learn
+
+    def noting(rung, texts):
+        given[rung.k, rung.block.number] = texts
+        learn(rung, texts)
+
+    def stopping(run, stats):
+        raise StopRun("stopped here")
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(StopRun):
+        patch.setattr(Rung, "learn", noting)
+        patch.setattr(loop, "commit", stopping)
+        loop.sample(run)
+    run.writer.close()
+    return run.rungs[2:], given
+
+
+def test_the_blocks_of_all_rungs_share_the_search(tmp_path, monkeypatch):
+    """Also those of the rung at b = 0, which learns nothing."""
+    calls, search = [], Walkers.search
+
+    def noting(walkers, generator, target):
+        calls.append((target, search(walkers, generator, target)))
+        return calls[-1][1]
+
+    monkeypatch.setattr(Walkers, "search", noting)
+    blocks, given = after_a_round(tmp_path)
+    assert [target.ensemble.beta for target, _ in calls] == [9.6, 12.0] * 3
+    budgets = [target.budget for target, _ in calls]
+    assert {(b.n_batches, b.share) for b in budgets} == {(4, 2 / 3)}, "6 moves, 2 of 3 rungs"
+    values = np.concatenate([b.first_values for b in budgets])
+    assert sorted(values) == list(range(24)), "each first value once"
+    for block in blocks:
+        found = np.concatenate([texts.x for _, texts in calls[block.k - 1 :: 2]])
+        learned = given[block.k, block.block.number].x
+        np.testing.assert_array_equal(learned[: len(found)], found)
+
+
+def tables_agree(blocks):
+    tables = [block.walkers.kernel.tuned for block in blocks]
+    assert all(table[2] > 0 for table in tables), "contexts"
+    return all((a == b).all() for a, b in zip(tables[::2], tables[1::2], strict=True))
+
+
+def test_the_blocks_of_a_rung_learn_together(tmp_path):
+    blocks, given = after_a_round(tmp_path)
+    assert [(block.k, block.block.number) for block in blocks] == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert tables_agree(blocks)
+    for block in blocks:
+        known = {tuple(x) for x in given[block.k, 0].x.tolist()}
+        assert known >= {tuple(x) for x in block.walkers.configurations()[0].tolist()}
+
+
+def test_a_block_that_learns_alone_is_noticed(tmp_path, monkeypatch):
+    learn = Rung.learn
+
+    def alone(rung, texts):
+        some = 2 * np.arange(len(texts.x)) // len(texts.x) == rung.block.number
+        learn(rung, Texts(*(getattr(texts, field.name)[some] for field in fields(Texts))))
+
+    monkeypatch.setattr(Rung, "learn", alone)
+    assert not tables_agree(after_a_round(tmp_path)[0])
 
 
 @pytest.mark.parametrize("stop_after", [2, 5])
@@ -81,11 +208,11 @@ def test_a_run_that_stopped_and_went_on_is_equal(whole, tmp_path, monkeypatch, s
     toml, path = write(tmp_path)
     commit, done = loop.commit, []
 
-    def stopping(run):
+    def stopping(run, stats):
         if len(done) == stop_after:
             raise StopRun("stopped here")
         done.append(run.next_round)
-        return commit(run)
+        return commit(run, stats)
 
     monkeypatch.setattr(loop, "commit", stopping)
     assert launch.main([str(toml)]) == 75
@@ -111,11 +238,13 @@ def test_a_decoder_learns_on_its_kv_cache(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not run_tools.LAUNCHER, reason="no MPI launcher")
-def test_ranks_change_no_bit(whole, tmp_path):
-    toml, path = write(tmp_path)
-    done = run_tools.run(toml, ranks=2)
-    assert done.returncode == 0, done.stderr
-    run_tools.assert_same(path, whole)
+def test_ranks_change_no_bit(tmp_path):
+    """On 4 ranks the two blocks of a rung are on two ranks, on 2 they are on one."""
+    for ranks in (1, 2, 4):
+        toml, path = write(tmp_path, str(ranks))
+        done = run_tools.run(toml, "--set", "sampler.blocks=2", ranks=ranks)
+        assert done.returncode == 0, done.stderr
+        run_tools.assert_same(path, tmp_path / "1.h5")
 
 
 PASSAGES = {"n_sites": 12, "n_values": 48, "n_passages": 5, "enter_bits": 12}
@@ -123,7 +252,7 @@ LOW = 1.6
 """Outputs below it are passages, or partly so."""
 
 
-def deviations(tmp_path, rounds):
+def deviations(tmp_path, rounds, blocks=1):
     """Run 7 rungs to b = 1.4; return whether converged, and z-scores: of bins below LOW, others."""
     toml, path = write(tmp_path)
     options = ", ".join(f"{name} = {value}" for name, value in PASSAGES.items())
@@ -138,6 +267,7 @@ factory = "omniinput_hpc.zoo.passages:planted_passages"
 options = {{ {options} }}
 [sampler]
 walkers = 16
+blocks = {blocks}
 steps = 5
 exchanges = 4
 [ladder]
@@ -171,9 +301,10 @@ def rms(z):
 
 
 @pytest.mark.slow
-def test_passages_entered_once_in_4096_are_counted(tmp_path):
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_passages_entered_once_in_4096_are_counted(tmp_path, blocks):
     """Both phases and what lies between, with errors that are right."""
-    verdict, low, high = deviations(tmp_path, 32)
+    verdict, low, high = deviations(tmp_path, 32, blocks)
     assert verdict.converged, verdict.reasons
     assert len(low) >= 8
     assert np.abs(np.concatenate([low, high])).max() < 4.0

@@ -1,7 +1,6 @@
 """The central loop: the order of a round, totals, and what a stop drops."""
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from runs_in_progress import FINGERPRINT, HeldLock, begin, config_of
 from omniinput_hpc import kernels
 from omniinput_hpc.config.kernels import LmConditional
 from omniinput_hpc.errors import StopRun
-from omniinput_hpc.histogram import Histogram
 from omniinput_hpc.kernels.parts.spans import SpanSchedule
 from omniinput_hpc.models.checked import CheckedModel
 from omniinput_hpc.runfile.reader import open_run
@@ -161,9 +159,9 @@ def test_totals_are_those_of_the_counted_rounds(tmp_path):
     with open_run(tmp_path / "run.h5") as done:
         inside_k = done.counts_kb().sum(axis=1)
         outside_k = done.outside_k2().sum(axis=1)
-        np.testing.assert_array_equal(run.totals.swaps_k2, done.swaps_k2())
+        np.testing.assert_array_equal(run.observer.counted.swaps_k2, done.swaps_k2())
     moves_k2 = np.stack([inside_k + outside_k, inside_k], axis=1)
-    np.testing.assert_array_equal(run.totals.moves_k2, moves_k2)
+    np.testing.assert_array_equal(run.observer.counted.moves_k2, moves_k2)
     assert (moves_k2[:, 0] == 3 * 2 * 4 * 8).all()
 
 
@@ -253,61 +251,3 @@ def test_a_lost_walker_is_not_committed(tmp_path, monkeypatch):
     run.writer.close()
     with open_run(tmp_path / "run.h5") as done:
         assert (done.rounds, done.burn_in_committed) == (0, 0)
-
-
-@pytest.mark.parametrize(("extremes", "words"), [
-    ((-6.0, -2.0), "z ranged from -6 to -2; bins begin at 5"),
-    ((6.0, 14.5), "z ranged from 6 to 14.5; bins end at 12"),
-    ((-1.0, 30.0), "z ranged from -1 to 30; bins begin at 5 and bins end at 12"),
-])  # fmt: skip
-def test_where_outputs_outside_the_bins_were(extremes, words):
-    assert loop.outside_words(np.array(extremes), (5.0, 12.0)) == words
-
-
-def test_the_extremes_of_burn_in_are_those_of_all_its_outputs(tmp_path, monkeypatch):
-    seen, add = [], Histogram.add
-    monkeypatch.setattr(Histogram, "add", lambda self, z: (seen.append(z.copy()), add(self, z)))
-    run = begin(config_of(tmp_path, *SMALL))
-    loop.sample(run)
-    run.writer.close()
-    burn_in = np.concatenate(seen[: 2 * 2 * 4])  # rounds, exchanges, rungs
-    assert run.burn_in.moves_k2[:, 0].sum() == burn_in.size
-    assert run.burn_in.extremes.tolist() == [burn_in.min(), burn_in.max()]
-
-
-def test_warnings_name_the_rungs(tmp_path, log_lines):
-    run = begin(config_of(tmp_path, *SMALL))
-    run.totals.moves_k2[:] = [[10, 10], [10, 0], [0, 0], [10, 1]]
-    run.totals.swaps_k2[:] = [[8, 1], [8, 0], [0, 0]]
-    log_lines.clear()
-    loop.warn(run)
-    assert log_lines == [
-        "warning: rung 1 (beta = 0): all outputs fell outside the bins; widen [bins]",
-        "warning: rungs 1 and 2 never swapped: add a rung between beta = 0 and 1.5",
-    ]
-
-
-@pytest.mark.parametrize("reasons", [["", "", ""], ["", "it waits", "other bits"]])
-def test_ranks_without_graphs_are_counted_once(tmp_path, log_lines, monkeypatch, reasons):
-    run = begin(config_of(tmp_path, *SMALL))
-    monkeypatch.setattr(type(run.world), "texts", lambda world, own: [own, *reasons[1:]])
-    loop.sample(run)
-    loop.warn(run)
-    run.writer.close()
-    said = [line for line in log_lines if "without CUDA graphs" in line]
-    if any(reasons):
-        assert len(said) == 1  # it is looked at several times, because graphs come late
-        assert "2 of 3 ranks evaluate the model without CUDA graphs" in said[0]
-        assert said[0].endswith("wait for them: it waits (rank 1)")
-    else:
-        assert said == []
-
-
-def test_a_models_reason_reaches_the_log(tmp_path, log_lines):
-    run = begin(config_of(tmp_path, *SMALL))
-    offers = run.rungs[0].walkers.model.offers
-    run.rungs[0].walkers.model.offers = replace(offers, without_graphs=lambda: "it waits")
-    loop.warn_of_eager_passes(run)
-    run.writer.close()
-    (line,) = log_lines
-    assert "1 of 1 ranks" in line and "it waits" in line

@@ -77,6 +77,7 @@ def test_where_a_run_resumes(tmp_path, found, words):
 
 @pytest.mark.parametrize(("changes", "words"), [
     (["ladder.tune=true"], "tuned in burn-in"),
+    (["kernel.name=lm-conditional", "kernel.look_ahead=true", "run.burn_in=4"], "with look_ahead"),
     (["ladder.kappa=[0.0, 0.0, 2.0, 0.0]", "ladder.z0=[0.0, 0.0, 1.0, 0.0]"], "1 of them Gaussian"),
     (["ladder.betas=[1.0, 2.0, 3.0, 4.0]"], "relative density, since no rung has beta = 0"),
     (["sampler.method=wang-landau", "ladder.betas=[0.0]", "wang_landau.windows=3",

@@ -13,7 +13,7 @@ from omniinput_hpc.parallel.stopping import StopRun
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import loop, population, rung
 from omniinput_hpc.tempering.annealing import Carried, carry
-from omniinput_hpc.zoo.passages import planted_passages
+from omniinput_zoo.passages import planted_passages
 
 PASSAGES = {"n_sites": 9, "n_values": 24, "n_passages": 3, "enter_bits": 5}
 INPUT = """
@@ -184,11 +184,11 @@ def test_a_run_that_stopped_and_went_on_is_equal(tmp_path, monkeypatch):
     whole = run(tmp_path, name="whole")
     commit, done = loop.commit, []
 
-    def stopping(run_):
+    def stopping(run_, stats):
         if len(done) == 1:
             raise StopRun("stopped here")
         done.append(run_.next_round)
-        return commit(run_)
+        return commit(run_, stats)
 
     monkeypatch.setattr(loop, "commit", stopping)
     run(tmp_path, code=75)

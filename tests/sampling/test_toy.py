@@ -14,7 +14,7 @@ from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.results.record import read_results
 from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.zoo.toy import completions, is_valid, next_digit_probabilities
+from omniinput_zoo.toy import completions, is_valid, next_digit_probabilities
 
 pytestmark = pytest.mark.slow
 

@@ -59,7 +59,7 @@ ReturnToService=2
 MinJobAge=86400
 KillWait=30
 SchedulerParameters=sched_interval=5,bf_interval=5
-NodeName={host} NodeAddr=127.0.0.1 CPUs=16 RealMemory=1000 Gres=gpu:16
+NodeName={host} NodeAddr=127.0.0.1 CPUs=16 RealMemory=1000000 Gres=gpu:16
 PartitionName=main Nodes={host} Default=YES OverSubscribe=NO
 """
 

@@ -11,6 +11,10 @@ import cluster as slurm
 import pytest
 from run_tools import LATTICE, ROOT, assert_same, environment, run
 
+from omniinput_hpc.annotation.scores import find_scores
+from omniinput_hpc.annotation.tasks import read_tasks
+from omniinput_hpc.cli.verbs import choose
+from omniinput_hpc.runfile import rescored
 from omniinput_hpc.runfile.reader import open_run
 
 WHY_NOT = slurm.missing()
@@ -33,10 +37,12 @@ class Job:
 
     Its input file's model pauses for `seconds` in each of a round's 60 evaluations, until `hurry`
     is called. Given `fails`, it fails in so many starts: in the first after evaluation `after`, in
-    later ones in the first round.
+    later ones in the first round. The words `before` come before the input files.
     """
 
-    def __init__(self, cluster, folder, script, seconds, rounds, *words, n=1, options=(), **more):
+    def __init__(
+        self, cluster, folder, script, seconds, rounds, *words, n=1, options=(), before=(), **more
+    ):
         self.cluster, self.folder, self.rounds = cluster, folder, rounds
         self.log, self.runs = folder / "job.log", [folder / f"run{i}.h5" for i in range(n)]
         self.hurry = (folder / "hurry").touch
@@ -50,7 +56,7 @@ class Job:
         tomls = [path.with_suffix(".toml") for path in self.runs]
         options = ["--ntasks=1", "--cpus-per-task=1", "--time=9", f"--output={self.log}", *options]
         sbatch = ["sbatch", "--parsable", f"--chdir={ROOT}", *options]
-        self.id = cluster.call(*sbatch, ROOT / "jobscripts" / script, *tomls, *words)
+        self.id = cluster.call(*sbatch, ROOT / "jobscripts" / script, *before, *tomls, *words)
         assert self.id, f"sbatch refuses {script}"
 
     def text(self):
@@ -156,7 +162,89 @@ def fails_at_once(cluster, folder):
     yield job.ended
 
 
-SCRIPTS = (cycle, bad, cancelled, array, stuck, fails_once, fails_always, fails_at_once)
+def finished(folder):
+    """Return the finished run of the lattice model."""
+    toml = folder / "finished.toml"
+    toml.write_text(LATTICE.format(output=folder / "finished.h5"))
+    done = run(toml)
+    assert done.returncode == 0, done.stderr
+    return folder / "finished.h5"
+
+
+def rescores(cluster, folder):
+    words = ["-m", "omniinput_hpc.rescore", finished(folder)]
+    job = Job(cluster, folder, "python.sbatch", 0.5, 1, before=words)
+    side = folder / "finished.rescored.run0.h5"
+    yield job
+
+    def some_committed():
+        if not side.exists():
+            return False
+        with rescored.open_rescored(side) as found:
+            return found.rounds
+
+    yield some_committed
+    job.send_usr1()
+    yield lambda: "rounds committed; queueing it again" in job.text()
+    job.hurry()
+    yield job.ended
+
+
+RULE = """
+import pathlib, time
+import numpy as np
+
+def score(x):
+    if not pathlib.Path(__file__).with_name("hurry").exists():
+        time.sleep(2)
+    return np.ones(len(x))
+"""
+
+
+def judges(cluster, folder):
+    """A judge is ended by the signal; what it has scored is not scored again."""
+    path = finished(folder)
+    wanted = "--per-bin 10 --repeats 0 --width 0.25 --range -0.125 4.625"
+    choose.main([str(path), *wanted.split()])
+    (folder / "slow_rule.py").write_text(RULE)
+    tasks = folder / "finished.tasks.jsonl"
+    words = ["analysis/judge.py", tasks, "--judge", "slow_rule:score", "--batch", "2"]
+    found = f"--export=ALL,PYTHONPATH={cluster.environment['PYTHONPATH']}:{folder}"
+    job = Job(cluster, folder, "python.sbatch", 0, 0, *words, n=0, options=[found])
+    yield job
+    yield lambda: find_scores(tasks) and find_scores(tasks)[0].read_text().count("\n") > 2
+    job.send_usr1()
+    yield lambda: "scores committed; queueing it again" in job.text()
+    job.hurry()
+    yield job.ended
+
+
+TRAINING = """
+import pathlib, sys, time
+folder = pathlib.Path(sys.argv[1])
+with open(folder / "begun", "a") as file:
+    file.write("x")
+while not (folder / "hurry").exists():
+    time.sleep(0.1)
+"""
+
+
+def trains(cluster, folder):
+    """A command that cannot resume, by mistake with two ranks and with SLURM's signal."""
+    words = ["-c", TRAINING, folder]
+    job = Job(cluster, folder, "python.sbatch", 0, 0, *words, n=0, options=["--ntasks=2"])
+    yield job
+    yield (folder / "begun").exists
+    job.send_usr1()
+    yield lambda: "this command cannot resume" in job.text()
+    job.hurry()
+    yield job.ended
+
+
+SCRIPTS = (
+    cycle, bad, cancelled, array, stuck, fails_once, fails_always, fails_at_once, rescores, judges,
+    trains,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +327,7 @@ def test_of_an_array_only_the_member_that_was_stopped_starts_again(jobs):
 def test_gives_up_after_two_restarts_that_committed_nothing(jobs):
     job = jobs["stuck"]
     assert job.state() == "JobState=FAILED Restarts=2 ExitCode=75:0", job.text()
-    assert "not queued again: 2 restarts in a row committed no round" in job.text()
+    assert "not queued again: 2 restarts in a row committed no rounds" in job.text()
 
 
 def test_a_failure_after_commits_is_queued_again_and_finishes(jobs):
@@ -257,10 +345,39 @@ def test_a_failure_without_progress_is_queued_twice_and_not_again(jobs):
     text = job.text()
     assert job.state().startswith("JobState=FAILED Restarts=2 "), text
     assert text.count(": a failure, see the message above") == 3
-    assert "not queued again: 2 restarts in a row committed no round. Committed rounds are" in text
+    assert "not queued again: 2 restarts in a row committed no rounds. Committed rounds are" in text
 
 
 def test_a_failure_before_the_first_commit_is_not_queued_again(jobs):
     job = jobs["fails_at_once"]
     assert job.state().startswith("JobState=FAILED Restarts=0 "), job.text()
     assert "not queued again: 0 rounds are committed; before this start it was 0" in job.text()
+
+
+def test_rescoring_is_stopped_and_goes_on(jobs):
+    job = jobs["rescores"]
+    assert job.state() == "JobState=COMPLETED Restarts=1 ExitCode=0:0", job.text()
+    assert "[rank 0] stopped early (SIGUSR1)" in job.text()
+    with (
+        rescored.open_rescored(job.folder / "finished.rescored.run0.h5") as side,
+        open_run(job.folder / "finished.h5") as path,
+    ):
+        assert side.rounds == path.rounds == 5
+        for round_, (_, z) in enumerate(path.samples()):
+            assert (side.z(round_) == z).all()
+
+
+def test_a_judge_is_ended_and_goes_on(jobs):
+    job = jobs["judges"]
+    text = job.text()
+    assert job.state() == "JobState=COMPLETED Restarts=1 ExitCode=0:0", text
+    tasks = read_tasks(job.folder / "finished.tasks.jsonl")
+    new, before = map(int, re.search(r"(\d+) tasks scored, (\d+) were already", text).groups())
+    assert before > 0 and new > 0 and new + before == len(tasks.tasks)
+
+
+def test_a_training_has_the_time_until_the_limit_and_one_process(jobs):
+    job = jobs["trains"]
+    assert job.state() == "JobState=COMPLETED Restarts=0 ExitCode=0:0", job.text()
+    assert "this command is one process, and leaves the other 1 idle" in job.text()
+    assert (job.folder / "begun").read_text() == "x"

@@ -8,8 +8,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.untrusted.safetensors_header import MAX_HEADER_BYTES, Tensor, read_header
+from omniinput_hpc.untrusted.safetensors_header import Tensor, read_header
 
+MAX_HEADER_BYTES = 100_000_000  # of the library safetensors
 TENSORS = {"a": np.ones((2, 3), np.float32), "b": np.ones(5, np.int8), "c": np.ones((), np.int64)}
 
 
@@ -110,7 +111,7 @@ def test_a_header_that_lies_is_refused(path, name):
 def test_files_that_are_no_safetensors_are_refused(path):
     header, data = parts(path)
     write(path, header, data + b"\0")
-    assert "need 37 bytes, but it holds 38" in refused(path)
+    assert "file not fully covered" in refused(path)
     write(path, header, data[:-1])
     refused(path)
     for text in (b"[]", b"1", b"{", b"\xff\xff", b"{" * 100_000, b'{"a": 1, "a": 2}', b"NaN"):
@@ -118,10 +119,10 @@ def test_files_that_are_no_safetensors_are_refused(path):
         refused(path)
     twice = json.dumps(header).encode().replace(b'"b"', b'"a"')
     write(path, twice, data)
-    assert "a key occurs twice" in refused(path)
+    refused(path)
     for length in (0, 1, MAX_HEADER_BYTES + 1, 2**63, 2**64 - 1):
         path.write_bytes(length.to_bytes(8, "little") + b"{}")
-        assert "length is out of range" in refused(path)
+        refused(path)
     with path.open("wb") as file:  # a header of all that is allowed, in a file of holes
         file.write(MAX_HEADER_BYTES.to_bytes(8, "little"))
         file.truncate(1 << 40)

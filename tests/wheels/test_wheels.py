@@ -34,8 +34,8 @@ def checkout(tmp_path_factory):
     """A copy of the repository whose .venv has the wheels; README's first command has made it."""
     folder = tmp_path_factory.mktemp("wheels") / "omniinput_hpc"
     shutil.copytree(ROOT / "jobscripts", folder / "jobscripts")
-    for name in ("LICENSE", "README.md", "analysis", "inputs", "omniinput_hpc", "pyproject.toml",
-                 "setup.cfg"):  # fmt: skip
+    for name in ("LICENSE", "README.md", "analysis", "inputs", "omniinput_hpc", "omniinput_zoo",
+                 "pyproject.toml", "setup.cfg"):  # fmt: skip
         (folder / name).symlink_to(ROOT / name)
     venv = folder / ".venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)

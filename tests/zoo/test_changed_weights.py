@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from omniinput_hpc.config import CausalLm
 from omniinput_hpc.models.language import causal_lm
-from omniinput_hpc.zoo import changed_weights
+from omniinput_zoo import changed_weights
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from run_tools import ROOT
 from sklearn.metrics import roc_auc_score
 
 from omniinput_hpc.models.images import classifier
+from omniinput_hpc.models.images.data_sets import Images, read_digits, split_digits
 from omniinput_hpc.models.images.files import Architecture, Shape
-from omniinput_hpc.zoo import digits, new_parser
-from omniinput_hpc.zoo.image_data import Images
-from omniinput_hpc.zoo.image_training import (
+from omniinput_zoo import digits, new_parser
+from omniinput_zoo.image_training import (
     Effort,
     EnergyEffort,
     accuracy,
@@ -29,7 +29,7 @@ from omniinput_hpc.zoo.image_training import (
 def test_weights_reach_what_is_stored_beside_them(name):
     folder = ROOT / "inputs/models" / f"digits-{name}"
     network, about = classifier.load(folder), json.loads((folder / "model.json").read_text())
-    _, test = digits.split(digits.digits(0, 1))
+    _, test = split_digits(read_digits(0, 1))
     if digits.MODELS[name].training == "energy":
         auroc = roc_auc_score(test.y == 1, outputs_of(network, test.x)[:, 0].numpy())
         assert auroc == pytest.approx(about["test_auroc"], abs=1e-3)
@@ -57,7 +57,7 @@ def test_noise_of_varying_severity_stays_within_the_grey_levels():
 
 @pytest.mark.slow
 def test_training_learns_the_digits_again():
-    train, test = digits.split(digits.digits(0, 1))
+    train, test = split_digits(read_digits(0, 1))
     architecture = Architecture("mlp", digits.SHAPE, 1, 32)
     effort = Effort(epochs=15, batch=32, rate=5e-3)
     network = train_classifier(architecture, train, effort, seed=3, name="test")
@@ -79,7 +79,7 @@ def test_contrastive_divergence_finds_a_known_distribution():
 
 
 def test_the_rule_tells_ones_from_noise_and_other_digits():
-    ones, others = digits.digits(1), digits.digits(0, 4, 8)
+    ones, others = read_digits(1), read_digits(0, 4, 8)
     noise = np.random.default_rng(0).integers(0, 17, (300, 64))
     assert digits.looks_like_one(ones.x).mean() == 1
     assert digits.looks_like_one(others.x).max() == 0

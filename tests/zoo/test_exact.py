@@ -6,7 +6,7 @@ import torch
 
 from omniinput_hpc.config import CausalLm
 from omniinput_hpc.models.language import causal_lm
-from omniinput_hpc.zoo import exact
+from omniinput_zoo import exact
 
 
 def enumerated(model):

@@ -8,9 +8,9 @@ from run_tools import ROOT
 from sklearn.metrics import roc_auc_score
 
 from omniinput_hpc.models.images import classifier
-from omniinput_hpc.zoo import mnist_judges
-from omniinput_hpc.zoo.image_training import outputs_of
-from omniinput_hpc.zoo.images import RECIPES, main
+from omniinput_zoo import mnist_judges
+from omniinput_zoo.image_training import outputs_of
+from omniinput_zoo.images import RECIPES, main
 
 NAMES = [name for name in RECIPES if name.endswith("-mnist")]
 
@@ -41,7 +41,7 @@ def test_what_cannot_be_trained_is_told(tmp_path, capsys):
 
 
 def test_a_gpu_that_is_not_there_is_told(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("omniinput_hpc.zoo.images.read_data", lambda recipe, folder: None)
+    monkeypatch.setattr("omniinput_zoo.images.read_data", lambda recipe, folder: None)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert main(["mlp-mnist", "--device", "cuda", "--data", str(tmp_path)]) == 2
     assert "--device cuda: torch sees no GPU" in capsys.readouterr().err

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from omniinput_hpc.zoo import mnist_judges
+from omniinput_zoo import mnist_judges
 
 
 def small_digits(*labels):

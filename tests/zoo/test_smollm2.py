@@ -8,7 +8,7 @@ from gguf_models import TOKENS, save_gguf
 
 from omniinput_hpc.config import CausalLm
 from omniinput_hpc.models.language import causal_lm
-from omniinput_hpc.zoo import smollm2
+from omniinput_zoo import smollm2
 
 
 @pytest.mark.slow

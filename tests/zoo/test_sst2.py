@@ -10,7 +10,7 @@ from transformers import DistilBertConfig, DistilBertForMaskedLM
 from omniinput_hpc.config import SequenceClassifier
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import hf_folder, sequence_classifier
-from omniinput_hpc.zoo import sst2
+from omniinput_zoo import sst2
 
 WORDS = [
     "[PAD]",

@@ -25,6 +25,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.plugins import load_function
 from omniinput_hpc.untrusted.npy import read_array
 
+BATCH = 256  # pictures
 MAX_BIN_DRAWS = 2**20
 REFERENCE_DRAWS = 5
 """Draws from the reference set, each of as many pictures as the bin has draws."""
@@ -63,7 +64,7 @@ _NONE = np.zeros((0, 0), dtype=np.uint8)
 
 
 def fid_per_bin(
-    tasks: TaskSet, key: Key, network: PictureNetwork, reference: Pictures, batch: int = 256
+    tasks: TaskSet, key: Key, network: PictureNetwork, reference: Pictures
 ) -> tuple[dict[str, NDArray[Any]], list[str]]:
     """Return the table of FIDs, a row per run and bin, and notes for the user.
 
@@ -87,12 +88,12 @@ def fid_per_bin(
     for (_, lower), drawn in bins.items():
         if sum(n for _, n in drawn) > MAX_BIN_DRAWS:
             raise UserError(f"{key.path}: the bin at {lower:g} has over {MAX_BIN_DRAWS:,} draws")
-    known = _features(network, reference, batch)
+    known = _features(network, reference)
     rng = np.random.default_rng(0)
     rows = []
     for (run, lower), drawn in sorted(bins.items()):
         counts = [n for _, n in drawn]
-        own = _features(network, stacked([image for image, _ in drawn]), batch)
+        own = _features(network, stacked([image for image, _ in drawn]))
         own, n = own[np.repeat(np.arange(len(own)), counts)], sum(counts)
         floor = [
             frechet(known, known[torch.from_numpy(rng.integers(len(known), size=n))])
@@ -147,10 +148,10 @@ class _Given(torch.nn.Module):
 
 
 @torch.no_grad()
-def _features(network: PictureNetwork, images: Pictures, batch: int) -> torch.Tensor:
+def _features(network: PictureNetwork, images: Pictures) -> torch.Tensor:
     """Return features, float32 [n, f], on the CPU."""
-    parts = [network.features(images[i : i + batch]).cpu() for i in range(0, len(images), batch)]
-    return torch.cat(parts)
+    batches = (images[i : i + BATCH] for i in range(0, len(images), BATCH))
+    return torch.cat([network.features(batch).cpu() for batch in batches])
 
 
 def _notes(columns: dict[str, NDArray[Any]], n_features: int, n: int, key: Key) -> list[str]:

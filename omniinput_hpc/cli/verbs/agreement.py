@@ -13,7 +13,7 @@ from omniinput_hpc.cli.scripts import add_key, new_parser, new_record
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.precision_recall import agreement
 from omniinput_hpc.plots.scores import agreement_figure
-from omniinput_hpc.plots.style import caption_of, write_results, z_label
+from omniinput_hpc.plots.style import caption_of, save_as, z_label
 from omniinput_hpc.results.score_tables import fid_columns
 from omniinput_hpc.results.tables import describe_run
 from omniinput_hpc.runfile.reader import open_run
@@ -47,7 +47,7 @@ def main(arguments: list[str], program: str = "agreement.py") -> None:
 
     figure = agreement_figure(columns, found, label)
     about = [*lines, f"source: {source}"]
-    written = write_results(record, "agreement", about, columns, figure, caption)
+    written = record.add_results("agreement", about, columns, save_as(figure, caption))
     record.notes = [source, *joined.notes, *lines]
     record.save()
     print("\n".join([*record.notes, *written]))

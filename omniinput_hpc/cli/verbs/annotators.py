@@ -14,7 +14,7 @@ from omniinput_hpc.estimators.precision_recall.annotators import (
     steps_from,
 )
 from omniinput_hpc.plots.scores import annotators_figure, convergence_figure
-from omniinput_hpc.plots.style import caption_of, write_results, z_label
+from omniinput_hpc.plots.style import caption_of, save_as, z_label
 from omniinput_hpc.results.curves import curve_by_scores, density_for, other_side
 from omniinput_hpc.results.names import claim_name, words_of
 from omniinput_hpc.results.score_tables import agreement_lines
@@ -45,13 +45,13 @@ def main(arguments: list[str], program: str = "annotators.py") -> None:
     )
     figure = annotators_figure(joined.scored, result.used_b, label)
     about, columns = [*lines, f"source: {source}"], annotator_columns(joined.scored)
-    files = write_results(record, f"annotators{name}", about, columns, figure, caption)
+    files = record.add_results(f"annotators{name}", about, columns, save_as(figure, caption))
     rows = [(n, curve.aupr, curve.aupr_low, curve.aupr_high) for n, curve in settled.items()]
     names = ("per_bin", "aupr", "low", "high")
     columns = dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
     about = ["AUPR from a part of the scores, 95% interval", source]
     figure = convergence_figure(settled, density.absolute)
-    files += write_results(record, f"convergence{name}", about, columns, figure, caption)
+    files += record.add_results(f"convergence{name}", about, columns, save_as(figure, caption))
     record.add_density(density, options.run.stem)
     for n, curve in settled.items():
         record.add_curve(curve, f"{n} scores a bin")

@@ -16,7 +16,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.other_outputs import log_g_change
 from omniinput_hpc.plots.changes import changes_figure
-from omniinput_hpc.plots.style import caption_of, write_results, z_label
+from omniinput_hpc.plots.style import caption_of, save_as, z_label
 from omniinput_hpc.results.changes import (
     aupr_line,
     aupr_of,
@@ -75,7 +75,9 @@ def main(arguments: list[str], program: str = "changes.py") -> None:
     change = log_g_change(*found.densities)
     figure = changes_figure(found.changes, found.densities[0], change, names, label)
     about = ["z' - z over all inputs of a bin of z, z' of the other model", *lines]
-    files = write_results(record, f"changes.{name}", about, bin_columns(found), figure, caption)
+    files = record.add_results(
+        f"changes.{name}", about, bin_columns(found), save_as(figure, caption)
+    )
     for stem, density in zip(names, found.densities, strict=True):
         record.add_density(density, stem)
     record.notes = lines

@@ -17,12 +17,13 @@ from omniinput_hpc.cli.scripts import (
 )
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.plots.comparison import models_figure, samplers_figure
-from omniinput_hpc.plots.style import about_curve, caption_of, write_results, z_label
+from omniinput_hpc.plots.style import about_curve, caption_of, save_as, z_label
 from omniinput_hpc.results import comparison
 from omniinput_hpc.results.curves import density_for, other_side
+from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.names import claim_name, names_of, words_of
 from omniinput_hpc.results.run_groups import group_of
-from omniinput_hpc.results.tables import describe_run, verdict_lines
+from omniinput_hpc.results.tables import describe_run
 
 
 def main(arguments: list[str], program: str = "compare.py") -> None:
@@ -79,7 +80,7 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
         words = words_of(by.rule, by.scores, other_side(runs, by.side))
 
     name = claim_name(record, f".{ending}.csv", ["+".join(names[1:]), *words])
-    written = write_results(record, f"{ending}{name}", lines, columns, figure, caption)
+    written = record.add_results(f"{ending}{name}", lines, columns, save_as(figure, caption))
     record.notes = lines
     record.save()
     print("\n".join([*lines, *written]))

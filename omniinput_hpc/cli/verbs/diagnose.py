@@ -10,14 +10,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from omniinput_hpc.cli.scripts import new_parser, new_record
-from omniinput_hpc.estimators import EstimateError, FloatArray, populations
+from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.plots.diagnosis import diagnosis_figure
-from omniinput_hpc.plots.style import caption_of, write_results, z_label
+from omniinput_hpc.plots.style import caption_of, save_as, z_label
 from omniinput_hpc.results import diagnosis
+from omniinput_hpc.results.density import check_lines, populations_lines
 from omniinput_hpc.results.record import Record
-from omniinput_hpc.results.tables import check_lines, describe_run
+from omniinput_hpc.results.tables import describe_run
 from omniinput_hpc.runfile.reader import RunReader, open_run
 
 
@@ -32,10 +33,10 @@ def main(arguments: list[str], program: str = "diagnose.py") -> None:
         source, label = describe_run(run), z_label(run.config)
         caption = caption_of([run])
         traces, paths_rv = diagnosis.lane_traces(run), diagnosis.walker_paths(run)
-        constants = populations.describe(run)
+        constants = populations_lines(run)
     hints, columns = diagnosis.advice(found), diagnosis.columns(found)
     figure = diagnosis_figure(found, traces, paths_rv, label)
-    files = write_results(record, "diagnose", [source, *hints], columns, figure, caption)
+    files = record.add_results("diagnose", [source, *hints], columns, save_as(figure, caption))
     failed = [f"not converged: {check.reason}" for check in checks if not check.passed]
     hints = [*failed, *hints] or ["nothing stands out"]
     record.add_value("Lambda", found.barrier)

@@ -6,13 +6,19 @@ Each model must first have rescored the other model's run (omniinput rescore).
 from __future__ import annotations
 
 from omniinput_hpc.cli.scripts import add_range, new_parser, new_record
-from omniinput_hpc.estimators.comparison.normalization import describe, normalize
+from omniinput_hpc.estimators.comparison.normalization import normalize
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots.comparison import normalization_figure
-from omniinput_hpc.plots.style import caption_of, write_results, z_label
-from omniinput_hpc.results.comparison import normalized_columns, read_pairs, require_one_space
+from omniinput_hpc.plots.style import caption_of, save_as, z_label
+from omniinput_hpc.results.comparison import require_one_space
+from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.names import names_of
-from omniinput_hpc.results.tables import describe_run, verdict_lines
+from omniinput_hpc.results.normalization import (
+    normalization_lines,
+    normalized_columns,
+    read_pairs,
+)
+from omniinput_hpc.results.tables import describe_run
 from omniinput_hpc.runfile.reader import open_run
 
 
@@ -38,7 +44,7 @@ def main(arguments: list[str], program: str = "normalize.py") -> None:
         label, caption = z_label(run_a.config), caption_of([run_a, run_b], [a, b])
     found = normalize(a, b, pairs_a, pairs_b, *options.range)
     best = found.best()
-    lines = describe(found, *names)
+    lines = normalization_lines(found, *names)
     for name, density in zip(names, (a, b), strict=True):
         lines += [f"{name}: {line}" for line in verdict_lines(density)]
 
@@ -47,7 +53,7 @@ def main(arguments: list[str], program: str = "normalize.py") -> None:
     scale = f"model 1: {one}, model 2: {two}, on the scale of model 1 by: {best.name}"
     figure = normalization_figure(a, b, found, names, label)
     name, about = f"normalized.{two.stem}", [scale, *lines, *sources]
-    files = write_results(record, name, about, columns, figure, caption)
+    files = record.add_results(name, about, columns, save_as(figure, caption))
     for stem, density in zip(names, (a, b), strict=True):
         record.add_density(density, stem)
     if best.shift is not None:

@@ -31,6 +31,7 @@ from omniinput_hpc.results.curves import (
     reach_lines,
     side_lines,
 )
+from omniinput_hpc.results.density import describe_density
 from omniinput_hpc.results.names import claim_name, words_of
 from omniinput_hpc.results.run_groups import group_of
 
@@ -66,7 +67,7 @@ def main(arguments: list[str], program: str = "precision_recall.py") -> None:
     truth = compare_curve(density, curve, exact, curve.side) if exact else None
 
     about = curve_tables.describe_curve(curve, found.by, by.fewest)
-    about += notes + tables.describe_density(density, source)
+    about += notes + describe_density(density, source)
     columns = curve_tables.curve_columns(curve)
     record.add_table(tables.beside(record.run_path, f".pr{name}.csv"), about, columns)
     figures = curve_figures(density, curve, label, exact, truth, by_scores=bool(found.result))

@@ -14,16 +14,17 @@ from pathlib import Path
 import numpy as np
 
 from omniinput_hpc.cli.scripts import new_parser, new_record, other_bins_of
-from omniinput_hpc.estimators import EstimateError, populations
+from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.joined import joined_density
 from omniinput_hpc.estimators.comparison.to_exact import compared_densities
-from omniinput_hpc.estimators.density import draw_constants, known_ratio, mbar, other_bins
+from omniinput_hpc.estimators.density import other_bins
 from omniinput_hpc.estimators.density.certified import KnownBelow, certify, predicted_sites
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.plots.certified import certified_figure
 from omniinput_hpc.plots.density import density_figure
-from omniinput_hpc.plots.style import Caption, caption_of, write_results, z_label
+from omniinput_hpc.plots.style import Caption, caption_of, save_as, z_label
+from omniinput_hpc.results import density as results
 from omniinput_hpc.results import tables
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.run_groups import RunGroup
@@ -60,14 +61,14 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
         runs: list[RunData] = [*files]
         source, label = tables.describe_run(*runs), z_label(runs[0].config)
         if options.bins is not None:
-            source += "; " + other_bins.describe(runs[0])
+            source += "; " + results.other_bins_clause(runs[0])
             runs = [other_bins.in_other_bins(run, options.bins) for run in runs]
         density = joined_density(runs)
         caption = caption_of(runs, [density])
-        constants = known_ratio.describe(density.ends, density.pinned)
+        constants = results.constants_lines(density.ends, density.pinned)
         for run in files:
-            constants += populations.describe(run) + draw_constants.describe(run)
-        without_bins = [mbar.describe(runs[0], density.f_k)] if options.unbinned else []
+            constants += results.populations_lines(run) + results.draw_constants_lines(run)
+        without_bins = [results.mbar_line(runs[0], density.f_k)] if options.unbinned else []
         bounds: list[str] = []
         more: list[str] = []
         if options.certified:
@@ -75,17 +76,17 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
     exact = tables.read_exact(options.exact, density.edges) if options.exact else None
 
     figure = density_figure(density, label, exact)
-    about, columns = tables.describe_density(density, source), tables.density_columns(density)
+    about, columns = results.describe_density(density, source), results.density_columns(density)
     name = "density"
     if options.bins is not None:
         name = f"{other_bins.name_of(options.bins)}.density"
         record.parameters["bins"] = other_bins.name_of(options.bins)
-    written = write_results(record, name, about, columns, figure, caption)
+    written = record.add_results(name, about, columns, save_as(figure, caption))
 
-    lines = [source, *tables.summarize_density(density), *constants, *without_bins, *bounds]
+    lines = [source, *results.summarize_density(density), *constants, *without_bins, *bounds]
     if exact is not None:
         lines += map(str, compared_densities(density, exact))
-    lines += tables.check_lines(density.verdict.checks)
+    lines += results.check_lines(density.verdict.checks)
     record.add_density(density, joined.stem)
     record.notes = lines
     record.save()
@@ -99,12 +100,11 @@ def _certify(
     """Write the certified bounds; return the lines to print, and the names of the files."""
     known = _known_below(census, run) if census else None
     found = certify(run, predicted_sites(run), known)
-    columns = tables.certified_columns(found)
-    about = tables.describe_certified(found)
-    files = write_results(
-        record, "certified", about, columns, certified_figure(found, density, label), caption
-    )
-    return [about[0], *tables.compare_certified(found, density)], files
+    columns = results.certified_columns(found)
+    about = results.describe_certified(found)
+    draw = save_as(certified_figure(found, density, label), caption)
+    files = record.add_results("certified", about, columns, draw)
+    return [about[0], *results.compare_certified(found, density)], files
 
 
 def _known_below(path: Path, run: RunReader) -> KnownBelow:

@@ -8,12 +8,11 @@ TMLR 2025, section 3.2). The interval of each model's AUPR is that of its own cu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.errors.jackknife import TAILS, Interval
 from omniinput_hpc.estimators.precision_recall import curves
 from omniinput_hpc.estimators.precision_recall.curves import Curve, JointDraws, Range, Trace
@@ -191,84 +190,3 @@ def _auprs(
         one_sided_a,
         one_sided_b,
     )
-
-
-def ranges(where_x: BoolArray, x: FloatArray) -> list[str]:
-    """Return the ranges of x where `where_x` holds, as text."""
-    edge = np.flatnonzero(np.diff(np.concatenate([[False], where_x, [False]]).astype(int)))
-    return [f"{x[i]:.2f} to {x[j - 1]:.2f}" for i, j in edge.reshape(-1, 2) if j - i > 1]
-
-
-def _one_sided(aupr: Interval, one_sided: int) -> str:
-    """Return a note for an AUPR if only one end of its interval is a bound, else ""."""
-    if one_sided == 0:
-        return ""
-    end = f"at least {float(aupr.low):.6f}" if one_sided < 0 else f"at most {float(aupr.high):.6f}"
-    return f" (one-sided: {end})"
-
-
-NOT_CONVERGED = "not converged: "
-
-
-def verdict(
-    found: ModelComparison, name_a: str, name_b: str, unconverged: Sequence[str] = ()
-) -> str:
-    """Return a sentence: which model is better in which range, or that the data cannot tell.
-
-    No model is called better if any run has not converged (`unconverged` holds their names).
-    """
-    d, x = found.difference_x, found.log_recall_x
-    where = f"over ln recall {found.lower:.2f} to {found.upper:.2f}"
-    if unconverged:
-        which = f"{' and '.join(unconverged)} {'have' if len(unconverged) > 1 else 'has'}"
-        return (
-            f"{NOT_CONVERGED}no model can be called better {where}, because {which} not "
-            "converged: the errors of such a run are not known."
-        )
-    if not np.isfinite(found.aupr_difference.error):
-        return f"The data cannot tell which model is better {where}: the errors are not known."
-    if found.aupr_difference.excludes(0.0):
-        better, worse = (name_a, name_b) if found.aupr_difference.value > 0 else (name_b, name_a)
-        size = abs(float(found.aupr_difference.value))
-        text = f"{better} is better than {worse} {where}: its mean precision is {size:.4g} higher"
-    else:
-        text = f"The data cannot tell which model is better {where}"
-    parts = [
-        f"{name} is more precise at {', '.join(found_ranges)}"
-        for name, found_ranges in ((name_a, ranges(d.low > 0, x)), (name_b, ranges(d.high < 0, x)))
-        if found_ranges
-    ]
-    if parts:
-        return f"{text}; by 95% bands at each recall {', and '.join(parts)}."
-    return f"{text}; the 95% bands do not tell them apart at any single recall."
-
-
-def describe(
-    found: ModelComparison, name_a: str, name_b: str, unconverged: Sequence[str] = ()
-) -> list[str]:
-    """Return the lines that the script prints.
-
-    Lines about a model in `unconverged` begin with "not converged: ".
-    """
-    over = f"over ln recall {found.lower:.3f} to {found.upper:.3f}"
-    both = (name_a, name_b)
-    said = [
-        *(
-            ((name,), f"AUPR of {name}: {aupr}{_one_sided(aupr, kind)}, {over}")
-            for name, aupr, kind in (
-                (name_a, found.aupr_a, found.one_sided_a),
-                (name_b, found.aupr_b, found.one_sided_b),
-            )
-        ),
-        (both, f"AUPR difference, {name_a} minus {name_b}: {found.aupr_difference}, {over}"),
-        (
-            both,
-            f"AUPR ratio, {name_a} over {name_b} (cumulative to the largest recall): "
-            f"{found.aupr_ratio}, {over}",
-        ),
-    ]
-    return [
-        f"common range of ln recall: {found.lower:.3f} to {found.upper:.3f}",
-        *((NOT_CONVERGED if set(of) & set(unconverged) else "") + line for of, line in said),
-        verdict(found, name_a, name_b, unconverged),
-    ]

@@ -33,7 +33,6 @@ from omniinput_hpc.estimators.comparison.input_counts import (
     log_mean_mixture,
 )
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.errors.convergence import LEAST_ERROR
 from omniinput_hpc.estimators.errors.jackknife import (
     Interval,
     Replicates,
@@ -41,10 +40,6 @@ from omniinput_hpc.estimators.errors.jackknife import (
     from_first_run,
     from_second_run,
 )
-from omniinput_hpc.text import interval, shown
-
-MAX_ERRORS_APART = 3.0
-"""Two normalizations that differ by more standard errors than this are reported to disagree."""
 
 
 def _mixture_change(density: Density, j: int) -> Callable[[FloatArray], FloatArray]:
@@ -255,37 +250,3 @@ def normalize(
     return Normalizations(
         low, high, tuple(rows), common[0] if common else None, own_a, own_b, differences
     )
-
-
-def describe(found: Normalizations, name_a: str, name_b: str) -> list[str]:
-    """Return the lines that the script prints."""
-    lines = [
-        f"ln(inputs of {name_a} / inputs of {name_b}) with output in {found.low:g} to "
-        f"{found.high:g}:",
-        f"  {'normalization':<30}{'ln ratio':>10}{'error':>9}  {'95% interval':<22} ratio",
-    ]
-    for row in found.rows:
-        if row.ratio is None:
-            lines.append(f"  {row.name:<30}refused: {row.refused}")
-            continue
-        r = row.ratio
-        ends = interval(float(r.low), float(r.high), ".4f")
-        error = shown(float(r.error), ".4f", "-")
-        lines.append(
-            f"  {row.name:<30}{float(r.value):>10.4f}{error:>9}  {ends:<22} "
-            f"{np.exp(float(r.value)):.4g}"
-        )
-    if found.common is not None:
-        c = found.common
-        lines.append(
-            f"inputs that both put in the range: {c.samples_a:,} samples of {name_a} "
-            f"({100 * c.share_a:.3g}% of its inputs there), {c.samples_b:,} of {name_b} "
-            f"({100 * c.share_b:.3g}%)"
-        )
-    for one, other, d in found.differences:
-        known = np.isfinite(d.error)
-        far = known and abs(float(d.value)) > MAX_ERRORS_APART * max(float(d.error), LEAST_ERROR)
-        error = f" +- {float(d.error):.4f}" if np.isfinite(d.error) else ""
-        verdict = "they DISAGREE" if far else ("they agree" if known else "error not known")
-        lines.append(f"{one} minus {other}: {float(d.value):+.4f}{error}: {verdict}")
-    return lines

@@ -30,7 +30,6 @@ from omniinput_hpc.estimators.errors.jackknife import (
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.estimators.samples import outputs_by_round, samples_in_bins
 from omniinput_hpc.histogram import bin_of
-from omniinput_hpc.text import shown
 
 MAX_BIN_GROUPS = 7
 MAX_VALUE_CLASSES = 16
@@ -57,7 +56,7 @@ class SamplerComparison:
     group_g : int64 [m + 1], limits of the groups of ranges
     t_squared, p : float, Hotelling's statistic over the groups and its p-value; NaN if not known
     inputs_p : float, p-value of the largest difference between the inputs found; NaN if not known
-    inputs_where : str, describes that difference
+    inputs_where : str, that difference
     n_features : int, number of shares of values compared
     """
 
@@ -294,7 +293,7 @@ def compare_inputs(
     Returns
     -------
     p : float, NaN if not known
-    where : str, describes the largest difference
+    where : str, the largest difference
     n : int, number of comparisons
     """
     edges = densities[0].edges
@@ -342,31 +341,3 @@ def largest_chance(found: SamplerComparison) -> float:
     """
     least = min(float(found.chance_r.min()), 1.0 - 1e-16)
     return float(-np.expm1(len(found.chance_r) * np.log1p(-least)))
-
-
-def describe(found: SamplerComparison, name_a: str, name_b: str) -> list[str]:
-    """Return the lines that the script prints."""
-    z = found.delta_r / found.error_r
-    n = len(z)
-    wide = int((found.stop_r - found.first_r > 1).sum())
-    lines = [
-        f"{n} ranges of bins ({wide} of them joined, to have {MIN_EFFECTIVE_COUNT:.0f} effective "
-        f"counts in both): largest |ln g difference| {np.abs(found.delta_r).max():.4f}, rms "
-        f"{np.sqrt(np.mean(z**2)):.3f} standard errors, largest {np.abs(z).max():.2f} "
-        f"(probability {largest_chance(found):.2g} among so many ranges)",
-        f"Hotelling's T^2 over {len(found.group_g) - 1} groups of bins: "
-        f"{shown(found.t_squared, '.2f')}, p = {shown(found.p, '.3g')}",
-    ]
-    if found.inputs_where:
-        lines.append(
-            f"inputs: {found.n_features} shares of values compared; largest difference: "
-            f"p = {found.inputs_p:.3g} ({found.inputs_where})"
-        )
-    p_values = [p for p in (found.p, found.inputs_p) if np.isfinite(p)]
-    if not p_values:
-        lines.append("The data cannot tell whether the samplers agree: errors are not known.")
-    elif min(p_values) < MIN_P_VALUE:
-        lines.append(f"{name_a} and {name_b} DISAGREE: one of them has not converged, or is wrong.")
-    else:
-        lines.append(f"{name_a} and {name_b} agree within their errors.")
-    return lines

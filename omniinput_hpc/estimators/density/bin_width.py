@@ -24,7 +24,7 @@ MIN_BIAS = 0.02  # nats; a smaller bias is ignored, whatever the errors are
 _MAX_EXPONENT = 50.0
 
 
-def mixture_slope(
+def mixture_derivatives(
     weights: Sequence[RungWeights], counts_kb: IntArray, z_b: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return the first and second derivatives of ln M at z_b, float64 [B] each; 0 without counts.
@@ -53,7 +53,7 @@ def inside_bins(
     ----------
     runs : with the same bins
     z_b : float64 [B], mean outputs
-    derivatives : of `mixture_slope`
+    derivatives : of `mixture_derivatives`
     """
     edges, (slope_b, curve_b) = runs[0].edges, derivatives
     n_bins = len(edges) - 1
@@ -74,7 +74,7 @@ def inside_bins(
     variance_b = np.maximum(0.0, sums[2] / n_b - mean_b**2)
     found = InsideBins(z_b, variance_b, slope_b)
     square_b = slope_b**2 * variance_b
-    corrected_b = 0.5 * (np.minimum(square_b, 1.0) - curve_b * variance_b)
+    corrected_b = -found.log_mean_ratio(slope_b) - 0.5 * curve_b * variance_b
     left_b = np.abs(np.log(ratio_b) + slope_b * mean_b - corrected_b)
     return found, np.maximum(left_b, square_b / np.sqrt(2.0 * n_b))
 

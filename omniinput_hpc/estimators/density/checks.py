@@ -8,6 +8,7 @@ import numpy as np
 
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.density import equal_visits
+from omniinput_hpc.estimators.density.arrivals import renewing_rungs
 from omniinput_hpc.estimators.density.facts import (
     LogDensity,
     broken_facts,
@@ -38,7 +39,10 @@ def of_chains(runs: Sequence[RunData], observed: Observations, found: LogDensity
             weights = weights_of_run(run)
             asked += gaps(run.counts_kb(), run.edges)
             never = swaps_that_never_happened(run.swaps_k2(), weights.label_k)
-            asked += [never] if not never.passed else [never, length_in_trips(run, weights.label_k)]
+            asked.append(never)
+            if never.passed:
+                ends_renew = bool(renewing_rungs(run)[[0, -1]].all())
+                asked.append(length_in_trips(run, weights.label_k, ends_renew))
             asked += [
                 rungs_agree(run.lane_counts_kgb(), weights, observed.inside, found),
                 alike_at_equal_z(run, weights.label_k),

@@ -379,7 +379,7 @@ def upper_bounds(
 
 
 def _too_wide(observed: Observations, log_g_error_b: FloatArray) -> list[Check]:
-    """Check the bin width; no check for draws alone."""
+    """Check the bin width, unless all runs are independent draws."""
     if all(part.ancestral for part in observed.parts):
         return []
     firm_b = observed.effective_b >= MIN_EFFECTIVE_COUNT

@@ -12,13 +12,10 @@ import numpy as np
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError, FloatArray
-from omniinput_hpc.estimators.density.certified import predicted_sites
-from omniinput_hpc.estimators.density.known_ratio import exact_difference
-from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
+from omniinput_hpc.estimators.errors.jackknife import jackknife_error
 from omniinput_hpc.estimators.populations import is_annealed
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.histogram import lane_groups
-from omniinput_hpc.text import shown
 
 
 def constants_apart(run: RunData, beta: float) -> tuple[float, float, int]:
@@ -58,27 +55,3 @@ def constants_apart(run: RunData, beta: float) -> tuple[float, float, int]:
 def _apart(log_sum_2g: FloatArray) -> float:
     of_all, weighted = logsumexp(log_sum_2g, axis=1)
     return float(of_all - weighted)
-
-
-def describe(run: RunData) -> list[str]:
-    """Return a line on an ancestral run's known constants; none if they are unknown.
-
-    Nor is there a line if the ladder does not reach both beta = 0 and beta = m: draws of other
-    rungs say next to nothing about that constant, and their errors are too small.
-    """
-    of_one = exact_difference(run, 1.0)  # of one predicted site
-    chains = run.samples_log_q() is None
-    if run.rounds == 0 or chains or is_annealed(run) or not np.isfinite(of_one):
-        return []
-    m = float(predicted_sites(run))
-    if run.beta_k.min() > 0.0 or run.beta_k.max() < m:
-        return []
-    exact = m * of_one
-    value, error, n_groups = constants_apart(run, m)
-    interval = t_quantile(n_groups) * error
-    within = "inside" if abs(value - exact) <= interval else "NOT inside"
-    return [
-        f"by the draws, without bins: log Z(0) - log Z({m:g}) = {value:.4f}, 95% interval "
-        f"+- {shown(interval, '.4f', '(not known)')}; exact {m:g} ln {run.n_values} = "
-        f"{exact:.4f}, {within} the interval"
-    ]

@@ -139,7 +139,7 @@ def gaps(counts_kb: IntArray, edges: FloatArray) -> list[Check]:
     reached = np.maximum.accumulate(last_k[order])
     sentences = [
         f"no rung visited both sides of z = {edges[end + 1]:g} to {edges[begin]:g}, "
-        "where no walker was: the number of inputs there is not known"
+        "and no walker visited outputs between them: the number of inputs there is not known"
         for end, begin in zip(reached[:-1], first_k[order][1:], strict=True)
         if begin > end + 1
     ]
@@ -167,13 +167,14 @@ def swaps_that_never_happened(swaps_k2: IntArray, label_k: Sequence[str]) -> Che
     return Check(name, len(never), 0, sentence, "add rungs in between")
 
 
-def length_in_trips(run: RunData, label_k: Sequence[str]) -> Check:
+def length_in_trips(run: RunData, label_k: Sequence[str], ends_renew: bool) -> Check:
     """Check that the run was long enough for round trips of the ladder, and that some were made.
 
     An ideal ladder with rejections r makes 1 / (2 + 2 sum r / (1 - r)) round trips per exchange
     (Syed et al., J. R. Stat. Soc. B 84, 321 (2022)). One of its K walkers needs K times the inverse
     of that for a trip. In less time, no walker can have carried inputs from one end to the other.
-    Zero trips in a longer run mean something only if many were possible.
+    Half a trip is enough if walkers forget their past at both ends (`ends_renew`). Zero trips in a
+    longer run mean something only if many were possible.
     """
     attempted_k, accepted_k = run.swaps_k2().T
     name, trips = "length in ideal round trips", run.round_trips_v()
@@ -184,18 +185,19 @@ def length_in_trips(run: RunData, label_k: Sequence[str]) -> Check:
     ideal_rate = 0.5 / (1.0 + float((attempted_k / accepted_k - 1.0).sum()))
     exchanges = run.rounds * a_round
     trip_times = exchanges * ideal_rate / len(label_k)
-    if trip_times < 1.0:
+    least, way = (0.5, "one passage") if ends_renew else (1.0, "one round trip")
+    if trip_times < least:
         return Check(
-            name, trip_times, 1.0,
-            f"the run is shorter than one round trip of its ladder: {exchanges:,} exchanges, but a "
-            f"walker needs about {len(label_k) / ideal_rate:,.0f} at best",
-            f"raise run.rounds to {int(np.ceil(run.rounds / trip_times))} or more",
+            name, trip_times, least,
+            f"the run is shorter than {way} of its ladder: {exchanges:,} exchanges, but a "
+            f"walker needs about {least * len(label_k) / ideal_rate:,.0f} at best",
+            f"raise run.rounds to {int(np.ceil(least * run.rounds / trip_times))} or more",
         )  # fmt: skip
     expected = run.walkers * exchanges * ideal_rate
     if trips.any() or trip_times < MIN_TRIP_TIMES or expected < MIN_EXPECTED_TRIPS:
-        return Check(name, trip_times, 1.0)
+        return Check(name, trip_times, least)
     return Check(
-        name, trip_times, 1.0,
+        name, trip_times, least,
         f"no walker went from {label_k[0]} to {label_k[-1]} and back in {exchanges:,} exchanges, "
         f"although {expected:.0f} round trips were possible: inputs from one end of the ladder did "
         "not reach the other", "raise sampler.steps, or add rungs where swaps are rare",

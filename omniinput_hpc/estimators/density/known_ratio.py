@@ -19,7 +19,6 @@ from omniinput_hpc.estimators.density.rung_weights import InsideBins
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
 from omniinput_hpc.estimators.run_data import RunData
-from omniinput_hpc.text import shown
 
 MAX_OUTSIDE = 1e-3
 """Largest share of a rung's moves outside the bins; its log Z is off by as many nats."""
@@ -140,17 +139,3 @@ def log_constants_apart(
 
     value = apart(log_g_b)
     return float(value), float(jackknife_error(value, apart(log_g_jb), lanes_g))
-
-
-def describe(ends: Ends | None, pinned: bool) -> list[str]:
-    """Return a line that compares a run's constants with the exact ones; none if unknown."""
-    if ends is None:
-        return []
-    interval = t_quantile(ends.n_groups) * ends.error
-    within = "inside" if abs(ends.value - ends.exact) <= interval else "NOT inside"
-    used = "; the density is scaled at both ends" if pinned else ""
-    return [
-        f"log Z(0) - log Z({ends.beta:g}) = {ends.value:.4f}, 95% interval +- "
-        f"{shown(interval, '.4f', '(not known)')}; "
-        f"exact {ends.beta:g} ln {ends.n_values} = {ends.exact:.4f}, {within} the interval{used}"
-    ]

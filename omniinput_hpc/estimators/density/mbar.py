@@ -157,17 +157,3 @@ def free_energy_errors(samples: Samples, solution: Unbinned) -> FloatArray:
         f_jk[j] = mbar(samples, groups != j, solution.f_k).f_k
     f_k = solution.f_k
     return jackknife_error(f_k - f_k[0], f_jk - f_jk[:, :1], samples.lanes_g)
-
-
-def describe(run: RunData, f_k: FloatArray) -> str:
-    """Return a line that compares free energies f_k from bins with those from samples."""
-    samples = read_samples(run)
-    solution = mbar(samples)
-    error_k = free_energy_errors(samples, solution)
-    delta_k = np.abs((f_k - f_k[0]) - (solution.f_k - solution.f_k[0]))
-    known = np.isfinite(error_k) & (error_k > 0)
-    sigmas = f"{(delta_k[known] / error_k[known]).max():.2f}" if known.any() else "unknown"
-    return (
-        f"MBAR on {samples.n_gk.sum():,} recorded samples, without bins: free energies differ from "
-        f"those of the bins by at most {delta_k.max():.2e} nats, {sigmas} standard errors"
-    )

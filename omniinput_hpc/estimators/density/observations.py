@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
-from omniinput_hpc.estimators.density.bin_width import inside_bins, mixture_slope
+from omniinput_hpc.estimators.density.bin_width import inside_bins, mixture_derivatives
 from omniinput_hpc.estimators.density.draws import sum_draws
 from omniinput_hpc.estimators.density.known_ratio import model_log_z
 from omniinput_hpc.estimators.density.rung_weights import (
@@ -238,11 +238,11 @@ def observe(runs: Sequence[RunData]) -> Observations:
 def _inside(
     reads: Sequence[_RunRead], count_kb: IntArray, z_b: FloatArray
 ) -> tuple[InsideBins, FloatArray]:
-    """Return `inside_bins` of all runs; draws alone have weights of their own, with no bias."""
+    """Return `inside_bins` of all runs; zeros if all are draws, whose weights are exact."""
     if all(r.ancestral for r in reads):
         nothing_b = np.zeros(len(z_b))
         return InsideBins(z_b, nothing_b, nothing_b), nothing_b
-    derivatives = mixture_slope([r.rung_weights for r in reads], count_kb, z_b)
+    derivatives = mixture_derivatives([r.rung_weights for r in reads], count_kb, z_b)
     return inside_bins([r.run for r in reads], z_b, derivatives)
 
 

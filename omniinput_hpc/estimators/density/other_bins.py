@@ -98,16 +98,6 @@ def in_other_bins(run: RunData, edges: FloatArray) -> RunData:
     return cast("RunData", InOtherBins(run, edges))
 
 
-def describe(run: RunData) -> str:
-    """Return a clause that compares the number of recorded samples with that of counts."""
-    samples, moves = run.samples_per_round, run.counts_kb().sum() + run.outside_k2().sum()
-    recorded = samples * len(run.beta_k) * run.rounds
-    return (
-        f"in other bins, from only its {recorded:,} recorded samples: one in "
-        f"{moves / max(recorded, 1):.3g} of its counts, so errors are larger"
-    )
-
-
 def edges_of(text: str) -> FloatArray:
     """Return the edges, float64 [B + 1], of LOWER:UPPER:WIDTH; ValueError with the problem."""
     try:

@@ -245,7 +245,7 @@ def rule_curve(
     whole: bool = False,
     recall_range: Range | None = None,
 ) -> Curve:
-    """Return the curve with its 95% intervals, computed as described in `intervals`.
+    """Return the curve with its 95% intervals, computed as in `intervals`.
 
     The density's error is drawn from its replicates without each lane group, and the error of the
     scores from their effective number (see `rule_worth`). The within-bin weights keep the full

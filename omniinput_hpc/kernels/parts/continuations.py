@@ -69,6 +69,16 @@ class Texts:
             np.concatenate([self.tempered, others.tempered]),
         )
 
+    def rows(self) -> FloatArray:
+        """Return all attributes as numbers, a row per text, float64 [N, 3 D + 1]."""
+        return np.column_stack([self.x, self.log_p, self.log_z, self.tempered])
+
+
+def texts_of(rows: FloatArray) -> Texts:
+    """Return the texts of `Texts.rows`."""
+    x, log_p, log_z = np.split(rows[:, :-1], 3, axis=1)
+    return Texts(x.astype(np.int64), log_p, log_z, rows[:, -1] > 0)
+
 
 def keys_of(values: IntArray) -> IntArray:
     """Return a hash of each context, int64 [...], given its values [..., CONTEXT_LENGTH]."""

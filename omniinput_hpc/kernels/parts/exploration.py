@@ -74,11 +74,11 @@ class Explorer:
         was most certain, or with the end of one.
         """
         surest = torch.from_numpy(self.surest()).to(self.like.device)
-        return self._extended(surest, surest)
+        return self._extended(surest, surest, N_BATCHES)
 
-    def _extended(self, seeds: torch.Tensor, surest: torch.Tensor) -> Texts:
-        """Return `N_BATCHES` times W texts, given seeds and surest beginnings; see `texts`."""
-        found = [self._batch(i, seeds, surest) for i in range(N_BATCHES)]
+    def _extended(self, seeds: torch.Tensor, surest: torch.Tensor, n_batches: int) -> Texts:
+        """Return `n_batches` times W texts, given seeds and surest beginnings; see `texts`."""
+        found = [self._batch((i, n_batches), seeds, surest) for i in range(n_batches)]
         x, log_p, log_z = (torch.cat(parts).cpu().numpy() for parts in zip(*found, strict=True))
         return Texts(x, log_p, log_z, np.arange(len(x)) % N_KINDS == 0)
 
@@ -119,9 +119,13 @@ class Explorer:
         return (even * self.n_values).long()
 
     def _batch(
-        self, batch: int, seeds: torch.Tensor, surest: torch.Tensor
+        self, batch_of: tuple[int, int], seeds: torch.Tensor, surest: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return W texts, int64 [W, D], and l and ln Z at b at their sites, float64 [W, D]."""
+        """Return W texts, int64 [W, D], and l and ln Z at b at their sites, float64 [W, D].
+
+        batch_of : the number of the batch, and that of all batches
+        """
+        batch, n_batches = batch_of
         x = torch.zeros_like(self.like)
         n_walkers, n_sites = x.shape
         log_p = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
@@ -137,7 +141,7 @@ class Explorer:
             u = self.stream.uniform(n_walkers)
             row = prefixes.row() if t >= self.first else None
             if row is None:
-                x[:, t] = self._first_value(t, number, N_BATCHES, u)
+                x[:, t] = self._first_value(t, number, n_batches, u)
             else:
                 is_hot = (t - self.first < kind % 4) & (begun == 0)
                 x[:, t], _ = draw_scaled(row, torch.where(is_hot, hot, cold), u)

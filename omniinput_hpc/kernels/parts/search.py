@@ -24,7 +24,7 @@ from omniinput_hpc.kernels.parts.continuations import (
     Texts,
     contexts_of,
 )
-from omniinput_hpc.kernels.parts.exploration import N_KINDS, Explorer
+from omniinput_hpc.kernels.parts.exploration import N_BATCHES, N_KINDS, Explorer
 from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums
 from omniinput_hpc.kernels.state import SearchBudget
 
@@ -49,7 +49,7 @@ class Search(Explorer):
     """Draws texts from a model at exponent b, given known continuations (see `Explorer`)."""
 
     def found(self, known: Continuations | None, budget: SearchBudget) -> Texts:
-        """Return as many texts as `Explorer.texts`, after a search.
+        """Return as many texts as `Explorer.texts`, or the budget's share of them, after a search.
 
         Texts of the second half of the kinds begin with the end of a context whose gain is known to
         be large, or with one of the contexts after which the model was most certain.
@@ -62,8 +62,9 @@ class Search(Explorer):
             surest = np.full((1, CONTEXT_LENGTH), NOTHING)
         device = self.like.device
         ends = ends if len(ends) else surest
+        n = max(ceil(budget.share * N_BATCHES), ceil(N_KINDS / len(self.like)))
         return self._extended(
-            torch.from_numpy(ends).to(device), torch.from_numpy(surest).to(device)
+            torch.from_numpy(ends).to(device), torch.from_numpy(surest).to(device), n
         )
 
     def surest_contexts(self, known: Continuations | None, budget: SearchBudget) -> IntArray:
@@ -86,14 +87,15 @@ class Search(Explorer):
         order = np.argsort(-sure_ln.max(axis=0), kind="stable")
         chosen = chosen[order]
         _, first = np.unique(chosen, axis=0, return_index=True)
-        return np.asarray(chosen[np.sort(first)][: len(self.like)])
+        return np.asarray(chosen[np.sort(first)][: ceil(budget.share * len(self.like))])
 
     def _candidates(self, known: Continuations | None, budget: SearchBudget) -> IntArray:
         """Return the contexts before the sharpest rows, of drawn texts and of likely beginnings.
 
-        There are at most `N_CANDIDATES` times W of each.
+        There are at most `N_CANDIDATES` times W of each, times the budget's share.
         """
-        drawn = _Sharpest(known, len(self.like), self.like.shape[1])
+        room, n_sites = ceil(budget.share * N_CANDIDATES * len(self.like)), self.like.shape[1]
+        drawn = _Sharpest(known, room, n_sites)
         n_hot, n_cold, n_begun = (ceil(share * budget.n_batches) for share in (HOT, COLD, BEGUN))
         for batch in range(n_hot + n_cold):
             if batch < n_hot:
@@ -103,7 +105,7 @@ class Search(Explorer):
             drawn.add(contexts_of(x).reshape(-1, CONTEXT_LENGTH), log_z[:, 1:].ravel())
         if not len(budget.first_values):
             return drawn.contexts
-        begun = _Sharpest(known, len(self.like), self.like.shape[1])
+        begun = _Sharpest(known, room, n_sites)
         beginnings = Beginnings(
             self.begin, self.like, self.n_values, self.first, self.b, self.stream
         )
@@ -181,12 +183,12 @@ class _Sharpest:
 
     Attributes
     ----------
-    contexts : int64 [n, CONTEXT_LENGTH], all different, at most `N_CANDIDATES` times W
+    contexts : int64 [n, CONTEXT_LENGTH], all different, at most `room`
     """
 
-    def __init__(self, known: Continuations | None, n_walkers: int, n_sites: int) -> None:
+    def __init__(self, known: Continuations | None, room: int, n_sites: int) -> None:
         self.contexts = np.zeros((0, CONTEXT_LENGTH), dtype=np.int64)
-        self._sure, self._room = np.zeros(0), N_CANDIDATES * n_walkers
+        self._sure, self._room = np.zeros(0), room
         self._known = known
         self._gain_c = None if known is None else known.gains(n_sites).max(axis=0)
 

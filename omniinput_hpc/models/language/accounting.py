@@ -193,15 +193,11 @@ def _goes_on(name: str, model: Any, own: set[str]) -> bool:
     """
     for found in _LAYER.finditer(name):
         first = f"{name[: found.start(1)]}0{name[found.end(1) :]}"
-        alike = bool(_names(first, model) & own) or _layer_like(name[: found.start(1)], own)
+        layer_0 = f"{name[: found.start(1)]}0."
+        alike = _names(first, model) & own or any(one.startswith(layer_0) for one in own)
         if alike and int(found[1]) >= _depth(model):
             return True
     return False
-
-
-def _layer_like(before: str, own: set[str]) -> bool:
-    """Return whether the model has layers with this prefix ("model.layers.")."""
-    return any(name.startswith(f"{before}0.") for name in own)
 
 
 def _depth(model: Any) -> float:

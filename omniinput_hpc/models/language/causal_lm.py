@@ -8,7 +8,6 @@ an index into the allowed tokens; probabilities are still normalized over all to
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Callable
 from functools import cached_property
@@ -20,6 +19,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 from omniinput_hpc.config import Allowed, CausalLm
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.device import release_unused
 from omniinput_hpc.models.language import hf_decoder, hf_folder, output_head, tokenizer
 from omniinput_hpc.models.language.embedding_leaf import (
     EmbeddingLeaf,
@@ -71,7 +71,7 @@ class CausalLanguageModel:
         self.device = torch.device(device)
         n_vocab = int(self.lm.get_output_embeddings().weight.shape[0])
         words = tokenizer.read(folder)
-        tokens = hf_folder.site_tokens(options, folder, n_vocab, words)
+        tokens = hf_folder.tokens_of(options, folder, n_vocab, words)
         self.space = hf_folder.space_of(options, folder, n_vocab, words, allowed)
         tokens = tokens[self.space.to_ids(np.arange(self.space.n_values))]
         before = hf_folder.prefix_ids(options, folder, n_vocab, words)
@@ -267,12 +267,9 @@ class CausalLanguageModel:
             return self._whole(n)
         if self._drawing is None or self._drawing.n_walkers != n:
             self._drawing = None
-            gc.collect()  # as in `_shared_kv_cache`
+            release_unused()
             try:
-                assert self._decoder is not None
-                self._drawing = KVCache(
-                    self._decoder, self.token_ids, self._before, self.n_sites, n
-                )
+                self._drawing = self._new_cache(n)
             except torch.OutOfMemoryError:
                 raise UserError(
                     f"keys and values of {n} inputs of {self.n_sites} tokens, which are drawn "
@@ -286,7 +283,7 @@ class CausalLanguageModel:
             self._kv_cache = None
             if self._scratch is not None and self._scratch.n_walkers != n_walkers:
                 self._scratch = None
-            gc.collect()  # a cache and its graphs form a reference cycle; free their memory
+            release_unused()  # else a smaller cache would keep parts of a larger one's memory
             try:
                 self._kv_cache, self._scratch = self._whole(n_walkers), None
                 self._kv_cache.allocate()
@@ -305,11 +302,12 @@ class CausalLanguageModel:
         if self._kv_cache is not None and self._kv_cache.n_walkers == n_walkers:
             return self._kv_cache
         if self._scratch is None or self._scratch.n_walkers != n_walkers:
-            assert self._decoder is not None
-            self._scratch = KVCache(
-                self._decoder, self.token_ids, self._before, self.n_sites, n_walkers
-            )
+            self._scratch = self._new_cache(n_walkers)
         return self._scratch
+
+    def _new_cache(self, n_walkers: int) -> KVCache:
+        assert self._decoder is not None
+        return KVCache(self._decoder, self.token_ids, self._before, self.n_sites, n_walkers)
 
     @cached_property
     def _decoder(self) -> Decoder | None:
@@ -388,11 +386,7 @@ class CausalLanguageModel:
 
     def _trial(self) -> list[torch.Tensor]:
         """Return batches of inputs [n, D] that together hold every special token."""
-        if self.token_ids.is_meta:  # a meta tensor holds no numbers
-            return []
-        special = torch.tensor(self._special, dtype=torch.int64, device=self.device)
-        values = torch.isin(self.token_ids, special).nonzero()[:, 0].tolist()
-        return trial_inputs(values, self.n_values, self.n_sites, self.device)
+        return trial_inputs(self._special, self.token_ids, self.n_sites)
 
     def _no_prefix(self) -> dict[str, Any]:
         """Return arguments for a pass without cached keys and values."""

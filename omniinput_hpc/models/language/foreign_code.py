@@ -59,20 +59,22 @@ def special_tokens(lm: Any, words: Vocabulary | None) -> list[int]:
 
 
 def trial_inputs(
-    special: Sequence[int], n_values: int, n_sites: int, device: torch.device
+    special: Sequence[int], token_ids: torch.Tensor, n_sites: int
 ) -> list[torch.Tensor]:
     """Return batches of random inputs, int64 [N_TRIAL_INPUTS, n_sites].
 
-    In each input of a batch except the last, half of the sites hold special values below n_values:
-    the first third of the sites, where every special value occurs in at least one input, and some
-    further sites. Values after a special value are therefore evaluated in pieces, too. The last
-    input has no special values, if there are others. On torch's device "meta", which computes no
-    numbers, there are no batches.
+    `token_ids` holds the token of each value, int64 [n_values]. In each input of a batch except the
+    last, half of the sites hold values of special tokens: the first third of the sites, where every
+    special value occurs in at least one input, and some further sites. Values after a special value
+    are therefore evaluated in pieces, too. The last input has no special values, if there are
+    others. On torch's device "meta", which computes no numbers, there are no batches.
     """
+    device = token_ids.device
     if device.type == "meta":
         return []
-    special = [value for value in special if value < n_values]
-    ordinary = sorted(set(range(n_values)) - set(special)) or special
+    wanted = torch.tensor(special, dtype=torch.int64, device=device)
+    special = torch.isin(token_ids, wanted).nonzero()[:, 0].tolist()
+    ordinary = sorted(set(range(len(token_ids))) - set(special)) or special
     n_rows, n_first = N_TRIAL_INPUTS - 1, max(1, n_sites // 3)
     n_batches = max(1, -(-len(special) // (n_rows * n_first)))
     random = torch.Generator().manual_seed(1)

@@ -7,6 +7,7 @@ checked here, and transformers itself refuses an unknown architecture.
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -44,18 +45,9 @@ def _names(table: str) -> set[str]:
     except (OSError, SyntaxError):
         return set()
     for statement in body:
-        if (
-            isinstance(statement, ast.Assign)
-            and [t.id for t in statement.targets if isinstance(t, ast.Name)] == [table]
-            and isinstance(statement.value, ast.Call)
-            and statement.value.args
-            and isinstance(statement.value.args[0], ast.List)
-        ):
-            return {
-                pair.elts[0].value
-                for pair in statement.value.args[0].elts
-                if isinstance(pair, ast.Tuple)
-                and isinstance(pair.elts[0], ast.Constant)
-                and isinstance(pair.elts[0].value, str)
-            }
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(args=[pairs, *_])):
+                if name == table:
+                    with suppress(ValueError, TypeError):  # not a list of pairs of constants
+                        return {model_type for model_type, _ in ast.literal_eval(pairs)}
     return set()

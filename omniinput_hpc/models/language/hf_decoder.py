@@ -240,7 +240,8 @@ def try_out(decoder: HfDecoder, lm: Any) -> None:
     more than the last hidden state.
     """
     kv, hidden = decoder.allocate(N_TRIAL_INPUTS)
-    for tokens in trial_inputs(decoder.special, decoder.n_vocab, len(hidden), kv.device):
+    every = torch.arange(decoder.n_vocab, device=kv.device)
+    for tokens in trial_inputs(decoder.special, every, len(hidden)):
         _compare(decoder, lm, tokens.T, kv, hidden)
 
 

@@ -179,15 +179,15 @@ def weight_files(folder: Path, path: str = "") -> list[Path]:
     raise UserError(f"model.path = {folder}: weights not found (no *.safetensors){fetch}")
 
 
-def site_tokens(
-    options: CausalLm, folder: Path, n_vocab: int, words: Vocabulary | None
+def tokens_of(
+    options: CausalLm | SequenceClassifier, folder: Path, n_vocab: int, words: Vocabulary | None
 ) -> NDArray[np.int64]:
-    """Return the token of each value that a site may take, int64 [n_values], ascending.
+    """Return the token of each value that the model knows, int64 [n_values], ascending.
 
     They are all n_vocab tokens of the model, or those that its tokenizer knows and that are not
     special. Raises `UserError` if that requires a tokenizer and the folder has none.
     """
-    if options.tokens == "all":
+    if isinstance(options, SequenceClassifier) or options.tokens == "all":
         return np.arange(n_vocab)
     found = tokenizer.require(words, folder, 'model.tokens = "no-special"')
     ids = sorted(i for i in found.ids.values() if i < n_vocab and i not in found.special)
@@ -222,15 +222,6 @@ def space_of(
             f"only {len(values)} stand for a token"
         )
     return Space(len(tokens), values)
-
-
-def tokens_of(
-    options: CausalLm | SequenceClassifier, folder: Path, n_vocab: int, words: Vocabulary | None
-) -> NDArray[np.int64]:
-    """Return the token of each value that the model knows; see `site_tokens`."""
-    if isinstance(options, CausalLm):
-        return site_tokens(options, folder, n_vocab, words)
-    return np.arange(n_vocab)
 
 
 def prefix_ids(

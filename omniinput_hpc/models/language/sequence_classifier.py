@@ -135,12 +135,8 @@ class SequenceClassifier:
         return z
 
     def _trial(self) -> list[torch.Tensor]:
-        special = torch.tensor(self._special, dtype=torch.int64, device=self._device)
         ids = self._ids_of(torch.arange(self.n_values, device=self._device))
-        if ids.is_meta:  # a meta tensor holds no numbers
-            return []
-        values = torch.isin(ids, special).nonzero()[:, 0].tolist()
-        return trial_inputs(values, self.n_values, self.n_sites, self._device)
+        return trial_inputs(self._special, ids, self.n_sites)
 
     @torch.no_grad()
     def _try_out(self, where: str) -> None:

@@ -8,15 +8,11 @@ from pair_runs import ABSOLUTE, EDGES, draw
 from scipy.stats import binom
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.comparison.models import (
-    compare_models,
-    describe,
-    ranges,
-    verdict,
-)
+from omniinput_hpc.estimators.comparison.models import compare_models
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.curves import accumulate, area
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
+from omniinput_hpc.results.comparison import model_lines, ranges, verdict
 
 pytestmark = pytest.mark.slow
 
@@ -58,19 +54,19 @@ def test_the_better_model_is_named(found):
     for c in found:
         assert verdict(c, "A", "B").startswith("A is better than B over ln recall")
         assert "A is more precise at" in verdict(c, "A", "B")
-    assert any(line.startswith("AUPR ratio, A over B") for line in describe(found[0], "A", "B"))
+    assert any(line.startswith("AUPR ratio, A over B") for line in model_lines(found[0], "A", "B"))
 
 
 def test_no_model_is_called_better_where_a_run_has_not_converged(found):
     """The clear difference of above, from a run that is no result: said so, and no verdict."""
     for unconverged in (["A"], ["B"], ["A", "B"]):
-        lines = describe(found[0], "A", "B", unconverged)
+        lines = model_lines(found[0], "A", "B", unconverged)
         assert not any("better than" in line or "more precise" in line for line in lines)
         assert lines[-1].startswith("not converged: ") and " and ".join(unconverged) in lines[-1]
         marked = [name for name in "AB" if f"not converged: AUPR of {name}" in "\n".join(lines)]
         assert marked == unconverged
         assert sum(line.startswith("not converged: AUPR ") for line in lines) == 2 + len(marked)
-    assert not any(line.startswith("not converged") for line in describe(found[0], "A", "B"))
+    assert not any(line.startswith("not converged") for line in model_lines(found[0], "A", "B"))
 
 
 def test_a_range_that_is_asked_for_is_that_of_all_that_is_compared():

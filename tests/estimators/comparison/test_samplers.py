@@ -14,12 +14,12 @@ from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.samplers import (
     compare_inputs,
     compare_samplers,
-    describe,
     judged_ranges,
     largest_chance,
     value_shares,
 )
 from omniinput_hpc.estimators.density.density import density_of_run, density_of_runs
+from omniinput_hpc.results.comparison import sampler_lines
 
 N_RUNS = 40
 
@@ -70,9 +70,9 @@ def test_another_law_is_found():
     wrong.beta_k = ABSOLUTE  # says that it sampled by other betas than it did
     found = compare(run, wrong)
     assert found.p < 1e-4
-    assert describe(found, "a", "b")[-1].startswith("a and b DISAGREE")
+    assert sampler_lines(found, "a", "b")[-1].startswith("a and b DISAGREE")
     right = compare(run, draw("worse", ABSOLUTE, 2, moves=40))
-    assert describe(right, "a", "b")[-1] == "a and b agree within their errors."
+    assert sampler_lines(right, "a", "b")[-1] == "a and b agree within their errors."
 
 
 def test_other_inputs_with_the_same_outputs_are_found():
@@ -85,7 +85,7 @@ def test_other_inputs_with_the_same_outputs_are_found():
     assert found.p > 1e-3
     assert found.inputs_p < 1e-4
     assert " at site 2, " in found.inputs_where
-    assert "DISAGREE" in describe(found, "a", "b")[-1]
+    assert "DISAGREE" in sampler_lines(found, "a", "b")[-1]
 
 
 def ancestral(seed, wrong=0.0):
@@ -151,7 +151,7 @@ def test_what_cannot_be_compared():
     few = draw("worse", ABSOLUTE, 1, walkers=2, moves=64)
     found = compare_samplers(density_of_run(few), density_of_run(draw("worse", ABSOLUTE, 2)))
     assert np.isnan(found.p)
-    assert describe(found, "a", "b")[-1].startswith("The data cannot tell")
+    assert sampler_lines(found, "a", "b")[-1].startswith("The data cannot tell")
 
 
 def some_density(log_g_b, effective_b, floor=-np.inf):
@@ -193,7 +193,7 @@ def test_the_chance_of_the_largest_difference_counts_all_ranges():
     assert n > 5 and (found.stop_r > found.first_r).all()
     alone = found.chance_r.min()
     assert alone < largest_chance(found) == pytest.approx(1.0 - (1.0 - alone) ** n)
-    line = describe(found, "a", "b")[0]
+    line = sampler_lines(found, "a", "b")[0]
     assert (
         line.startswith(f"{n} ranges of bins")
         and f"(probability {largest_chance(found):.2g}" in line

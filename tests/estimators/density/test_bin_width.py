@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from lattice import Lattice, independent_run
 
-from omniinput_hpc.estimators.density.bin_width import inside_bins, mixture_slope, too_wide
+from omniinput_hpc.estimators.density.bin_width import inside_bins, mixture_derivatives, too_wide
 from omniinput_hpc.estimators.density.rung_weights import InsideBins, RungWeights
 
 MODEL = Lattice(n_sites=8, unit=0.25)
@@ -30,7 +30,7 @@ def test_the_spread_inside_bins_is_that_of_the_samples(levels):
     bin_n = np.digitize(z, run.edges) - 1
     groups = [z[bin_n == b] if (bin_n == b).any() else np.zeros(1) for b in range(n_bins)]
     z_b = np.where(np.bincount(bin_n, minlength=n_bins) > 0, [g.mean() for g in groups], np.nan)
-    derivatives = mixture_slope([weights_of(BETA_K, run.edges)], run.counts_kb(), z_b)
+    derivatives = mixture_derivatives([weights_of(BETA_K, run.edges)], run.counts_kb(), z_b)
     found, bias_b = inside_bins([run], z_b, derivatives)
     np.testing.assert_allclose(found.variance_b, [g.var() for g in groups], atol=1e-12)
     slope_b, curve_b = derivatives
@@ -51,7 +51,7 @@ def test_the_slope_of_a_mixture():
     z_b = 0.5 * (edges[:-1] + edges[1:])
     counts_kb = np.array([[30, 0], [10, 0]]).repeat(len(z_b) // 2 + 1, axis=1)[:, : len(z_b)]
     both = [weights_of([0.5], edges), weights_of([4.5], edges, np.array([2.0]))]
-    slope_b, curve_b = mixture_slope(both, counts_kb, z_b)
+    slope_b, curve_b = mixture_derivatives(both, counts_kb, z_b)
     some = counts_kb.any(axis=0)
     own_b, other_b = -0.5, -4.5 - 2.0 * z_b
     np.testing.assert_allclose(slope_b, np.where(some, 0.75 * own_b + 0.25 * other_b, 0.0))
@@ -63,7 +63,7 @@ def test_flat_rungs_have_no_slope():
     edges = edges_of(2)
     z_b = 0.5 * (edges[:-1] + edges[1:])
     flat = weights_of([np.nan], edges)
-    slope_b, curve_b = mixture_slope([flat], np.ones((1, len(z_b)), int), z_b)
+    slope_b, curve_b = mixture_derivatives([flat], np.ones((1, len(z_b)), int), z_b)
     assert not slope_b.any() and not curve_b.any()
     inside = InsideBins(z_b, np.full(len(z_b), 0.1), slope_b)
     np.testing.assert_array_equal(flat.mean_in_bins(inside), flat.at_bins(z_b))

@@ -5,7 +5,8 @@ import pytest
 from decoder_chain import DecoderChain
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.density.draw_constants import constants_apart, describe
+from omniinput_hpc.estimators.density.draw_constants import constants_apart
+from omniinput_hpc.results.density import draw_constants_lines
 
 CHAIN = DecoderChain(3)
 M = CHAIN.n_sites - 1.0
@@ -47,20 +48,20 @@ def test_draws_without_their_weights_fail():
 
 def test_a_line_where_the_constants_are_known():
     run = CHAIN.ancestral_run(BETAS, 1)
-    assert describe(run) == []
+    assert draw_constants_lines(run) == []
     run.config = {"model": {"kind": "causal-lm"}}
-    (line,) = describe(run)
+    (line,) = draw_constants_lines(run)
     assert line.startswith("by the draws, without bins: log Z(0) - log Z(23) = ")
     assert "exact 23 ln 8 = 47.8272" in line
     for betas in (BETAS[1:], BETAS[:-1]):
         run = CHAIN.ancestral_run(betas, 1)
         run.config = {"model": {"kind": "causal-lm"}}
-        assert describe(run) == [], "an end of the ladder is missing"
+        assert draw_constants_lines(run) == [], "an end of the ladder is missing"
 
 
 def test_chains_have_no_such_draws():
     run = CHAIN.chain_run([0.0, 1.0], 1)
     run.config = {"model": {"kind": "causal-lm"}}
-    assert describe(run) == []
+    assert draw_constants_lines(run) == []
     with pytest.raises(EstimateError, match="no independent draws"):
         constants_apart(run, M)

@@ -132,25 +132,38 @@ class Ladder:
 def test_ends_of_a_ladder_that_never_met():
     """Four rungs that reject 60 %: an ideal lane makes a round trip in 11 exchanges."""
     labels = ["beta = -2", "b", "c", "beta = 4"]
-    reason = length_in_trips(Ladder(rounds=14), labels).reason
+    reason = length_in_trips(Ladder(rounds=14), labels, ends_renew=False).reason
     assert "from beta = -2 to beta = 4 and back in 140 exchanges" in reason
     assert "102 round trips were possible" in reason
-    assert length_in_trips(Ladder(rounds=14, trips=1), labels).passed
-    assert length_in_trips(Ladder(rounds=13), labels).passed  # 130 of 132 exchanges
+    assert length_in_trips(Ladder(rounds=14, trips=1), labels, ends_renew=False).passed
+    assert length_in_trips(
+        Ladder(rounds=13), labels, ends_renew=False
+    ).passed  # 130 of 132 exchanges
     foreign = Ladder(rounds=14)
     foreign.config = {"sampler": {"exchanges": "many"}}
-    assert length_in_trips(foreign, labels).passed
+    assert length_in_trips(foreign, labels, ends_renew=False).passed
     untried = Ladder(rounds=700)
     untried._swaps_k2[1] = 0
-    assert length_in_trips(untried, labels).passed
+    assert length_in_trips(untried, labels, ends_renew=False).passed
 
 
 def test_a_run_is_longer_than_one_ideal_round_trip():
     """A walker of four rungs that reject 60 % needs 44 exchanges, of ones that reject 95 % 464."""
     labels = ["beta = -2", "b", "c", "beta = 4"]
-    assert length_in_trips(Ladder(rounds=5, trips=1), labels).passed
-    short = length_in_trips(Ladder(rounds=4, trips=1), labels)
+    assert length_in_trips(Ladder(rounds=5, trips=1), labels, ends_renew=False).passed
+    short = length_in_trips(Ladder(rounds=4, trips=1), labels, ends_renew=False)
     assert short.value == pytest.approx(40 / 44) and "shorter than one round trip" in short.sentence
     assert short.remedy == "raise run.rounds to 5 or more"
-    assert not length_in_trips(Ladder(rounds=40, accepted=5, trips=1), labels).passed
-    assert length_in_trips(Ladder(rounds=47, accepted=5, trips=1), labels).passed
+    assert not length_in_trips(
+        Ladder(rounds=40, accepted=5, trips=1), labels, ends_renew=False
+    ).passed
+    assert length_in_trips(Ladder(rounds=47, accepted=5, trips=1), labels, ends_renew=False).passed
+
+
+def test_half_a_trip_is_enough_between_ends_that_are_drawn():
+    """Walkers forget their past at either end: here after 22 exchanges."""
+    labels = ["beta = 0", "b", "c", "beta = m"]
+    assert length_in_trips(Ladder(rounds=3, trips=1), labels, ends_renew=True).passed
+    short = length_in_trips(Ladder(rounds=2), labels, ends_renew=True)
+    assert "shorter than one passage" in short.sentence and "about 22 at best" in short.sentence
+    assert short.remedy == "raise run.rounds to 3 or more"

@@ -8,10 +8,10 @@ from scipy.special import logsumexp
 from omniinput_hpc.estimators.density import density as density_module
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.density.known_ratio import (
-    describe,
     exact_difference,
     log_constants_apart,
 )
+from omniinput_hpc.results.density import constants_lines
 
 
 class Unigram:
@@ -97,7 +97,7 @@ def test_the_density_at_m_is_the_models_own_probability():
     assert density.pinned and density.ends.agree
     assert abs(value - M * np.log(4)) < 3 * error
     assert error < 0.7 * density.ends.error
-    assert "scaled at both ends" in describe(density.ends, density.pinned)[0]
+    assert "scaled at both ends" in constants_lines(density.ends, density.pinned)[0]
 
 
 def test_cold_rungs_alone_are_absolute_by_the_models_own():
@@ -123,7 +123,7 @@ def test_a_constant_that_does_not_fit_is_a_reason_and_not_made_use_of():
     density = density_of_run(run_of(beta_k=(0.0, 5.0, 10.0, 15.0, 20.0), m=20.0))
     assert not density.pinned and not density.ends.agree and not density.verdict.converged
     assert any(r.startswith("impossible: log Z(0) - log Z(20)") for r in density.verdict.reasons)
-    assert "NOT inside" in describe(density.ends, density.pinned)[0]
+    assert "NOT inside" in constants_lines(density.ends, density.pinned)[0]
 
 
 def test_a_ladder_that_is_wrong_in_between_shows():
@@ -150,4 +150,4 @@ def test_other_models_have_no_ends():
     edges = (np.arange(len(Lattice().z_l()) + 1) - 0.5) * Lattice().unit
     density = density_of_run(independent_run(Lattice(), np.array([0.0, 2.0]), edges))
     assert density.ends is None and not density.pinned
-    assert describe(density.ends, density.pinned) == []
+    assert constants_lines(density.ends, density.pinned) == []

@@ -6,10 +6,11 @@ from runs_in_progress import begin, config_of
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.density.other_bins import describe, edges_of, in_other_bins
+from omniinput_hpc.estimators.density.other_bins import edges_of, in_other_bins
+from omniinput_hpc.results.density import other_bins_clause
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import loop
-from omniinput_hpc.zoo.exact import Lattice
+from omniinput_zoo.exact import Lattice
 
 LONG = ("run.rounds=24", "run.burn_in=2", "sampler.walkers=16", "sampler.exchanges=10")
 
@@ -31,7 +32,7 @@ def test_all_moves_in_a_runs_own_bins_are_its_own_counts(tmp_path):
         np.testing.assert_allclose(again.z_sum_kb(), run.z_sum_kb())
         one, other = density_of_run(run), density_of_run(again)
         np.testing.assert_allclose(other.log_g_b, one.log_g_b, atol=1e-9)
-        assert again.path == run.path and "one in 1 of" in describe(run)
+        assert again.path == run.path and "one in 1 of" in other_bins_clause(run)
 
 
 def test_bins_that_were_too_narrow_are_mended(tmp_path):
@@ -40,7 +41,7 @@ def test_bins_that_were_too_narrow_are_mended(tmp_path):
     edges = edges_of("-0.125:4.625:0.25")
     with open_run(path) as run:
         assert run.outside_k2().sum() > 0.2 * run.counts_kb().sum()
-        assert "one in 5 of its counts" in describe(run)
+        assert "one in 5 of its counts" in other_bins_clause(run)
         again = in_other_bins(run, edges)
         found = density_of_run(again)
         assert again.counts_kb().sum() == run.samples_z().size

@@ -8,7 +8,7 @@ from lattice import LEVEL_EDGES as EDGES
 from omniinput_hpc.estimators.density.density import density_of_run, density_of_runs
 from omniinput_hpc.estimators.density.outside import Outside, outside_bins
 from omniinput_hpc.plots.density import density_figure
-from omniinput_hpc.results.tables import describe_density, summarize_density
+from omniinput_hpc.results.density import describe_density, summarize_density
 
 CUTS = {"below": EDGES[4:], "above": EDGES[:16], "both": EDGES[4:16]}
 

@@ -13,7 +13,7 @@ from omniinput_hpc.kernels.parts.continuations import NOTHING
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.parts.search import Search
 from omniinput_hpc.kernels.state import SearchBudget
-from omniinput_hpc.zoo.passages import planted_passages
+from omniinput_zoo.passages import planted_passages
 
 B, W = 1.3, 32
 

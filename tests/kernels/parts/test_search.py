@@ -3,29 +3,34 @@
 import numpy as np
 import torch
 
-from omniinput_hpc import rng
+from omniinput_hpc import kernels, rng
+from omniinput_hpc.config.kernels import LmConditional, Mixture
 from omniinput_hpc.kernels.parts import conditionals
 from omniinput_hpc.kernels.parts import search as search_module
 from omniinput_hpc.kernels.parts.continuations import NOTHING, Texts, learn
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.parts.exploration import N_BATCHES, N_KINDS
 from omniinput_hpc.kernels.parts.search import Search, _aligned, batch_size, likeliest
-from omniinput_hpc.kernels.state import SearchBudget
+from omniinput_hpc.kernels.state import SearchBudget, Target
 from omniinput_hpc.models import offers_of
-from omniinput_hpc.zoo.passages import planted_passages
+from omniinput_hpc.tempering.ensembles import Canonical
+from omniinput_zoo.passages import planted_passages
 
 B, W = 1.3, 32
 MODEL = planted_passages("cpu", n_sites=9, n_values=24, n_passages=3, enter_bits=20)
+
+
+def stream(seed):
+    return DeviceStream(rng.generator(seed, "look-ahead"), torch.device("cpu"), 1000)
 
 
 def search(seed=1, model=MODEL):
     def begin(x):
         return conditionals.begin(model.conditional_logits, model.kv_cache(W), x, 0)
 
-    stream = DeviceStream(rng.generator(seed, "look-ahead"), torch.device("cpu"), 1000)
     assert offers_of(model).predicted_from == 1
     x = torch.zeros((W, model.n_sites), dtype=torch.int64)
-    return Search(begin, x, model.n_values, 1, B, stream)
+    return Search(begin, x, model.n_values, 1, B, stream(seed))
 
 
 def test_texts_come_with_what_the_model_says_of_them():
@@ -61,6 +66,30 @@ def test_two_rare_steps_in_a_row_are_found_from_any_site():
     threes = np.pad(model.passages[:, :3], ((0, 0), (1, 0)), constant_values=NOTHING)
     found = {tuple(p) for p in threes.tolist()} & {tuple(row) for row in surest.tolist()}
     assert len(found) == 3
+
+
+def test_a_search_for_another_rung_starts_from_what_that_rung_knows():
+    """The kernel that searches may be a hot rung's, which knows nothing."""
+    ahead = LmConditional(name="lm-conditional", look_ahead=True)
+    parts = [{"name": "metropolis"}, ahead.model_dump()]
+    mixture = Mixture.model_validate({"name": "mixture", "parts": parts})
+    known = learn(None, search(0).found(None, SearchBudget(16)), B, 24, 1).numbers()
+    x = torch.zeros((W, 9), dtype=torch.int64)
+
+    def found(options, tuned):
+        kernel = kernels.build(options, MODEL, W)
+        return kernel.search(Target(Canonical(8 * B), tuned, SearchBudget(4)), x, stream(1)).x
+
+    texts = found(ahead, known)
+    np.testing.assert_array_equal(found(mixture, known), texts)
+    assert (found(ahead, np.zeros_like(known)) != texts).any()
+
+
+def test_a_share_of_a_search_is_a_share_of_its_work():
+    found = search().found(None, SearchBudget(4, share=0.25))
+    assert found.x.shape == (N_BATCHES // 4 * W, 9)
+    surest = search().surest_contexts(None, SearchBudget(4, share=0.25))
+    assert len(surest) == W // 4
 
 
 def passages_found(model, n_batches):

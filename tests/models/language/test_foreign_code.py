@@ -16,8 +16,6 @@ from omniinput_hpc.models.language.foreign_code import (
     trial_inputs,
 )
 
-CPU = torch.device("cpu")
-
 
 @pytest.mark.parametrize(
     ("error", "said"),
@@ -64,7 +62,7 @@ def test_special_tokens_are_those_of_settings_tables_and_vocabulary(tmp_path):
 @pytest.mark.parametrize("n_special", [0, 1, 5, 300])
 def test_every_special_value_is_tried_between_others(n_sites, n_special):
     special = list(range(3, 3 + n_special))
-    batches = trial_inputs([*special, 9999], 1000, n_sites, CPU)
+    batches = trial_inputs([*special, 9999], torch.arange(1000), n_sites)
     x = torch.cat(batches)
     assert {len(batch) for batch in batches} == {N_TRIAL_INPUTS} and x.shape[1] == n_sites
     assert set(special) <= set(x.flatten().tolist()) and int(x.max()) < 1000
@@ -75,19 +73,19 @@ def test_every_special_value_is_tried_between_others(n_sites, n_special):
 
 
 def test_inputs_of_special_values_only():
-    x = torch.cat(trial_inputs([0, 1, 2], 3, 5, CPU))
+    x = torch.cat(trial_inputs([0, 1, 2], torch.arange(3), 5))
     assert set(x.flatten().tolist()) == {0, 1, 2}
 
 
 def test_inputs_differ_in_how_many_of_a_value_they_hold():
     """Some heads require as many </s> in each input of a batch."""
     for special in ([0, 1, 2, 3], [5], [1, 2]):
-        x = torch.cat(trial_inputs(special, 30, 8, CPU))
+        x = torch.cat(trial_inputs(special, torch.arange(30), 8))
         assert all(len(set((x == value).sum(1).tolist())) > 1 for value in special)
 
 
 def test_nothing_is_tried_where_nothing_is_computed():
-    assert trial_inputs([1], 10, 3, torch.device("meta")) == []
+    assert trial_inputs([1], torch.arange(10, device="meta"), 3) == []
 
 
 def test_rounding():
@@ -100,6 +98,6 @@ def test_rounding():
 @pytest.mark.parametrize("special", [[0], list(range(6)), list(range(40))])
 def test_every_special_value_is_in_the_first_third_of_an_input(special):
     """There a decoder's cached positions go wrong where it counts padding (RoBERTa)."""
-    x = torch.cat(trial_inputs(special, 64, 10, torch.device("cpu")))
+    x = torch.cat(trial_inputs(special, torch.arange(64), 10))
     assert set(special) <= set(x[:, :3].unique().tolist())
     assert (x >= len(special)).any()

@@ -45,7 +45,7 @@ def test_preflight_reads_the_files_without_torch(folder):
 
 def test_allowed_tokens_are_neither_special_nor_padding(folder):
     words = tokenizer.read(folder)
-    allowed = hf_folder.site_tokens(options(folder, tokens="no-special"), folder, V, words)
+    allowed = hf_folder.tokens_of(options(folder, tokens="no-special"), folder, V, words)
     assert allowed.tolist() == list(range(2, len(WORDS)))
     about = hf_folder.preflight(options(folder, tokens="no-special"))
     assert about["n_values"] == len(WORDS) - 2
@@ -129,7 +129,7 @@ def test_broken_weights_are_bad_input(folder):
     file.write_bytes(b"not safetensors at all")
     assert "cannot be loaded as safetensors" in refused(folder)
     file.write_bytes(whole[: len(whole) // 2])
-    assert "its tensors need 29,248 bytes, but it holds 13,344" in refused(folder)
+    assert "cannot be loaded as safetensors" in refused(folder)
     with pytest.raises(UserError, match="cannot be loaded"):
         causal_lm.build(options(folder), "cpu")
 

@@ -1,0 +1,1 @@
+"""Benchmark of the sampling methods on exact densities: ``python -m omniinput_hpc.benchmark``."""
