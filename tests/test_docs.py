@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import importlib.metadata
 import importlib.util
 import io
 import re
@@ -21,6 +22,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 TEXT = {page: page.read_text(encoding="utf-8") for page in PAGES}
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+COMMAND = ("omniinput", ".venv/bin/omniinput")
 PLACEHOLDER = re.compile(r"^(\.\.\.|[A-Z]+(\.[a-z0-9.]+)?|RUN.*|[AB]\.h5|\[.*)$")
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -60,18 +62,56 @@ def test_every_page_is_linked():
     assert [page for page in PAGES[1:] if page not in linked] == []
 
 
-def commands(page):
-    """Yield each command of a page's shell blocks and of its `...` spans, as words."""
-    lines = []
-    for language, text in BLOCK.findall(TEXT[page]):
-        if language == "sh":
-            lines += text.replace("\\\n", " ").splitlines()
-    lines += re.findall(r"`([^`\n]*(?:python -m |omniinput [a-z]|mpirun )[^`\n]*)`", prose(page))
+def split(lines):
+    """Yield each command of some lines, as words."""
     for line in lines:
         for part in line.split("&&"):
             words = shlex.split(part, comments=True)
             if words:
                 yield words
+
+
+def typed(text):
+    """Yield each command of a page's shell blocks, as words."""
+    for language, block in BLOCK.findall(text):
+        if language == "sh":
+            yield from split(block.replace("\\\n", " ").splitlines())
+
+
+def commands(page):
+    """Yield each command of a page's shell blocks and of its `...` spans, as words."""
+    yield from typed(TEXT[page])
+    spans = r"`([^`\n]*(?:python -m |omniinput [a-z]|mpirun )[^`\n]*)`"
+    yield from split(re.findall(spans, prose(page)))
+
+
+def not_on_the_path(text):
+    """Return the commands of a page that a new shell in a fresh clone does not find."""
+    found, activated = [], False
+    for words in typed(text):
+        activated |= words == ["source", ".venv/bin/activate"]
+        if not activated and {"python", "omniinput"} & set(words):
+            found.append(" ".join(words))
+    return found
+
+
+@pages
+def test_commands_work_when_pasted(page):
+    """In a shell of their own, in the repository, after the set-up lines of the page itself."""
+    assert not_on_the_path(TEXT[page]) == []
+
+
+def test_a_command_that_does_not_work_when_pasted_is_found():
+    block = "```sh\n{}omniinput reweight runs/a.h5\n```\n"
+    assert not_on_the_path(block.format("")) == ["omniinput reweight runs/a.h5"]
+    assert not_on_the_path(block.format(".venv/bin/")) == []
+    assert not_on_the_path(block.format("source .venv/bin/activate   # once\n")) == []
+
+
+def test_the_set_up_puts_the_command_on_the_path():
+    """The distribution has a script of this name, which `pip` puts beside its Python."""
+    (script,) = importlib.metadata.entry_points(group="console_scripts", name="omniinput")
+    assert script.load() is main
 
 
 @functools.cache
@@ -92,8 +132,10 @@ def program_of(words):
     """Return the Python program that a command starts, ours only, and its arguments."""
     for index, word in enumerate(words):
         if word == "-m" and words[index + 1].startswith("omniinput_hpc"):
+            if words[index + 1] == "omniinput_hpc" and words[index + 2] in VERBS:
+                return ("omniinput", words[index + 2]), words[index + 3 :]
             return ("-m", words[index + 1]), words[index + 2 :]
-        if word == "omniinput" and re.fullmatch(r"[a-z-]+", "".join(words[index + 1 : index + 2])):
+        if word in COMMAND and re.fullmatch(r"[a-z-]+", "".join(words[index + 1 : index + 2])):
             return ("omniinput", words[index + 1]), words[index + 2 :]
         if re.fullmatch(r"(analysis|tests)/[\w/]+\.py", word) and "pytest" not in words:
             return (word,), words[index + 1 :]

@@ -108,9 +108,9 @@ TESTED_ELSEWHERE = {
         "sampling/test_toy.py": ["toy"],
         "zoo/test_digits.py": ["__init__", "image_training", "training"],
     },
-    "zoo/benchmark": {"zoo/test_benchmark.py": ["__main__", "cases"]},
+    "zoo/benchmark": {"zoo/test_benchmark.py": ["command", "cases"]},
     "zoo/census": {
-        "zoo/census/test_command.py": ["__main__", "report", "saved", "session"],
+        "zoo/census/test_command.py": ["report", "saved", "session"],
         "zoo/census/test_frontier.py": ["found"],
     },
 }  # fmt: skip

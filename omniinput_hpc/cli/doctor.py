@@ -1,4 +1,4 @@
-"""Check a machine before a run: ``[mpirun -n R] python -m omniinput_hpc --doctor [FOLDER]``.
+"""Check a machine before a run: ``[mpirun -n R] omniinput doctor [FOLDER]``.
 
 Prints one line for each thing that a run needs, with a remedy if something is wrong. The exit code
 is 0 if nothing is wrong, else 1. FOLDER is where the run file will be (default: the current
@@ -108,7 +108,7 @@ def run(world: World, folder: Path, seconds: float = 1.0) -> int:
 
 def _check_folder(folder: Path) -> None:
     if not os.path.isdir(folder):
-        raise UserError(f"--doctor {folder}: no such folder; give the folder of run.output")
+        raise UserError(f"{folder}: no such folder; give the folder of run.output")
 
 
 def attempt(world: World, action: Callable[[], T]) -> tuple[T | None, str]:

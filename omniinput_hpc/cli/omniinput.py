@@ -52,11 +52,11 @@ GROUPS = {
                         "omniinput_hpc.cli.rescore", stops=True),
         "enumerate": Verb("evaluate every input of a small space", "omniinput_hpc.cli.enumerate"),
         "census": Verb("find every input of an autoregressive model with an output up to Z",
-                       "omniinput_zoo.census.__main__", stops=True),
+                       "omniinput_zoo.census.command", stops=True),
         "test-sets": Verb("evaluate a model on test sets: outputs, AUPR, AUROC",
                           "omniinput_hpc.cli.test_sets"),
         "benchmark": Verb("compare all sampling methods on models whose density is known",
-                          "omniinput_zoo.benchmark.__main__"),
+                          "omniinput_zoo.benchmark.command"),
     },
     "Run files": {
         "verify": _run_verb("check that a run file is consistent"),

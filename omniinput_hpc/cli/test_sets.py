@@ -292,6 +292,6 @@ def main(arguments: Sequence[str] | None = None, program: str = PROGRAM) -> int:
     try:
         _run(arguments, program)
     except UserError as error:
-        print(f"omniinput_hpc.test_sets: {error}", file=sys.stderr)
+        print(f"{program}: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
     return EXIT_COMPLETE
