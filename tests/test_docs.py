@@ -132,7 +132,10 @@ def program_of(words):
     """Return the Python program that a command starts, ours only, and its arguments."""
     for index, word in enumerate(words):
         if word == "-m" and words[index + 1].startswith("omniinput_hpc"):
-            if words[index + 1] == "omniinput_hpc" and words[index + 2] in VERBS:
+            if (
+                words[index + 1] == "omniinput_hpc"
+                and "".join(words[index + 2 : index + 3]) in VERBS
+            ):
                 return ("omniinput", words[index + 2]), words[index + 3 :]
             return ("-m", words[index + 1]), words[index + 2 :]
         if word in COMMAND and re.fullmatch(r"[a-z-]+", "".join(words[index + 1 : index + 2])):

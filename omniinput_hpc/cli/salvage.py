@@ -61,7 +61,7 @@ def salvage_file(
     heartbeat: Callable[[], object] = lambda: None,
     before_naming: Callable[[], object] = lambda: None,
 ) -> tuple[list[str], list[str]]:
-    """Salvage a run file; return notes, and what `omniinput verify` finds in the new file, as lines.
+    """Salvage a run file; return notes, and what `omniinput verify` finds in the new one, as lines.
 
     `heartbeat` is called for each round that is copied or verified, `before_naming` just before the
     new file gets its name. Raises a UserError if nothing can be recovered.
