@@ -114,7 +114,7 @@ def _check_readable(path: Path, candidate: Path) -> None:
         ) from None
 
 
-def _dropped(old: salvage.OldFile, kept: salvage.State, finding: str) -> str:
+def _dropped(old: salvage.OldFile, kept: salvage.CommittedState, finding: str) -> str:
     """Describe what the new file lacks and why; `finding` is the first one in the newest state."""
     what = "its walkers are those of the side file"
     if kept.rounds < old.claimed:

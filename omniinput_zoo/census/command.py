@@ -34,7 +34,7 @@ from omniinput_hpc.results.record import Record
 from omniinput_hpc.runfile import census_file, lock
 from omniinput_hpc.sampling import plan
 from omniinput_zoo.census import report, saved
-from omniinput_zoo.census.search import Search, Space, State
+from omniinput_zoo.census.search import CensusState, Search, Space
 from omniinput_zoo.census.session import Session
 
 log = logging.getLogger("omniinput_hpc")
@@ -147,7 +147,7 @@ def _check_input(config: Config) -> None:
         )
 
 
-def _report(record: Record, state: State, space: Space, texts: report.Texts) -> None:
+def _report(record: Record, state: CensusState, space: Space, texts: report.Texts) -> None:
     for line in report.lines(state, space):
         log.info("%s", line)
     paths = report.write(record, state, space, texts)
