@@ -109,7 +109,7 @@ def test_a_command_that_does_not_work_when_pasted_is_found():
 
 
 def test_the_set_up_puts_the_command_on_the_path():
-    """The distribution has a script of this name, which `pip` puts beside its Python."""
+    """`pip` puts the script of the distribution beside its Python."""
     (script,) = importlib.metadata.entry_points(group="console_scripts", name="omniinput")
     assert script.load() is main
 

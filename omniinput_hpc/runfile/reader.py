@@ -432,7 +432,7 @@ def open_run(
     except (BrokenRun, untrusted_hdf5.NotHdf5) as error:
         if not os.path.isfile(checkpoint_of(path)):
             raise
-        words = "its side file can bring its rounds back: omniinput salvage RUN.h5 NEW.h5"
+        words = "its rounds can be brought back with its side file: omniinput salvage RUN.h5 NEW.h5"
         raise type(error)(f"{error}; {words}") from None
 
 
