@@ -190,8 +190,8 @@ class Analysis(Table):
     )
     test_data: Annotated[str | None, IsPath()] = Field(
         None,
-        description="File of test sets' outputs, written by `python -m "
-        "omniinput_hpc.test_sets`, to draw with the density.",
+        description="File of test sets' outputs, written by "
+        "`omniinput test-sets`, to draw with the density.",
     )
 
 

@@ -62,7 +62,7 @@ def read_changed(run: RunReader, path: Path, width: float | None) -> Changed:
             raise UserError(f"{path} holds outputs of another run's samples, not of {run.path}")
         n_rounds = min(side.rounds, run.rounds)
         if not n_rounds:
-            raise UserError(f"{path} holds no committed round yet: resume omniinput_hpc.rescore")
+            raise UserError(f"{path} holds no committed round yet: resume omniinput rescore")
         other_rks = np.stack([side.z(r) for r in range(n_rounds)])
         config = run.config.model_copy(update={"model": side.config.model})
         fingerprint = side.fingerprint

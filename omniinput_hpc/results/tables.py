@@ -105,7 +105,7 @@ def read_exact(path: Path, edges: FloatArray, needed: Sequence[str] = ()) -> Exa
 
 
 def read_test_sets(path: Path) -> dict[str, FloatArray]:
-    """Read the outputs z, float64 [n], of each test set that ``omniinput_hpc.test_sets`` wrote.
+    """Read the outputs z, float64 [n], of each test set that ``omniinput test-sets`` wrote.
 
     Raises
     ------

@@ -366,8 +366,8 @@ class RunReader(CheckedFile):
         found = None if last is None else self._stored(last, rungs)
         if found is not None and not all(map(self._is_possible, found.rungs)):
             raise BrokenRun(
-                f"{self.path} cannot be resumed: its stored walkers are damaged (run --verify for "
-                "details)"
+                f"{self.path} cannot be resumed: its stored walkers are damaged (omniinput verify "
+                "lists all damage)"
             )
         return found
 
@@ -434,7 +434,7 @@ def open_run(
     except (BrokenRun, untrusted_hdf5.NotHdf5) as error:
         if not os.path.isfile(checkpoint_of(path)):
             raise
-        words = "its rounds can be brought back with its side file: --salvage NEW.h5"
+        words = "its rounds can be brought back with its side file: omniinput salvage RUN.h5 NEW.h5"
         raise type(error)(f"{error}; {words}") from None
 
 

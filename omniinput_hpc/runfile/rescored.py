@@ -172,6 +172,6 @@ def find(run: RunReader, other: RunReader) -> Path:
         raise problem
     raise UserError(
         f"the model of {other.path} has not evaluated the samples of {run.path}: run "
-        f"[mpirun -n R] python -m omniinput_hpc.rescore {shown_path(run.path)} "
+        f"[mpirun -n R] omniinput rescore {shown_path(run.path)} "
         f"{shown_path(other.path)}"
     )

@@ -222,11 +222,12 @@ def _remedy(path: Path, damaged: int) -> str:
         side = side_checkpoint.read(path)
         if side.has_state and side.rounds <= damaged:
             return (
-                f"--salvage NEW.h5 goes back to round {side.rounds}, from which the run can resume"
+                f"omniinput salvage RUN.h5 NEW.h5 goes back to round {side.rounds}, from which the "
+                "run can resume"
             )
     return (
-        "its side file cannot restore this round: no rounds are added; the scripts of analysis/ "
-        "read the file with --damaged"
+        "its side file cannot restore this round: no rounds are added; omniinput reweight "
+        "and the other verbs on run files read it with --damaged"
     )
 
 

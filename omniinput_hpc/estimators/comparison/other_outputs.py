@@ -67,7 +67,7 @@ class WithOutputs:
             raise EstimateError(
                 f"{run.path} holds {held}, whose samples have no known probabilities: only the "
                 'draws of an ancestral run (sampler.method = "ancestral") can be given another '
-                "model's outputs; to compare two runs, use compare.py or normalize.py"
+                "model's outputs; to compare two runs, use omniinput compare or normalize"
             )
         moves = run.counts_kb().sum() + run.outside_k2().sum()
         if moves != run.rounds * run.samples_per_round * len(run.beta_k):

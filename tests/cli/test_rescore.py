@@ -27,7 +27,7 @@ from sealed_changes import changing, seal
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from omniinput_hpc import rescore
+from omniinput_hpc.cli import rescore
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import input_space
@@ -86,7 +86,7 @@ def test_outputs_are_the_other_models(capfd, folder):
     assert_right(side, folder / "good.h5", "worse")
     with open_run(folder / "good.h5") as good, open_run(folder / "worse.h5") as worse:
         assert find(good, worse) == side
-        with pytest.raises(UserError, match=r"omniinput_hpc.rescore \S*worse.h5 \S*good.h5"):
+        with pytest.raises(UserError, match=r"omniinput rescore \S*worse.h5 \S*good.h5"):
             find(worse, good)
     before = side.stat().st_mtime_ns
     code, text = call(capfd, folder / "good.h5", folder / "worse.h5")  # a run file is an input, too
