@@ -65,7 +65,8 @@ def test_rounds_of_a_run_with_its_burn_in(here):
 
 def test_rounds_that_were_rescored(here):
     with open_run(here / "a.h5") as run:
-        rescored.create(here / "a.rescored.b.h5", run, {"config": "", "model_fingerprint": ""})
+        header = {"config": run.config_toml, "model_fingerprint": ""}
+        rescored.create(here / "a.rescored.b.h5", run, header)
     words = ["-m", "omniinput_hpc.rescore", "a.h5", "b.toml"]
     assert committed.described(words) == "many 0 rounds a.rescored.b.h5"
 
