@@ -67,6 +67,7 @@ def _images(
     cell = min(max((FULL_WIDTH - LABEL_WIDTH - gaps) / sum(most), LEAST_CELL), 0.8)
     width = max(LABEL_WIDTH + cell * sum(most) + gaps, LEAST_WIDTH)
     figure = blank(width, (cell + 0.25) * len(bins) + HEAD + (0.2 if any(names) else 0.0))
+    below = -0.136 / cell  # the line of small print, in units of a picture
     # between two runs stands an empty column
     widths = [w for n in most for w in [*[cell] * n, GAP]][:-1]
     grid = figure.subplots(
@@ -74,6 +75,7 @@ def _images(
     )
     for axes in grid.ravel():
         axes.set_axis_off()
+        axes.set_box_aspect(1.0)
     at: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": 9}
     for row, b in zip(grid, bins, strict=True):
         row[0].text(-0.12, 0.5, _range(found[0], b), transform=row[0].transAxes, **at)
@@ -81,11 +83,12 @@ def _images(
         first = sum(most[:n]) + n
         here = grid[:, first : first + most[n]]
         if name:
-            here[0, 0].text(0.0, 1.1, name, transform=here[0, 0].transAxes, fontsize=9)
+            over: dict[str, Any] = {"transform": here[0, 0].transAxes, "in_layout": False}
+            here[0, 0].text(0.0, 1.1, name, fontsize=9, **over)
         for row, b in zip(here, bins, strict=True):
             for axes, item in zip(row, one.of_bin(b), strict=False):
                 _picture(axes, item)
-                axes.set_title(_caption(one, item), fontsize=7, pad=2, y=-0.17, color=NOTE)
+                axes.set_title(_caption(one, item), fontsize=7, pad=2, y=below, color=NOTE)
     figure.suptitle(f"{label}\n{HOW_TO_READ}", x=0.01, ha="left", fontsize=9)
     return figure
 
@@ -161,7 +164,8 @@ def _drawable(character: str) -> str:
     if character == "\n":
         return "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS} "
     code = ord(character)
-    if character.isprintable() and code in _glyphs():
+    shown = character.isprintable() or character == "\N{NO-BREAK SPACE}"
+    if shown and code in _glyphs():
         return character
     return f"<U+{code:04X}>"
 

@@ -55,8 +55,11 @@ class Representative:
 
     @property
     def drawn(self) -> str:
-        """The text in figures: with tokens, their list, as the papers print it."""
-        return str(list(self.tokens)) if self.tokens else self.shown
+        """The text in figures: with tokens, their list, which is broken only between them."""
+        if not self.tokens:
+            return self.shown
+        unbroken = (repr(token).replace(" ", "\N{NO-BREAK SPACE}") for token in self.tokens)
+        return f"[{', '.join(unbroken)}]"
 
 
 @dataclass(frozen=True)

@@ -105,8 +105,12 @@ def _check_together(
     found: list[Representatives], labels: Sequence[str], sides: Sequence[str]
 ) -> None:
     """Check that several runs can be shown side by side; else raise a UserError."""
-    if len(found) > 1 and any(one.kind != "image" for one in found):
-        raise UserError("only pictures of several runs are shown side by side: give one run file")
+    texts = [one.note for one in found if one.kind == "text"]
+    if len(found) > 1 and texts:
+        raise UserError(
+            "several runs are shown side by side only as pictures, and these inputs are not "
+            f"({texts[0]}): give one run file"
+        )
     if len(set(labels)) > 1 or len(set(sides)) > 1:
         raise UserError(
             "these runs have different outputs, so that they share no bins: give runs of models "
