@@ -1,8 +1,4 @@
-"""Compare judges (programs that score) with people, in each bin of the output.
-
-Without scores of people the judges are compared with each other. Writes RUN.agreement.csv and .png:
-mean scores, bias, Krippendorff's alpha, rank correlation.
-"""
+"""The command ``omniinput agreement`` as a script."""
 
 from _common import run_script
 

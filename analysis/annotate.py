@@ -1,7 +1,4 @@
-"""Serve the web page where one person scores a task file.
-
-Every score is saved at once to RUN.scores.NAME.jsonl, so that a closed session can be resumed.
-"""
+"""The command ``omniinput annotate`` as a script."""
 
 from _common import run_script
 

@@ -1,7 +1,4 @@
-"""Compare annotators with each other, and show whether more scores would change the curve.
-
-Writes RUN.annotators.csv and RUN.convergence.csv, each with a picture.
-"""
+"""The command ``omniinput annotators`` as a script."""
 
 from _common import run_script
 

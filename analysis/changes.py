@@ -1,8 +1,4 @@
-"""Compare the outputs of two models on the independent draws of one run.
-
-Writes RUN.changes.NAME.csv and .png. The other model must first have evaluated the draws (python -m
-omniinput_hpc.rescore).
-"""
+"""The command ``omniinput changes`` as a script."""
 
 from _common import run_script
 

@@ -1,7 +1,4 @@
-"""Draw the inputs for people to score, from one or more runs.
-
-Writes RUN.tasks.jsonl and its key RUN.tasks.key.jsonl, which annotators must not see.
-"""
+"""The command ``omniinput choose`` as a script."""
 
 from _common import run_script
 

@@ -1,7 +1,4 @@
-"""Compare the precision-recall curves of models, or the densities of two runs of one model.
-
-Writes A.compared.csv (A.samplers.csv for runs of one model) and .png next to the first run.
-"""
+"""The command ``omniinput compare`` as a script."""
 
 from _common import run_script
 

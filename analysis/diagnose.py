@@ -1,7 +1,4 @@
-"""Diagnose how well a run mixes, and what to change: moves, swaps, round trips, R-hat.
-
-Writes RUN.diagnose.csv and .png.
-"""
+"""The command ``omniinput diagnose`` as a script."""
 
 from _common import run_script
 

@@ -1,8 +1,4 @@
-"""Let a program (a judge) score a task file, or measure the FID of each bin.
-
-Writes RUN.judge-scores.NAME.jsonl, or RUN.fid.csv. After an interruption, run it again: existing
-scores are kept.
-"""
+"""The command ``omniinput judge`` as a script."""
 
 from _common import run_script
 

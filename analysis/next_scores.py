@@ -1,8 +1,4 @@
-"""Show in which bins further scores reduce the error of the AUPR most: RUN.next.csv.
-
-With --against, the error is that of the difference from another model's AUPR, over the common range
-of recall; both densities must then be absolute.
-"""
+"""The command ``omniinput next-scores`` as a script."""
 
 from _common import run_script
 

@@ -1,7 +1,4 @@
-"""Put the densities of two models on one scale: A.normalized.B.csv and .png.
-
-Each model must first have rescored the other model's run (python -m omniinput_hpc.rescore).
-"""
+"""The command ``omniinput normalize`` as a script."""
 
 from _common import run_script
 

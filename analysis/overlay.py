@@ -1,7 +1,4 @@
-"""Draw the output distributions of several runs in one picture, with inputs and test sets.
-
-Writes FILE.png and FILE.pdf. For image models it also shows inputs with low, middle and high z.
-"""
+"""The command ``omniinput overlay`` as a script."""
 
 from _common import run_script
 

@@ -1,7 +1,4 @@
-"""Write one HTML page about one or more runs: RUN.report.html.
-
-The page contains all its pictures, tables and inputs. It runs no scripts and loads nothing.
-"""
+"""The command ``omniinput report`` as a script."""
 
 from _common import run_script
 

@@ -1,7 +1,4 @@
-"""Show some inputs of each bin of the output: RUN.representatives.csv, .png and .pdf.
-
-Recorded samples are drawn in proportion to the number of inputs that each of them represents.
-"""
+"""The command ``omniinput representatives`` as a script."""
 
 from _common import run_script
 

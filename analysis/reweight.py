@@ -1,7 +1,4 @@
-"""Estimate how many inputs of the whole space get each output, from runs of one model.
-
-Writes RUN.density.csv and .png, or for several runs A+B.density.csv and .png next to the first.
-"""
+"""The command ``omniinput reweight`` as a script."""
 
 from _common import run_script
 

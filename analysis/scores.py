@@ -1,7 +1,4 @@
-"""Export scores to files of other programs, or import them: CSV, Label Studio, Inspect-style JSON.
-
-Label Studio: s of S stars are the score (s - 1) / (S - 1), so one star is 0 and S stars are 1.
-"""
+"""The command ``omniinput scores`` as a script."""
 
 from _common import run_script
 

@@ -61,12 +61,12 @@ truth=() given=()
 [[ ! $test_data ]] || given+=(--test-sets "$test_data")
 [[ ! -f $exact ]] || truth=(--exact "$exact")
 
-show_and_run "$python" "$root/analysis/reweight.py" "$run" "${truth[@]}"
+show_and_run "$python" -m omniinput_hpc reweight "$run" "${truth[@]}"
 if [[ $rule ]]; then
-    show_and_run "$python" "$root/analysis/precision_recall.py" "$run" --rule "$rule" "${given[@]}" "${truth[@]}"
+    show_and_run "$python" -m omniinput_hpc precision-recall "$run" --rule "$rule" "${given[@]}" "${truth[@]}"
 fi
 if [[ $test_data ]]; then
-    show_and_run "$python" "$root/analysis/overlay.py" "$run" --test-sets "$test_data" --output "${run%.*}.overlay.png"
+    show_and_run "$python" -m omniinput_hpc overlay "$run" --test-sets "$test_data" --output "${run%.*}.overlay.png"
 fi
 echo "the pictures:"
 for picture in "${run%.*}".*.png; do

@@ -274,7 +274,7 @@ DECODERS: Sequence[str] = ("gpt2", "llama", "olmo2")
 def save_decoder(architecture: str, folder: Any, n_values: int = 8, seed: int = 4) -> None:
     """Write a small Hugging Face decoder with random weights, for ``kind = "causal-lm"``.
 
-    With `n_values` = 8 and 6 tokens it can be enumerated (``python -m omniinput_hpc.enumerate``).
+    With `n_values` = 8 and 6 tokens it can be enumerated (``omniinput enumerate``).
     `architecture` is one of `DECODERS`.
     """
     from transformers import AutoConfig, AutoModelForCausalLM

@@ -2,7 +2,7 @@
 
 inputs/judges/mnist-prototypes holds a hundred training images of each digit, so that scoring needs
 no other data. ``python -m omniinput_hpc.zoo.mnist_judges --data FOLDER`` makes them from MNIST's
-IDX files; ``--sets FOLDER`` writes images for `omniinput_hpc.test_sets`. inputs/judges/mnist-ten
+IDX files; ``--sets FOLDER`` writes images for `omniinput test-sets`. inputs/judges/mnist-ten
 holds a network for all ten digits, made by ``omniinput_hpc.zoo.images mnist-ten``.
 """
 

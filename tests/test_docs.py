@@ -2,10 +2,10 @@
 
 import contextlib
 import functools
+import importlib.metadata
 import importlib.util
 import io
 import re
-import runpy
 import shlex
 
 import nbformat
@@ -15,12 +15,14 @@ from run_files import write_run
 from run_tools import ROOT, run
 from written_pages import CONTRIBUTING, PAGE, filled, quoting
 
+from omniinput_hpc.cli.omniinput import VERBS, main
 from omniinput_hpc.runfile import layout
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TEXT = {page: page.read_text(encoding="utf-8") for page in PAGES}
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+COMMAND = ("omniinput", ".venv/bin/omniinput")
 PLACEHOLDER = re.compile(r"^(\.\.\.|[A-Z]+(\.[a-z0-9.]+)?|RUN.*|[AB]\.h5|\[.*)$")
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -60,13 +62,8 @@ def test_every_page_is_linked():
     assert [page for page in PAGES[1:] if page not in linked] == []
 
 
-def commands(page):
-    """Yield each command of a page's shell blocks and of its `...` spans, as words."""
-    lines = []
-    for language, text in BLOCK.findall(TEXT[page]):
-        if language == "sh":
-            lines += text.replace("\\\n", " ").splitlines()
-    lines += re.findall(r"`([^`\n]*(?:python -m |analysis/\w+\.py |mpirun )[^`\n]*)`", prose(page))
+def split(lines):
+    """Yield each command of some lines, as words."""
     for line in lines:
         for part in line.split("&&"):
             words = shlex.split(part, comments=True)
@@ -74,17 +71,60 @@ def commands(page):
                 yield words
 
 
+def typed(text):
+    """Yield each command of a page's shell blocks, as words."""
+    for language, block in BLOCK.findall(text):
+        if language == "sh":
+            yield from split(block.replace("\\\n", " ").splitlines())
+
+
+def commands(page):
+    """Yield each command of a page's shell blocks and of its `...` spans, as words."""
+    yield from typed(TEXT[page])
+    spans = r"`([^`\n]*(?:python -m |omniinput [a-z]|mpirun )[^`\n]*)`"
+    yield from split(re.findall(spans, prose(page)))
+
+
+def not_on_the_path(text):
+    """Return the commands of a page that a new shell in a fresh clone does not find."""
+    found, activated = [], False
+    for words in typed(text):
+        activated |= words == ["source", ".venv/bin/activate"]
+        if not activated and {"python", "omniinput"} & set(words):
+            found.append(" ".join(words))
+    return found
+
+
+@pages
+def test_commands_work_when_pasted(page):
+    """In a shell of their own, in the repository, after the set-up lines of the page itself."""
+    assert not_on_the_path(TEXT[page]) == []
+
+
+def test_a_command_that_does_not_work_when_pasted_is_found():
+    block = "```sh\n{}omniinput reweight runs/a.h5\n```\n"
+    assert not_on_the_path(block.format("")) == ["omniinput reweight runs/a.h5"]
+    assert not_on_the_path(block.format(".venv/bin/")) == []
+    assert not_on_the_path(block.format("source .venv/bin/activate   # once\n")) == []
+
+
+def test_the_set_up_puts_the_command_on_the_path():
+    """`pip` puts the script of the distribution beside its Python."""
+    (script,) = importlib.metadata.entry_points(group="console_scripts", name="omniinput")
+    assert script.load() is main
+
+
 @functools.cache
 def flags(*program):
-    """Return what a program's --help says of its options; scripts are read in this process."""
-    if program[0] == "-m":
-        done = run("--help", module=program[1])
+    """Return what a program's --help says of its options; offline verbs run in this process."""
+    if program[0] == "omniinput" and not VERBS[program[1]].module:
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+            main([program[1], "--help"])
+        text = out.getvalue()
+    else:
+        done = run(*program[1:] * (program[0] == "omniinput"), "--help")
         assert done.returncode == 0, done.stderr
         text = done.stdout
-    else:
-        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
-            runpy.run_path(str(ROOT / program[0]), run_name="script")["main"](["--help"])
-        text = out.getvalue()
     return set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", text))
 
 
@@ -92,7 +132,14 @@ def program_of(words):
     """Return the Python program that a command starts, ours only, and its arguments."""
     for index, word in enumerate(words):
         if word == "-m" and words[index + 1].startswith("omniinput_hpc"):
+            if (
+                words[index + 1] == "omniinput_hpc"
+                and "".join(words[index + 2 : index + 3]) in VERBS
+            ):
+                return ("omniinput", words[index + 2]), words[index + 3 :]
             return ("-m", words[index + 1]), words[index + 2 :]
+        if word in COMMAND and re.fullmatch(r"[a-z-]+", "".join(words[index + 1 : index + 2])):
+            return ("omniinput", words[index + 1]), words[index + 2 :]
         if re.fullmatch(r"(analysis|tests)/[\w/]+\.py", word) and "pytest" not in words:
             return (word,), words[index + 1 :]
     return None, []
@@ -100,6 +147,8 @@ def program_of(words):
 
 def exists(program):
     name = program[-1]
+    if program[0] == "omniinput":
+        return name in VERBS
     if program[0] == "-m":
         found = importlib.util.find_spec(name)
         if found is not None and found.submodule_search_locations:
@@ -118,15 +167,12 @@ def test_commands_name_what_exists(page):
             given = [
                 w.strip("[]").partition("=")[0] for w in arguments if w.lstrip("[")[:2] == "--"
             ]
-            if given and (program[0].startswith("analysis/") or program[-1] in QUICK):
+            if given and (program[0] == "omniinput" or program[-1] == "omniinput_hpc"):
                 assert set(given) <= flags(*program), " ".join(words)
         for word in words:
             local = re.fullmatch(r"(inputs|tests|jobscripts|analysis|docs)/[\w./-]+", word)
             if local and not word.endswith("mine.toml"):
                 assert (ROOT / word).exists(), f"{page.name}: {word}"
-
-
-QUICK = ("omniinput_hpc", "omniinput_hpc.enumerate", "omniinput_hpc.rescore")
 
 
 def importable(name):
@@ -188,7 +234,7 @@ def test_every_figure_has_its_command(page):
     text = TEXT[page]
     assert "```sh" in text, f"{page.name} names no command"
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
-        named = "```sh" in section or re.search(r"`[^`]*(\.py|python -m)[^`]*`", section)
+        named = "```sh" in section or re.search(r"`[^`]*(\.py|python -m|omniinput )[^`]*`", section)
         assert named or not re.search(r"\d", section), f"{page.name}: {section.splitlines()[0]}"
 
 

@@ -67,8 +67,8 @@ TESTED_ELSEWHERE = {
         "cli/test_run.py": ["protocol", "table"],
         "models/language/test_fits.py": ["device"],
         "annotation/test_display.py": ["display"],
-        "test_enumerate.py": ["batches"],
-        "test_rescore.py": ["input_space"],
+        "cli/test_enumerate.py": ["batches"],
+        "cli/test_rescore.py": ["input_space"],
     },
     "models/images": {"models/images/test_classifier.py": ["files", "networks"]},
     "models/language": {
@@ -85,7 +85,7 @@ TESTED_ELSEWHERE = {
         "analysis/test_score_scripts.py": ["scores"],
         "results/test_representatives.py": ["representatives"],
     },
-    "pilot": {"test_init.py": ["commented", "proposal", "rehearse"]},
+    "pilot": {"cli/test_init.py": ["commented", "proposal", "rehearse"]},
     "report": {"report/test_report.py": ["content", "page"]},
     "results": {
         "analysis/test_changes_script.py": ["changes"],
@@ -94,8 +94,7 @@ TESTED_ELSEWHERE = {
         "results/test_tables.py": ["density"],
     },
     "runfile": {
-        "runfile/test_reader.py": ["stored_input"],
-        "test_rescore.py": ["rescored"],
+        "cli/test_rescore.py": ["rescored"],
         "campaigns/hostile/test_hostile_files.py": ["untrusted_hdf5"],
     },
     "sampling": {
@@ -108,9 +107,9 @@ TESTED_ELSEWHERE = {
         "sampling/test_toy.py": ["toy"],
         "zoo/test_digits.py": ["__init__", "image_training", "training"],
     },
-    "zoo/benchmark": {"zoo/test_benchmark.py": ["__main__", "cases"]},
+    "zoo/benchmark": {"zoo/test_benchmark.py": ["command", "cases"]},
     "zoo/census": {
-        "zoo/census/test_command.py": ["__main__", "report", "saved", "session"],
+        "zoo/census/test_command.py": ["report", "saved", "session"],
         "zoo/census/test_frontier.py": ["found"],
     },
 }  # fmt: skip

@@ -104,7 +104,7 @@ def test_the_model_of_the_tutorial_runs_as_printed(tmp_path):
 
 
 def ranges_of(text):
-    """Return width and range of a text's examples of choose.py on the Toy's run."""
+    """Return width and range of a text's examples of omniinput choose on the Toy's run."""
     words = r"runs/toy\.h5 (?:--per-bin \d+ )?--width (\S+) --range (\S+) ([\d.]+)"
     return [tuple(map(float, found)) for found in re.findall(words, text)]
 

@@ -146,6 +146,6 @@ def too_few_to_analyse(wanted: Sequence[TaskBins], chosen: Sequence[Sequence[Cho
             f"note: in the tasks of {', '.join(wanted[i].path for i in same)} no bin has "
             f"{FEWEST_INPUTS} distinct inputs from {FEWEST_LANES} lanes, which a curve requires "
             f"(the best has {len(inputs[best])} from {len(lanes[best])}): {remedy} of "
-            "precision_recall.py"
+            "omniinput precision-recall"
         )
     return notes

@@ -17,7 +17,7 @@ from omniinput_hpc.annotation.choose import (
     choose,
     describe_draw,
 )
-from omniinput_hpc.annotation.display import Display, shown_of
+from omniinput_hpc.annotation.display import DescribedRun, Display, shown_of
 from omniinput_hpc.annotation.jsonl import Text, UnitScore, checked, read_objects
 from omniinput_hpc.annotation.png import file_data_uri
 from omniinput_hpc.annotation.scores import find_scores
@@ -25,7 +25,6 @@ from omniinput_hpc.annotation.task_bins import TaskBins
 from omniinput_hpc.annotation.tasks import DrawMethod, KeyItem, Kind, Task
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.run_data import RunData
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class DrawnRun:
 
 
 def draw_from(
-    run: RunData,
+    run: DescribedRun,
     density: Density,
     bins: TaskBins,
     z_range: tuple[float, float],

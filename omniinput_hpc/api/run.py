@@ -17,6 +17,7 @@ from omniinput_hpc.estimators.populations import log_q_of
 from omniinput_hpc.models.table import z_label
 from omniinput_hpc.results import diagnosis
 from omniinput_hpc.runfile import reader
+from omniinput_hpc.untrusted.parsing import parse_toml
 
 if TYPE_CHECKING:
     import xarray
@@ -54,7 +55,7 @@ class Run(Estimates):
     @property
     def config(self) -> dict[str, Any]:
         """The input file, as dictionaries."""
-        return self.reader.config
+        return parse_toml(self.reader.config_toml)
 
     def samples(
         self, z: tuple[float, float] = (-np.inf, np.inf), rungs: Sequence[int] | None = None
@@ -101,7 +102,7 @@ class Run(Estimates):
         """
         found, run = diagnosis.diagnose(self.reader), self.reader
         traces, paths = diagnosis.lane_traces(run), diagnosis.walker_paths(run)
-        return results.Diagnosis(found, z_label(self.config), self._source(), traces, paths)
+        return results.Diagnosis(found, z_label(run.config), self._source(), traces, paths)
 
     def to_arviz(self) -> xarray.DataTree:
         """Return the recorded outputs as a DataTree for ArviZ: see `api.arviz`."""
@@ -123,7 +124,7 @@ class Run(Estimates):
         run = self.reader
         return {
             "rounds": f"{run.rounds} of {run.rounds_planned}",
-            "model": f"{self.config.get('model', {}).get('kind')}, {run.fingerprint}",
+            "model": f"{run.config.model.kind}, {run.fingerprint}",
             "inputs": f"{run.n_sites} sites of {run.n_values} values",
             "rungs": f"{len(self.betas)}, each with {run.walkers} walkers",
             "bins": f"{len(run.edges) - 1}, of z from {run.edges[0]:g} to {run.edges[-1]:g}",

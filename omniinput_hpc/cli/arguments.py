@@ -1,4 +1,4 @@
-"""Command lines of a run: ``python -m omniinput_hpc`` and the verbs that replace its options.
+"""The parser of every command, and options that several commands share.
 
 Imports neither MPI nor torch, so that help texts and usage errors appear at once.
 """
@@ -8,19 +8,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from omniinput_hpc.cli.scripts import add_version
-from omniinput_hpc.cli.scripts import positive_count as positive_count
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.text import __version__
 
 EXIT_CODES = "Exit codes: 0 complete, 2 bad input, 75 stopped early (run again), 1 failure."
 FINDINGS = "Exit codes: 0 nothing is wrong, 1 problems found (one line each), 2 bad input."
-PROGRAM = "python -m omniinput_hpc"
 
 
-class Parser(argparse.ArgumentParser):
+class RankParser(argparse.ArgumentParser):
     """An argument parser that raises `UserError`, so that only rank 0 prints the message."""
 
     def error(self, message: str) -> NoReturn:
@@ -28,24 +25,60 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}\n{self.format_usage().strip()}")
 
 
-def new_parser(program: str, description: str, example: str, more: str = EXIT_CODES) -> Parser:
-    """Return a parser with --version; its help ends with `more` and an example command."""
-    parser = Parser(
+def new_parser(
+    program: str,
+    description: str | None,
+    example: str,
+    more: str = EXIT_CODES,
+    kind: type[argparse.ArgumentParser] = RankParser,
+) -> argparse.ArgumentParser:
+    """Return a parser with --version; its help ends with `more` and an example.
+
+    `program` is the command with its verb, or a script of analysis/. `example` holds the arguments
+    of the example. `kind` is `argparse.ArgumentParser` for commands of one process.
+    """
+    example = f"example:\n  {called(program)} {example}"
+    parser = kind(
         prog=program,
         description=description,
-        epilog=f"{more}\n\nexample:\n  {program} {example}",
+        epilog=f"{more}\n\n{example}" if more else example,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_version(parser)
+    version = f"omniinput_hpc {__version__}"
+    parser.add_argument("--version", action="version", version=version, help="show it and exit")
     return parser
 
 
-def parse(parser: Parser, rank: int, argv: Sequence[str] | None) -> argparse.Namespace:
+def called(program: str) -> str:
+    """Return how a command is called: a script of analysis/ by its path."""
+    return f"python analysis/{program}" if program.endswith(".py") else program
+
+
+def parse(
+    parser: argparse.ArgumentParser, rank: int, argv: Sequence[str] | None
+) -> argparse.Namespace:
     """Parse the command line on every rank; only rank 0 prints help and version."""
     given = set(argv if argv is not None else sys.argv[1:])
     if rank != 0 and {"-h", "--help", "--version"} & given:
         raise SystemExit(0)
     return parser.parse_args(argv)
+
+
+def count(text: str, least: int = 0) -> int:
+    """Parse a whole number of at least `least` from the command line."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        problem = f"expected a whole number of at least {least}, found {text!r}"
+        raise argparse.ArgumentTypeError(problem)
+    return value
+
+
+def positive_count(text: str) -> int:
+    """Parse a whole number of at least 1 from the command line."""
+    return count(text, 1)
 
 
 def positive_seconds(text: str) -> float:
@@ -75,118 +108,6 @@ def add_max_walltime(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_restart(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--restart",
-        choices=("auto", "never", "require"),
-        default="auto",
-        help="auto: resume if the run file exists; never: refuse if it exists; require: refuse if "
-        "it does not (default: %(default)s)",
-    )
-
-
-def _add_rescore(parser: argparse.ArgumentParser, words: str) -> None:
+def add_rescore(parser: argparse.ArgumentParser, words: str) -> None:
+    """Add --rescore, the number of samples that the model evaluates again."""
     parser.add_argument("--rescore", type=positive_count, metavar="N", help=words)
-
-
-def parse_arguments(rank: int, argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line of ``python -m omniinput_hpc``."""
-    words = "Sample a model's whole input space as described in an input file."
-    more = f"{EXIT_CODES}\nVerbs work, too ({PROGRAM} reweight RUN.h5): see omniinput --help."
-    parser = new_parser(PROGRAM, words, "inputs/toy.toml --check", more)
-    parser.add_argument("input", type=Path, nargs="?", metavar="INPUT.toml")
-    instead = parser.add_mutually_exclusive_group()
-    instead.add_argument(
-        "--check", action="store_true", help="check everything, print the plan, and exit"
-    )
-    instead.add_argument(
-        "--doctor", action="store_true", help="check this machine and a folder, and exit"
-    )
-    instead.add_argument(
-        "--verify", action="store_true", help="check a run file (instead of INPUT.toml), and exit"
-    )
-    instead.add_argument(
-        "--salvage",
-        type=Path,
-        metavar="NEW.h5",
-        help="recover the rounds of a damaged run file (instead of INPUT.toml) into a new "
-        "one, with the help of its side file RUN.h5.checkpoint, and exit",
-    )
-    _add_rescore(parser, "with --verify: evaluate N samples again")
-    add_set(parser)
-    _add_restart(parser)
-    add_max_walltime(parser)
-    args = parse(parser, rank, argv)
-    if args.input is None and not args.doctor:
-        what = "RUN.h5" if args.verify or args.salvage else "INPUT.toml"
-        parser.error(f"the following arguments are required: {what}")
-    if args.rescore and not args.verify:
-        parser.error("--rescore requires --verify")
-    return args
-
-
-def _run(parser: Parser) -> None:
-    words = "the input file, or a run file, to continue with its stored input"
-    parser.add_argument("input", type=Path, metavar="INPUT.toml", help=words)
-    add_set(parser)
-    _add_restart(parser)
-    add_max_walltime(parser)
-
-
-def _check(parser: Parser) -> None:
-    parser.add_argument("input", type=Path, metavar="INPUT.toml", help="the input file")
-    add_set(parser)
-    _add_restart(parser)
-    parser.set_defaults(check=True)
-
-
-def _doctor(parser: Parser) -> None:
-    words = "folder where the run file will be (default: the current folder)"
-    parser.add_argument("input", type=Path, nargs="?", metavar="FOLDER", help=words)
-    parser.set_defaults(doctor=True)
-
-
-def _verify(parser: Parser) -> None:
-    parser.add_argument("input", type=Path, metavar="RUN.h5", help="the run file")
-    _add_rescore(parser, "let the model evaluate N recorded samples again (default: none)")
-    add_set(parser)
-    parser.set_defaults(verify=True)
-
-
-def _salvage(parser: Parser) -> None:
-    parser.add_argument("input", type=Path, metavar="RUN.h5", help="the damaged file; it is kept")
-    parser.add_argument("salvage", type=Path, metavar="NEW.h5", help="the new run file")
-
-
-VERBS: dict[str, Any] = {
-    "run": (_run, "Sample a model's whole input space as described in an input file.",
-            "inputs/toy.toml --set run.output=runs/look.h5 --set run.rounds=4", EXIT_CODES),
-    "check": (_check, "Check an input file, try its model, and print the plan, without a run.",
-              "inputs/toy.toml", EXIT_CODES),
-    "doctor": (_doctor, "Check this machine and a folder before a run; print one line per check.",
-               "runs", FINDINGS),
-    "verify": (_verify, "Check that a whole run file is consistent.",
-               "runs/toy.h5 --rescore 1000", FINDINGS),
-    "salvage": (_salvage, "Recover the rounds of a damaged run file with RUN.h5.checkpoint.",
-                "runs/toy.h5 runs/saved.h5", FINDINGS),
-}  # fmt: skip
-"""For each verb: the function that adds its arguments, a description, an example, exit codes."""
-
-
-def parse_verb(
-    verb: str, program: str, rank: int, argv: Sequence[str] | None
-) -> argparse.Namespace:
-    """Parse a verb's command line into the same attributes as `parse_arguments`.
-
-    The verb "" stands for ``python -m omniinput_hpc`` itself.
-    """
-    if not verb:
-        return parse_arguments(rank, argv)
-    add, words, example, more = VERBS[verb]
-    parser = new_parser(program, words, example, more)
-    parser.set_defaults(
-        input=None, check=False, doctor=False, verify=False, salvage=None, rescore=None, set=[],
-        restart="auto", max_walltime=None,
-    )  # fmt: skip
-    add(parser)
-    return parse(parser, rank, argv)

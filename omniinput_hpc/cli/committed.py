@@ -1,6 +1,6 @@
 """How far a command has come: ``python -m omniinput_hpc.cli.committed WORDS``, for job scripts.
 
-WORDS are Python's arguments, as in ``-m omniinput_hpc.rescore RUN.h5 INPUT.toml``. Prints a line of
+WORDS are Python's arguments, as in ``-m omniinput_hpc rescore RUN.h5 INPUT.toml``. Prints a line of
 four words, ``RANKS NUMBER UNIT FILE``. RANKS is "many" if the command shares its work among MPI
 ranks, else "one". NUMBER counts what is on the disk and is not done again, such as rounds or
 scores, and FILE holds it. A command that begins from nothing each time, such as a training, has "-"
@@ -45,8 +45,8 @@ def split(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _of_run(argv: list[str]) -> Found:
-    args = arguments.parse_verb("run", PACKAGE, 1, argv)
-    path = Path(given_input.load(args.input, args.set).run.output)
+    args = _parsed(argv, ("input",), ("--set", "--restart", "--max-walltime"))
+    path = Path(given_input.load(Path(args.input), args.set or ()).run.output)
     if not os.path.exists(path):
         return 0, path
     with open_run(path) as run:
@@ -88,7 +88,7 @@ COUNTS: dict[str, tuple[str, Callable[[list[str]], Found]]] = {
 
 
 def _parsed(argv: list[str], files: Sequence[str], options: Sequence[str]) -> argparse.Namespace:
-    parser = arguments.Parser(allow_abbrev=False)
+    parser = arguments.RankParser()
     for name in files:
         parser.add_argument(name)
     for name in options:

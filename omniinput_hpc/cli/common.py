@@ -6,6 +6,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tomli_w
 
@@ -14,6 +15,7 @@ from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_FAILURE, EXIT_STOPPED, Sto
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile import given_input
 from omniinput_hpc.text import print_any_text
+from omniinput_hpc.untrusted.parsing import check_toml, check_tree
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -46,9 +48,22 @@ def main(command: Command, argv: Sequence[str] | None, world: World | None = Non
     return EXIT_FAILURE
 
 
-def read_input(args: argparse.Namespace) -> str:
-    """Return the resolved input as TOML, from an input file or from the run file that stores it."""
-    return to_toml(given_input.load(args.input, args.set))
+def read_input(world: World, args: argparse.Namespace) -> Config:
+    """Return the resolved input on every rank.
+
+    Rank 0 reads it, from an input file or from the run file that stores it.
+    """
+
+    def read() -> dict[str, Any]:
+        tables = given_input.load(args.input, args.set).model_dump(exclude_none=True)
+        try:  # otherwise a run file with it could not be read
+            check_toml(tomli_w.dumps(tables))
+            check_tree(tables)
+        except ValueError as error:
+            raise UserError(f"{args.input}: not valid TOML: {error}") from None
+        return tables
+
+    return Config.model_validate(world.on_rank_0(read))
 
 
 def to_toml(config: Config) -> str:

@@ -1,4 +1,4 @@
-"""Check a machine before a run: ``[mpirun -n R] python -m omniinput_hpc --doctor [FOLDER]``.
+"""Check a machine before a run: ``[mpirun -n R] omniinput doctor [FOLDER]``.
 
 Prints one line for each thing that a run needs, with a remedy if something is wrong. The exit code
 is 0 if nothing is wrong, else 1. FOLDER is where the run file will be (default: the current
@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc.cli import arguments
 from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE, UserError
 from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
@@ -61,6 +62,16 @@ class Line:
         return f"{state:<6} {self.name:<9} {self.text}{' -> ' if self.remedy else ''}{self.remedy}"
 
 
+def command(world: World, argv: Sequence[str] | None, program: str) -> int:
+    """Run the verb: parse its arguments, check, and return the exit code."""
+    words = "Check this machine and a folder before a run; print one line per check."
+    parser = arguments.new_parser(program, words, "runs", arguments.FINDINGS)
+    help_ = "folder where the run file will be (default: the current folder)"
+    parser.add_argument("folder", type=Path, nargs="?", metavar="FOLDER", help=help_)
+    args = world.together(lambda: arguments.parse(parser, world.rank, argv))
+    return run(world, args.folder or Path())
+
+
 def run(world: World, folder: Path, seconds: float = 1.0) -> int:
     """Print a line for each check on rank 0, and return the exit code.
 
@@ -97,7 +108,7 @@ def run(world: World, folder: Path, seconds: float = 1.0) -> int:
 
 def _check_folder(folder: Path) -> None:
     if not os.path.isdir(folder):
-        raise UserError(f"--doctor {folder}: no such folder; give the folder of run.output")
+        raise UserError(f"{folder}: no such folder; give the folder of run.output")
 
 
 def attempt(world: World, action: Callable[[], T]) -> tuple[T | None, str]:

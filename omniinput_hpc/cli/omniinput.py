@@ -42,21 +42,21 @@ def _run_verb(what: str) -> Verb:
 GROUPS = {
     "Before a run": {
         "init": Verb("try a model for a minute and write an input file for it",
-                     "omniinput_hpc.init", stops=True),
+                     "omniinput_hpc.cli.init", stops=True),
         "check": _run_verb("check an input file, try its model, print the plan"),
         "doctor": _run_verb("check this machine and a folder"),
     },
     "Runs (also under mpirun)": {
         "run": _run_verb("sample a model's whole input space, or resume after the last round"),
         "rescore": Verb("evaluate a run's recorded samples with another model",
-                        "omniinput_hpc.rescore", stops=True),
-        "enumerate": Verb("evaluate every input of a small space", "omniinput_hpc.enumerate"),
+                        "omniinput_hpc.cli.rescore", stops=True),
+        "enumerate": Verb("evaluate every input of a small space", "omniinput_hpc.cli.enumerate"),
         "census": Verb("find every input of an autoregressive model with an output up to Z",
-                       "omniinput_zoo.census.__main__", stops=True),
+                       "omniinput_zoo.census.command", stops=True),
         "test-sets": Verb("evaluate a model on test sets: outputs, AUPR, AUROC",
-                          "omniinput_hpc.test_sets"),
+                          "omniinput_hpc.cli.test_sets"),
         "benchmark": Verb("compare all sampling methods on models whose density is known",
-                          "omniinput_zoo.benchmark.__main__"),
+                          "omniinput_zoo.benchmark.command"),
     },
     "Run files": {
         "verify": _run_verb("check that a run file is consistent"),

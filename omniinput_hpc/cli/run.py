@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,9 @@ from typing import Any
 
 from omniinput_hpc import models
 from omniinput_hpc.cli import arguments, common, doctor, salvage, verify
-from omniinput_hpc.config import Config, input_file
+from omniinput_hpc.cli.verbs import salvage as salvage_verb
+from omniinput_hpc.cli.verbs import verify as verify_verb
+from omniinput_hpc.config import Config
 from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
 from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
@@ -29,20 +31,29 @@ from omniinput_hpc.text import __version__, amount, duration, shown_path
 
 log = logging.getLogger("omniinput_hpc")
 
+PROGRAM = "python -m omniinput_hpc"
+OTHERS: dict[str, Callable[..., int]] = {
+    "doctor": doctor.command,
+    "verify": verify_verb.command,
+    "salvage": salvage_verb.command,
+}
+"""Verbs that ``python -m omniinput_hpc`` also has as options."""
+
 
 def main(
     argv: Sequence[str] | None = None, world: World | None = None, verb: str = "", program: str = ""
 ) -> int:
     """Run the program on this rank and return its exit code.
 
-    `argv` are the arguments of ``python -m omniinput_hpc``, or of a `verb` in `arguments.VERBS`.
-    `program` is the command's name in help texts and messages.
+    `argv` are the arguments of ``python -m omniinput_hpc`` (`verb` ""), or of one of the verbs run,
+    check and `OTHERS`. `program` is the command's name in help texts and messages.
     """
-    return common.main(partial(_run, verb=verb, program=program), argv, world)
+    command = OTHERS.get(verb) or partial(_run, verb=verb)
+    return common.main(partial(command, program=program), argv, world)
 
 
 def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> int:
-    args = world.together(lambda: arguments.parse_verb(verb, program, world.rank, argv))
+    args = world.together(lambda: parse_arguments(verb, program, world.rank, argv))
     if args.doctor:
         return doctor.run(world, args.input or Path())
     if args.verify:
@@ -195,7 +206,7 @@ def _sample(
     run.observer.warn()
     log.info("complete: %s, %s", path, duration(seconds))
     log.info(
-        "for its density, and whether it has converged: python -m omniinput_hpc reweight %s",
+        "for its density, and whether it has converged: omniinput reweight %s",
         shown_path(path),
     )
 
@@ -203,11 +214,80 @@ def _sample(
 def _read_input(world: World, args: argparse.Namespace) -> tuple[Config, Config]:
     """Return the checked input, as given and with a first number of walkers in place of "auto"."""
     world.together(lambda: plan.check_launch(comm.connected()))
-    text = world.on_rank_0(lambda: common.read_input(args))
-    given = models.with_side(input_file.parse(text, str(args.input)))
+    given = models.with_side(common.read_input(world, args))
     config = given
     if given.sampler.walkers == "auto":
         config = given.with_walkers(auto_walkers.FIRST_WALKERS * given.sampler.blocks)
     world.together(lambda: plan.check_ranks(config, world.size))
     world.together(lambda: plan.check_counters(config))
     return given, config
+
+
+def parse_arguments(
+    verb: str, program: str, rank: int, argv: Sequence[str] | None
+) -> argparse.Namespace:
+    """Parse the command line of run, check, or ("") ``python -m omniinput_hpc``."""
+    if not verb:
+        return _parse_options(rank, argv)
+    if verb == "check":
+        words = "Check an input file, try its model, and print the plan, without a run."
+        example, help_ = "inputs/toy.toml", "the input file"
+    else:
+        words = "Sample a model's whole input space as described in an input file."
+        example = "inputs/toy.toml --set run.output=runs/look.h5 --set run.rounds=4"
+        help_ = "the input file, or a run file, to continue with its stored input"
+    parser = arguments.new_parser(program, words, example)
+    checks = verb == "check"
+    parser.set_defaults(check=checks, doctor=False, verify=False, salvage=None, max_walltime=None)
+    parser.add_argument("input", type=Path, metavar="INPUT.toml", help=help_)
+    arguments.add_set(parser)
+    _add_restart(parser)
+    if not checks:
+        arguments.add_max_walltime(parser)
+    return arguments.parse(parser, rank, argv)
+
+
+def _parse_options(rank: int, argv: Sequence[str] | None) -> argparse.Namespace:
+    words = "Sample a model's whole input space as described in an input file."
+    verbs = f"Verbs work, too ({PROGRAM} reweight RUN.h5): see omniinput --help."
+    more = f"{arguments.EXIT_CODES}\n{verbs}"
+    parser = arguments.new_parser(PROGRAM, words, "inputs/toy.toml --check", more)
+    parser.add_argument("input", type=Path, nargs="?", metavar="INPUT.toml")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
+        "--check", action="store_true", help="check everything, print the plan, and exit"
+    )
+    instead.add_argument(
+        "--doctor", action="store_true", help="check this machine and a folder, and exit"
+    )
+    instead.add_argument(
+        "--verify", action="store_true", help="check a run file (instead of INPUT.toml), and exit"
+    )
+    instead.add_argument(
+        "--salvage",
+        type=Path,
+        metavar="NEW.h5",
+        help="recover the rounds of a damaged run file (instead of INPUT.toml) into a new "
+        "one, with the help of its side file RUN.h5.checkpoint, and exit",
+    )
+    arguments.add_rescore(parser, "with --verify: evaluate N samples again")
+    arguments.add_set(parser)
+    _add_restart(parser)
+    arguments.add_max_walltime(parser)
+    args = arguments.parse(parser, rank, argv)
+    if args.input is None and not args.doctor:
+        what = "RUN.h5" if args.verify or args.salvage else "INPUT.toml"
+        parser.error(f"the following arguments are required: {what}")
+    if args.rescore and not args.verify:
+        parser.error("--rescore requires --verify")
+    return args
+
+
+def _add_restart(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--restart",
+        choices=("auto", "never", "require"),
+        default="auto",
+        help="auto: resume if the run file exists; never: refuse if it exists; require: refuse if "
+        "it does not (default: %(default)s)",
+    )

@@ -1,9 +1,9 @@
-"""Recover the rounds of a damaged run file: ``omniinput_hpc RUN.h5 --salvage NEW.h5``.
+"""Recover the rounds of a damaged run file: ``omniinput salvage RUN.h5 NEW.h5``.
 
 The side file RUN.h5.checkpoint helps to read the old file even if HDF5 can no longer open it; the
 old file is not changed. NEW.h5 can be resumed like any run. It holds all rounds of the old file or,
 if the last rounds or the walkers are damaged, the rounds up to the side file's checkpoint. Exit
-codes: 0 if `--verify` finds nothing wrong with NEW.h5; 1 if it does, with one line for each
+codes: 0 if `omniinput verify` finds nothing wrong with NEW.h5; 1 if it does, with one line for each
 finding; 2 if nothing was written.
 """
 
@@ -61,7 +61,7 @@ def salvage_file(
     heartbeat: Callable[[], object] = lambda: None,
     before_naming: Callable[[], object] = lambda: None,
 ) -> tuple[list[str], list[str]]:
-    """Salvage a run file; return notes and the findings of `--verify` in the new file, as lines.
+    """Salvage a run file; return notes, and what `omniinput verify` finds in the new one, as lines.
 
     `heartbeat` is called for each round that is copied or verified, `before_naming` just before the
     new file gets its name. Raises a UserError if nothing can be recovered.
@@ -114,14 +114,14 @@ def _check_readable(path: Path, candidate: Path) -> None:
         ) from None
 
 
-def _dropped(old: salvage.OldFile, kept: salvage.State, finding: str) -> str:
+def _dropped(old: salvage.OldFile, kept: salvage.CommittedState, finding: str) -> str:
     """Describe what the new file lacks and why; `finding` is the first one in the newest state."""
     what = "its walkers are those of the side file"
     if kept.rounds < old.claimed:
         what = f"rounds {kept.rounds} to {old.claimed - 1} are sampled again on resume"
     reasons = [
         old.unreadable,
-        finding and f"with the newest walkers --verify would find: {finding}",
+        finding and f"with the newest walkers omniinput verify would find: {finding}",
     ]
     return f"{what}, since {', and '.join(reason for reason in reasons if reason)}"
 
@@ -130,8 +130,8 @@ def _check_paths(path: Path, new: Path) -> None:
     if not untrusted_hdf5.is_file(path):
         raise UserError(f"{path}: no such run file")
     if new.suffix not in SUFFIXES:
-        raise UserError(f"--salvage {new}: a run file's name must end with {' or '.join(SUFFIXES)}")
+        raise UserError(f"{new}: a run file's name must end with {' or '.join(SUFFIXES)}")
     if os.path.lexists(new):
-        raise UserError(f"--salvage {new} exists; choose another name, or move it away")
+        raise UserError(f"{new} exists; choose another name, or move it away")
     if not os.path.isdir(new.parent):
-        raise UserError(f"--salvage {new}: {new.parent} is not a folder")
+        raise UserError(f"{new}: {new.parent} is not a folder")

@@ -16,6 +16,8 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from omniinput_hpc.cli import arguments
+from omniinput_hpc.cli.arguments import called, positive_count
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.text import print_any_text
@@ -48,23 +50,6 @@ def run_script(main: Callable[[list[str]], int | None], arguments: list[str] | N
         message = f"there is not enough memory for these files: {error}"
     print(f"error: {message}", file=sys.stderr)
     return EXIT_BAD_INPUT
-
-
-def count(text: str, least: int = 0) -> int:
-    """Parse a whole number of at least `least` from the command line."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = least - 1
-    if value < least:
-        problem = f"expected a whole number of at least {least}, found {text!r}"
-        raise argparse.ArgumentTypeError(problem)
-    return value
-
-
-def positive_count(text: str) -> int:
-    """Parse a whole number of at least 1 from the command line."""
-    return count(text, 1)
 
 
 def other_bins_of(text: str) -> NDArray[np.float64]:
@@ -119,20 +104,13 @@ def new_parser(
 ) -> argparse.ArgumentParser:
     """Return a parser whose first argument is ``run``, a run file, or ``tasks``, a task file.
 
-    `program` is the script of analysis/ that was called, or the command with its verb. `example`
-    holds the arguments of the example at the end of the help. For run files the parser also has
+    `program` and `example` are as in `arguments.new_parser`. For run files the parser also has
     --damaged, whose value `on_damage` is an argument of `reader.open_run`.
     """
-    called = f"python analysis/{program}" if program.endswith(".py") else program
-    parser = argparse.ArgumentParser(
-        prog=program,
-        description=description,
-        epilog=f"example:\n  {called} {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_version(parser)
+    kind = argparse.ArgumentParser
+    parser = arguments.new_parser(program, description, example, more="", kind=kind)
     if of_tasks:
-        help_ = "task file written by choose.py"
+        help_ = "task file written by omniinput choose"
         parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help=help_)
     else:
         parser.add_argument("run", type=run_file, nargs=nargs, metavar="RUN.h5", help=files)
@@ -172,14 +150,6 @@ def in_results(options: argparse.Namespace, path: Path) -> Path:
         remedy = "choose another folder" if given else "choose one for the results with --results"
         raise UserError(f"the folder {folder} cannot be written; {remedy}")
     return folder / path.name
-
-
-def add_version(parser: argparse.ArgumentParser) -> None:
-    """Add --version."""
-    from omniinput_hpc.text import __version__
-
-    version = f"omniinput_hpc {__version__}"
-    parser.add_argument("--version", action="version", version=version, help="show it and exit")
 
 
 def _add_damaged(parser: argparse.ArgumentParser) -> None:
@@ -276,7 +246,7 @@ def add_threshold_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     chosen = "report precision and recall at an output, or at SET:Q, the quantile Q of a test set"
     add("--threshold", action="append", default=[], metavar="Z", help=chosen)
-    sets = "outputs of test sets (python -m omniinput_hpc.test_sets)"
+    sets = "outputs of test sets (omniinput test-sets)"
     add("--test-sets", type=Path, metavar="FILE.csv", help=sets)
 
 
@@ -293,7 +263,6 @@ def new_record(
     from omniinput_hpc.results.record import Record
     from omniinput_hpc.runfile import checked_datasets
 
-    called = f"python analysis/{program}" if program.endswith(".py") else program
     verb = program.split()[-1].removesuffix(".py").rpartition(".")[2].replace("_", "-")
     given = dict(vars(options))
     if "results" in given:  # the folder does not change the results
@@ -301,7 +270,7 @@ def new_record(
         run_path = in_results(options, run_path)
     if "on_damage" in given:
         given["damaged"] = given.pop("on_damage") is checked_datasets.warn
-    return Record(run_path, verb, f"{called} {shlex.join(map(str, arguments))}", given)
+    return Record(run_path, verb, f"{called(program)} {shlex.join(map(str, arguments))}", given)
 
 
 def curve_options(options: argparse.Namespace) -> CurveOptions:

@@ -1,4 +1,4 @@
-"""Checks by `--verify` of the files next to a run file: second checkpoint, rescored samples."""
+"""Checks by `omniinput verify` of files next to a run file: second checkpoint, rescored samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check that a run file is consistent: ``omniinput_hpc --verify RUN.h5 [--rescore 1000]``.
+"""Check that a run file is consistent: ``omniinput verify RUN.h5 [--rescore 1000]``.
 
 Every committed round is read and compared with its checksums. Counters, moves and histograms,
 swaps, walkers, samples and the state that a run resumes from must agree. Files of rescored samples

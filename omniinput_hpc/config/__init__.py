@@ -190,8 +190,8 @@ class Analysis(Table):
     )
     test_data: Annotated[str | None, IsPath()] = Field(
         None,
-        description="File of test sets' outputs, written by `python -m "
-        "omniinput_hpc.test_sets`, to draw with the density.",
+        description="File of test sets' outputs, written by "
+        "`omniinput test-sets`, to draw with the density.",
     )
 
 
@@ -263,6 +263,45 @@ class Config(Table):
     def allowed(self) -> Allowed:
         """The values that sites may take, ``space.allowed``."""
         return None if self.space is None else self.space.allowed
+
+    @property
+    def seed(self) -> int | None:
+        """``run.seed``; None if a stored input of another version does not state it."""
+        return self.run.seed
+
+    @property
+    def exchanges(self) -> int | None:
+        """Exchanges per round; None as for `seed`."""
+        return self.sampler.exchanges
+
+    @property
+    def annealed(self) -> bool:
+        """Whether draws come in populations."""
+        return self.sampler.method == "annealed"
+
+    @property
+    def noisy(self) -> bool:
+        """Whether z is not a function of the input, ``model.noise``."""
+        return bool(self.model.noise)
+
+    @property
+    def model_name(self) -> str:
+        """The model's path, or the function that makes it; "" if it has neither."""
+        model = self.model
+        return str(getattr(model, "path", None) or getattr(model, "factory", None) or "")
+
+    @property
+    def predicted_from(self) -> int | None:
+        """First site that a decoder predicts; None for other kinds of models."""
+        if self.model.kind != "causal-lm":
+            return None
+        return 0 if getattr(self.model, "prefix", None) else 1
+
+    @property
+    def every_token(self) -> bool:
+        """Whether the model is a decoder whose sites may take all of its tokens."""
+        decoder = self.model.kind == "causal-lm" and self.allowed is None
+        return decoder and getattr(self.model, "tokens", "all") == "all"
 
     @property
     def rounded_as(self) -> str:

@@ -36,19 +36,14 @@ def load(path: Path, assignments: Sequence[str] = ()) -> Config:
     except (OSError, ValueError):
         pass  # `read_text` reports why it cannot be read
     text = read_text(path, "input file (.toml)", MAX_TOML_BYTES)
-    return _checked(_read(text, str(path)), str(path), assignments)
+    return checked(_read(text, str(path)), str(path), assignments, stored=False)
 
 
 def parse(
     text: str, source: str, assignments: Sequence[str] = (), here: Path | None = None
 ) -> Config:
-    """Check the text of an input that this program wrote, such as the one in a run file.
-
-    Its paths are not expanded; those in `assignments` are. `source` names the text in messages.
-    `here` is the current path of the run file that holds it, and replaces ``run.output``. See also
-    `load`.
-    """
-    return _checked(_read(text, source), source, assignments, stored=True, here=here)
+    """Check the text of an input that this program wrote: see `checked`."""
+    return checked(_read(text, source), source, assignments, here=here)
 
 
 def _read(text: str, source: str) -> dict[str, Any]:
@@ -58,14 +53,19 @@ def _read(text: str, source: str) -> dict[str, Any]:
         raise UserError(f"{source}: not valid TOML: {error}") from None
 
 
-def _checked(
+def checked(
     tree: dict[str, Any],
     source: str,
-    assignments: Sequence[str],
-    stored: bool = False,
+    assignments: Sequence[str] = (),
+    stored: bool = True,
     here: Path | None = None,
 ) -> Config:
-    """Return the checked input of a tree; with `stored`, the paths in the tree are not expanded."""
+    """Return the checked input with these tables, which `assignments` change in place.
+
+    With `stored`, this program wrote the tables, for instance to a run file: their paths are not
+    expanded; those in `assignments` are. `source` names the tables in messages. `here` is the
+    current path of the run file that holds them, and replaces ``run.output``. See also `load`.
+    """
     given = list(map(_assignment, assignments))
     wrong: dict[tuple[str, ...], str] = {}  # the problem of a path, by its key
     if here is not None:

@@ -20,7 +20,7 @@ STEP_SIZES = (1e-3, 1e6)
 MAX_PARTS = 64
 """Largest number of parts of a mixture."""
 CONTEXT_LENGTH, MAX_CONTEXTS, MAX_CONTINUATIONS = 4, 2048, 4096
-"""Sizes of the continuations that `look_ahead` keeps: see `kernels.parts.continuations`."""
+"""Sizes of the continuations that `look_ahead` keeps: see `kernels.look_ahead.continuations`."""
 LEAST_BURN_IN = 4
 """The fewest rounds of burn-in in which `look_ahead` can learn."""
 Lengths = Annotated[list[WholePositive], Field(min_length=2, max_length=2)]
@@ -179,7 +179,7 @@ class LmConditional(KernelTable):
 
     @property
     def n_tuned(self) -> int:
-        """Size of the state of `kernels.parts.continuations` with `look_ahead`, else 0."""
+        """Size of the state of `kernels.look_ahead.continuations` with `look_ahead`, else 0."""
         contexts, continuations = (CONTEXT_LENGTH + 3) * MAX_CONTEXTS, 4 * MAX_CONTINUATIONS
         return 4 + contexts + continuations if self.look_ahead else 0
 

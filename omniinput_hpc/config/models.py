@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
@@ -184,10 +183,12 @@ Model = Annotated[
 SomeTable = TypeVar("SomeTable", bound=Table)
 
 
-def read_options(options: type[SomeTable], table: Mapping[str, Any]) -> SomeTable:
+def read_options(options: type[SomeTable], model: Table) -> SomeTable:
     """Return the ``[model]`` table of a run file, or raise a `UserError` that names the key."""
+    if isinstance(model, options):
+        return model
     try:
-        return options.model_validate(table)
+        return options.model_validate(model.model_dump(exclude_unset=True))
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, ("model", *first["loc"])))

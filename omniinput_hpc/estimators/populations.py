@@ -34,7 +34,7 @@ MIN_POPULATIONS = 30.0
 
 def is_annealed(run: RunData) -> bool:
     """Return whether a run's draws come in populations."""
-    return bool(run.config.get("sampler", {}).get("method") == "annealed")
+    return run.config.annealed
 
 
 def populations_of_samples(run: RunData) -> IntArray:
@@ -44,7 +44,9 @@ def populations_of_samples(run: RunData) -> IntArray:
     """
     lane_s = np.arange(run.samples_per_round) % run.walkers
     group_s = lane_groups(run.walkers)[lane_s]
-    exchanges = int(run.config["sampler"]["exchanges"])
+    exchanges = run.config.exchanges
+    if exchanges is None:
+        raise EstimateError(f"{run.path}: its input file does not state sampler.exchanges")
     part_s = np.arange(run.samples_per_round) * exchanges // run.samples_per_round
     return np.asarray(part_s * (group_s.max() + 1) + group_s)
 

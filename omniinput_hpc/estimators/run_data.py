@@ -11,6 +11,34 @@ from numpy.typing import NDArray
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 
 
+class Settings(Protocol):
+    """What estimators use of a run's input file; `omniinput_hpc.config.Config` has it all."""
+
+    @property
+    def seed(self) -> int | None:
+        """Of all random numbers; None if unknown."""
+
+    @property
+    def exchanges(self) -> int | None:
+        """Exchanges per round; None if unknown."""
+
+    @property
+    def annealed(self) -> bool:
+        """Whether draws come in populations."""
+
+    @property
+    def allowed(self) -> str | None:
+        """Which of its values a site may take; None for all."""
+
+    @property
+    def predicted_from(self) -> int | None:
+        """First site that a decoder predicts; None for other kinds of models."""
+
+    @property
+    def every_token(self) -> bool:
+        """Whether the model is a decoder whose sites may take all of its tokens."""
+
+
 class RunData(Protocol):
     """A run's committed rounds; `omniinput_hpc.runfile.reader.open_run` opens a file as one.
 
@@ -22,8 +50,8 @@ class RunData(Protocol):
         """The run file, for messages."""
 
     @property
-    def config(self) -> dict[str, Any]:
-        """The parsed input file."""
+    def config(self) -> Settings:
+        """The input file."""
 
     @property
     def n_values(self) -> int:

@@ -42,7 +42,7 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class Cache:
+class LangevinCache:
     """The gradient at x, and the sums of the proposal from x.
 
     Attributes
@@ -84,7 +84,7 @@ class DiscreteLangevin(Untuned):
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
         """Return the state of walkers, with the gradient at x."""
         gradient = self._model.evaluate_again(x, z)
-        return State(x, z, Cache(gradient))
+        return State(x, z, LangevinCache(gradient))
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """Move every walker once."""
@@ -115,7 +115,7 @@ class DiscreteLangevin(Untuned):
         moved = State(
             accept(accepted, x_new, x),
             accept(accepted, z_new, z),
-            Cache(gradient.where(accepted, cached.gradient), key, kept),
+            LangevinCache(gradient.where(accepted, cached.gradient), key, kept),
         )
         return moved, Info(accepted)
 

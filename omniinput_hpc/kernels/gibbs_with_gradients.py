@@ -17,7 +17,7 @@ from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
 
 
 @dataclass(frozen=True)
-class Cache:
+class GibbsCache:
     """The gradient at x, and the distribution of sites in the proposal.
 
     Attributes
@@ -49,7 +49,7 @@ class GibbsWithGradients(Untuned):
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
         """Return the state of walkers, with the gradient at x."""
         gradient = self._model.evaluate_again(x, z)
-        return State(x, z, Cache(gradient))
+        return State(x, z, GibbsCache(gradient))
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """Move every walker once."""
@@ -76,7 +76,7 @@ class GibbsWithGradients(Untuned):
         u = stream.uniform(len(x))
         accepted = decide(ensemble, z, z_new, log_backward - log_forward, u)  # [W]
         log_s = accept(accepted, log_s_new, log_s)
-        cache = Cache(gradient.where(accepted, cached.gradient), beta, log_s)
+        cache = GibbsCache(gradient.where(accepted, cached.gradient), beta, log_s)
         moved = State(accept(accepted, x_new, x), accept(accepted, z_new, z), cache)
         return moved, Info(accepted)
 

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.config.kernels import CONTEXT_LENGTH
 from omniinput_hpc.config.kernels import LmConditional as Options
+from omniinput_hpc.kernels.look_ahead.continuations import Texts, learn, of_numbers
+from omniinput_hpc.kernels.look_ahead.search import Search, batch_size
+from omniinput_hpc.kernels.look_ahead.twist import LookAhead
 from omniinput_hpc.kernels.parts import conditionals
 from omniinput_hpc.kernels.parts.categorical import pick
-from omniinput_hpc.kernels.parts.continuations import Texts, learn, of_numbers
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.parts.look_ahead import LookAhead
-from omniinput_hpc.kernels.parts.search import Search, batch_size
 from omniinput_hpc.kernels.parts.spans import Span, SpanSchedule
 from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums
 from omniinput_hpc.kernels.state import Info, State, Target, Untuned, accept, decide
@@ -27,7 +27,7 @@ from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
 
 
 @dataclass(frozen=True)
-class Cache:
+class RowCache:
     """The conditionals at the values of x and their normalizers, for every site.
 
     Attributes
@@ -66,7 +66,7 @@ class LmConditional(Untuned):
 
     With `look_ahead`, suffixes in canonical ensembles of b > 1 are drawn from
     exp(b l[t, .]) psi_t / Z'_t, forward and backward. psi_t estimates the total weight of the
-    continuations of a value (`parts.look_ahead`). Burn-in learns psi; any psi is exact.
+    continuations of a value (`look_ahead.twist`). Burn-in learns psi; any psi is exact.
     """
 
     def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
@@ -132,7 +132,7 @@ class LmConditional(Untuned):
         accepted = decide(ensemble, z, z_new, log_backward - log_forward, u)
         if self._kv_cache is not None:
             self._kv_cache.accept(accepted)
-        cache = Cache(
+        cache = RowCache(
             beta,
             accept(accepted, cache_new.log_p, cache.log_p),
             accept(accepted, cache_new.log_z, cache.log_z),
@@ -164,7 +164,7 @@ class LmConditional(Untuned):
 
     def _evaluate(
         self, x: torch.Tensor, b: torch.Tensor, beta: float | None, ahead: LookAhead | None
-    ) -> Cache:
+    ) -> RowCache:
         """Return the cache at x, from one evaluation of the model."""
         blocks = conditionals.rows_of(self._conditional_logits, self._kv_cache, x, self._first)
         exponent = b if beta is not None else None
@@ -176,12 +176,12 @@ class LmConditional(Untuned):
         unpredicted = (self._first, 0)
         log_p, log_z = F.pad(log_p, unpredicted), F.pad(log_z, unpredicted)
         lead = None if ahead is None else torch.cat(leads, dim=1)
-        return Cache(beta, log_p, log_z, self._version, ahead, lead)
+        return RowCache(beta, log_p, log_z, self._version, ahead, lead)
 
     def _lead(
         self, ahead: LookAhead | None, rows: torch.Tensor, x: torch.Tensor, t: int, b: torch.Tensor
     ) -> torch.Tensor:
-        """Return `Cache.lead` of the k sites from t on, [W, k], given their rows [k, W, V]."""
+        """Return `RowCache.lead` of the k sites from t on, [W, k], given their rows [k, W, V]."""
         k, n_walkers, _ = rows.shape
         if ahead is None:
             return x.new_zeros((n_walkers, k), dtype=torch.float64)
@@ -192,7 +192,7 @@ class LmConditional(Untuned):
     def _lead_unpredicted(
         self, ahead: LookAhead | None, x: torch.Tensor, t: int, b: torch.Tensor
     ) -> torch.Tensor:
-        """Return `Cache.lead`, [W, 1], of a site that is not predicted, where l is 0."""
+        """Return `RowCache.lead`, [W, 1], of a site that is not predicted, where l is 0."""
         return self._lead(ahead, self._row_of_zeros(x)[None], x, t, b)
 
     def _row_of_zeros(self, x: torch.Tensor) -> torch.Tensor:
@@ -219,14 +219,14 @@ class LmConditional(Untuned):
         return log_p, log_sums(rows, b).T
 
     def _propose(
-        self, x: torch.Tensor, b: torch.Tensor, cache: Cache, span: Span, stream: DeviceStream
-    ) -> tuple[torch.Tensor, Cache]:
+        self, x: torch.Tensor, b: torch.Tensor, cache: RowCache, span: Span, stream: DeviceStream
+    ) -> tuple[torch.Tensor, RowCache]:
         """Redraw a span and evaluate the sites after it; return x', int64 [W, D], and its cache.
 
         If the ensemble is not canonical, `log_z` of the cache is valid only on the span.
         """
         x_new, log_p, log_z = x.clone(), cache.log_p.clone(), cache.log_z.clone()
-        new = Cache(cache.beta, log_p, log_z, 0, cache.ahead, _clone(cache.lead))
+        new = RowCache(cache.beta, log_p, log_z, 0, cache.ahead, _clone(cache.lead))
         prefixes = conditionals.begin(self._conditional_logits, self._kv_cache, x, span.begin)
         canonical = cache.beta is not None
         for t in range(span.begin, span.end):
@@ -266,7 +266,7 @@ class LmConditional(Untuned):
     def _draw_ahead(
         self,
         x_new: torch.Tensor,
-        new: Cache,
+        new: RowCache,
         ahead: LookAhead,
         t: int,
         row: torch.Tensor | None,
@@ -282,7 +282,9 @@ class LmConditional(Untuned):
         if row is not None:
             new.log_z[:, t] = log_sums(row, b)
 
-    def _reverse_cache(self, x: torch.Tensor, cache: Cache, b: torch.Tensor, span: Span) -> Cache:
+    def _reverse_cache(
+        self, x: torch.Tensor, cache: RowCache, b: torch.Tensor, span: Span
+    ) -> RowCache:
         """Return the cache at the old x, with ln Z on the span for exponent b of the reverse."""
         log_z = torch.zeros_like(cache.log_z)
         begin = max(span.begin, self._first)
@@ -292,9 +294,9 @@ class LmConditional(Untuned):
             )
             for rows, some in self._with_sites(blocks, begin):
                 log_z[:, some] = log_sums(rows, b).T
-        return Cache(cache.beta, cache.log_p, log_z)
+        return RowCache(cache.beta, cache.log_p, log_z)
 
-    def _log_q(self, cache: Cache, b: torch.Tensor, span: Span) -> torch.Tensor:
+    def _log_q(self, cache: RowCache, b: torch.Tensor, span: Span) -> torch.Tensor:
         """Return ln of the probability of drawing the span, float64 [W], up to a constant."""
         if cache.lead is not None and span.part == self._suffix:
             some = slice(span.begin, span.end)
@@ -361,7 +363,7 @@ def _clone(lead: torch.Tensor | None) -> torch.Tensor | None:
     return None if lead is None else lead.clone()
 
 
-def _accept_lead(accepted: torch.Tensor, new: Cache, old: Cache) -> torch.Tensor | None:
+def _accept_lead(accepted: torch.Tensor, new: RowCache, old: RowCache) -> torch.Tensor | None:
     if new.lead is None or old.lead is None:
         return None
     return accept(accepted, new.lead, old.lead)

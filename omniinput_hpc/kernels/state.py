@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from omniinput_hpc.kernels.parts.continuations import Texts
+from omniinput_hpc.kernels.look_ahead.continuations import Texts
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.tempering.ensembles import Ensemble
 

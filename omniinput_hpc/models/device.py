@@ -34,7 +34,7 @@ def choose(requested: str, local_rank: int, threads: int, precision: Precision =
     if requested == "auto" and not torch.cuda.is_available() and (gpu := unseen_gpu()):
         raise UserError(
             f'run.device = "auto": this host has a GPU ({gpu}) that torch does not see; install '
-            "torch with CUDA for its driver (--doctor checks the machine), or set "
+            "torch with CUDA for its driver (omniinput doctor checks the machine), or set "
             'run.device = "cpu" to run on the CPU'
         )
     if requested == "cpu" or not torch.cuda.is_available():

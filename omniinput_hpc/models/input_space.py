@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import hf_folder, tokenizer
 from omniinput_hpc.models.table import KINDS
@@ -39,13 +40,13 @@ class Space:
     restriction: Mapping[str, Any]
 
 
-def space_of(name: str, config: Mapping[str, Any], n_sites: int, n_values: int) -> Space:
-    """Return the space of a model, from its parsed input file and its shape."""
-    model = config.get("model", {})
-    row = KINDS.get(model.get("kind"))
-    path = model.get("path") if row is not None and row.has_tokenizer else None
-    restriction = {f"model.{key}": model.get(key, old) for key, old in RESTRICTIONS.items()}
-    restriction["space.allowed"] = (config.get("space") or {}).get("allowed")
+def space_of(name: str, config: Config, n_sites: int, n_values: int) -> Space:
+    """Return the space of a model, from its input file and its shape."""
+    model = config.model
+    row = KINDS.get(model.kind)
+    path = getattr(model, "path", None) if row is not None and row.has_tokenizer else None
+    restriction = {f"model.{key}": getattr(model, key, old) for key, old in RESTRICTIONS.items()}
+    restriction["space.allowed"] = config.allowed
     return Space(name, n_sites, n_values, vocabulary_of(path) if path else None, restriction)
 
 

@@ -30,13 +30,13 @@ ROUNDING = {"float32": (2e-5, 3e-6), "float16": (5e-3, 1e-3), "bfloat16": (5e-2,
 NO_UNIT = "output z (the model's own unit)"
 
 
-def _class_label(output_key: str, class_key: str) -> Callable[[Mapping[str, Any]], str]:
+def _class_label(output_key: str, class_key: str) -> Callable[[Table], str]:
     """Return a function that labels a classifier's z; the keys name its output and its class."""
     words = {"logit": "logit", "log-softmax": "log-softmax", "difference": "logit difference"}
 
-    def label(model: Mapping[str, Any]) -> str:
-        output, its_class = model.get(output_key, "logit"), model.get(class_key, 0)
-        minus = "\N{MINUS SIGN}" if model.get("sign", 1) == -1 else ""
+    def label(model: Table) -> str:
+        output, its_class = getattr(model, output_key, "logit"), getattr(model, class_key, 0)
+        minus = "\N{MINUS SIGN}" if getattr(model, "sign", 1) == -1 else ""
         if output == "log-likelihood":
             return f"output z, {minus}log-likelihood up to a constant (nats)"
         # Output 0 may be a network's only one, with the logit of class 1: name no class.
@@ -47,9 +47,9 @@ def _class_label(output_key: str, class_key: str) -> Callable[[Mapping[str, Any]
     return label
 
 
-def _class_side(model: Mapping[str, Any]) -> Side:
+def _class_side(model: Table) -> Side:
     """Return the end of z where a classifier is confident: high, unless the sign is -1."""
-    return "low" if model.get("sign", 1) == -1 else "high"
+    return "low" if getattr(model, "sign", 1) == -1 else "high"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ class ModelKind:
     builder : module with ``build(options, device) -> Model``; it may import torch
     checks : module without torch, with ``preflight(options)`` (see `preflight`) and optionally
         ``display(options) -> Display``; without that, values are shown
-    z_label : maps the parsed ``[model]`` table, perhaps of an older version, to the label of z
+    z_label : maps the ``[model]`` table, perhaps of another version (see `config.stored`), to the
+        label of z
     side : maps that table to the end of z where the model is confident; None if only its author can
         know
     files_are_large : whether `preflight` of `checks` takes ``hashed``
@@ -72,8 +73,8 @@ class ModelKind:
     options: type[Table]
     builder: str
     checks: str
-    z_label: Callable[[Mapping[str, Any]], str] = lambda model: NO_UNIT
-    side: Callable[[Mapping[str, Any]], Side | None] = lambda model: None
+    z_label: Callable[[Table], str] = lambda model: NO_UNIT
+    side: Callable[[Table], Side | None] = lambda model: None
     has_tokenizer: bool = False
     files_are_large: bool = False
 
@@ -153,32 +154,30 @@ def about_tokens(config: Config) -> list[str]:
     return lines
 
 
-def display(config: Mapping[str, Any]) -> Display:
-    """Return how people see the inputs of a run, from its parsed input file.
+def display(config: Config) -> Display:
+    """Return how people see the inputs of a run.
 
     Raises `UserError` if the kind is unknown, or if its options or files are wrong.
     """
-    table = config.get("model", {})
-    kind = table.get("kind")
+    kind = config.model.kind
     if kind not in KINDS:
         raise UserError(f'unknown model.kind = "{kind}": its inputs cannot be shown')
     row = KINDS[kind]
-    options = options_of.read_options(row.options, table)
+    options = options_of.read_options(row.options, config.model)
     show = getattr(_module(row.checks), "display", None)
     if show is None:
         return Display("text", values_as_text, None, "values are shown")
     if row.has_tokenizer:
-        shown: Display = show(options, (config.get("space") or {}).get("allowed"))
+        shown: Display = show(options, config.allowed)
         return shown
     return show(options)  # type: ignore[no-any-return]
 
 
-def z_label(config: Mapping[str, Any]) -> str:
+def z_label(config: Config) -> str:
     """Return the axis label of the output, with its unit if the model's kind defines it."""
-    model = config.get("model", {})
-    row = KINDS.get(model.get("kind"))
-    label = NO_UNIT if row is None else row.z_label(model)
-    return f"{label}, with noise" if model.get("noise") else label
+    row = KINDS.get(config.model.kind)
+    label = NO_UNIT if row is None else row.z_label(config.model)
+    return f"{label}, with noise" if config.noisy else label
 
 
 @dataclass(frozen=True)
@@ -194,23 +193,23 @@ class ConfidentSide:
         return f"side: {self.end} ({self.end} outputs are the confident ones; {self.why})"
 
 
-def side_of(config: Mapping[str, Any], given: Side | None = None) -> ConfidentSide:
-    """Return the confident side of a run's model, from its parsed input file, perhaps an older one.
+def side_of(config: Config, given: Side | None = None) -> ConfidentSide:
+    """Return the confident side of a run's model.
 
     `given` (from the command line) has precedence over ``[analysis] side``, and this over the
     model's kind. Without any of them, low is assumed.
     """
     if given is not None:
         return ConfidentSide(given, "as --side says")
-    said = (config.get("analysis") or {}).get("side")
-    model = config.get("model", {})
-    row = KINDS.get(model.get("kind"))
-    side = None if row is None else row.side(model)
-    if said in ("low", "high"):
-        usual = f', as is usual for model.kind = "{model["kind"]}"' if side == said else ""
+    said = None if config.analysis is None else config.analysis.side
+    kind = config.model.kind
+    row = KINDS.get(kind)
+    side = None if row is None else row.side(config.model)
+    if said is not None:
+        usual = f', as is usual for model.kind = "{kind}"' if side == said else ""
         return ConfidentSide(said, f"as the run's [analysis] side says{usual}")
     if side is not None:
-        return ConfidentSide(side, f'the default of model.kind = "{model["kind"]}"')
+        return ConfidentSide(side, f'the default of model.kind = "{kind}"')
     why = "assumed, since a custom model may be either; set it with [analysis] side or --side"
     return ConfidentSide("low", why, assumed=True)
 
@@ -218,7 +217,7 @@ def side_of(config: Mapping[str, Any], given: Side | None = None) -> ConfidentSi
 def with_side(config: Config) -> Config:
     """Return the input with ``[analysis] side`` filled in, if the model's kind defines it."""
     analysis = config.analysis or Analysis()
-    side = analysis.side or KINDS[config.model.kind].side(config.model.model_dump())
+    side = analysis.side or KINDS[config.model.kind].side(config.model)
     if side == analysis.side:
         return config
     return config.model_copy(update={"analysis": analysis.model_copy(update={"side": side})})

@@ -16,6 +16,9 @@ class Ranks(Protocol):
     def on_rank_0(self, function: Callable[[], T]) -> T:
         """Call a function on rank 0; all ranks return its value or raise its `UserError`."""
 
+    def together(self, function: Callable[[], T]) -> T:
+        """Call a function on every rank; all raise the `UserError` of one."""
+
 
 class Alone:
     """A world that consists only of this process."""
@@ -25,3 +28,5 @@ class Alone:
     def on_rank_0(self, function: Callable[[], T]) -> T:
         """Call a function and return its value."""
         return function()
+
+    together = on_rank_0

@@ -7,6 +7,7 @@ and would not yield its core when there are more ranks than cores.
 from __future__ import annotations
 
 import ctypes
+import datetime
 import fcntl
 import itertools
 import json
@@ -36,6 +37,7 @@ T = TypeVar("T")
 _FIRST_POLLS = ((50, 0.0), (50, 1e-4))
 """The number of polls, and the seconds of sleep after each."""
 _SLEEP_SECONDS = 1e-3
+_DATE = "\0date"
 _SECONDS_FOR_READERS = 10.0
 """How long an aborting rank waits for the launcher to read its messages."""
 
@@ -97,14 +99,15 @@ class World:
         self._wait(self.comm.Ibarrier())
 
     def broadcast(self, value: T) -> T:
-        """Return rank 0's value on every rank; it must be serializable as JSON."""
-        data = bytearray(json.dumps(value).encode()) if self.rank == 0 else bytearray()
+        """Return rank 0's value on every rank; it consists of what JSON and TOML files can hold."""
+        text = json.dumps(value, default=_tagged) if self.rank == 0 else ""
+        data = bytearray(text.encode())
         size = np.array([len(data)], dtype=np.int64)
         self._wait(self.comm.Ibcast(size, root=0))
         if self.rank != 0:
             data = bytearray(int(size[0]))
         self._wait(self.comm.Ibcast([data, MPI.BYTE], root=0))
-        result: T = json.loads(data)
+        result: T = json.loads(data, object_hook=_untagged)
         return result
 
     def gather(self, values: NDArray[Any]) -> list[NDArray[Any]] | None:
@@ -210,6 +213,17 @@ class World:
         # launcher kills all ranks with SIGKILL.
         MPI.COMM_WORLD.Abort(1)
         os._exit(1)  # MPI_Abort may return on some launchers
+
+
+def _tagged(value: datetime.date | datetime.time) -> dict[str, str]:
+    """Return a date or a time, which TOML has but JSON does not, in a form that JSON has."""
+    return {_DATE: type(value).__name__, "text": value.isoformat()}
+
+
+def _untagged(table: dict[str, Any]) -> Any:
+    if _DATE not in table:
+        return table
+    return getattr(datetime, table[_DATE]).fromisoformat(table["text"])
 
 
 def _skip_handlers_of_exit() -> None:

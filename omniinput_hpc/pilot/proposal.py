@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tomli_w
 
 from omniinput_hpc import models
 from omniinput_hpc.config import input_file
@@ -109,7 +108,7 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
     kept = (0.0,) if m is None else (0.0, m)
     tree, seen = _input(built, kernel, spread, z, steps, choose.barrier(spread), kept), None
     for part in ("first", "second"):
-        config = input_file.parse(tomli_w.dumps(tree), "the input that the pilot proposes")
+        config = input_file.checked(tree, "the input that the pilot proposes")
         seen = rehearse.run(world, built, config, SHARES[part] * seconds, stopping)
         _log_rehearsal(seen, len(config.beta_k))
         if not np.isfinite(seen.spread.beta_i).all():

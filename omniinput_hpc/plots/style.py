@@ -21,9 +21,9 @@ from matplotlib.text import Text
 
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.models.table import z_label as z_label
 from omniinput_hpc.plots import look
+from omniinput_hpc.results.tables import DescribedRun
 
 P = ParamSpec("P")
 
@@ -251,14 +251,14 @@ class Caption:
 
 
 def caption_of(
-    runs: Sequence[RunData], densities: Sequence[Density] = (), about: str = ""
+    runs: Sequence[DescribedRun], densities: Sequence[Density] = (), about: str = ""
 ) -> Caption:
     """Return the caption of a figure of some runs and of the densities that it shows.
 
     `about` is the last line of the title, for instance a curve's side and rule. The user's own
     title replaces all lines.
     """
-    noisy = any(run.config.get("model", {}).get("noise") for run in runs)
+    noisy = any(run.config.noisy for run in runs)
     remarks = ["model.noise = true: the output is not a function of the input"] * noisy
     trusted = max((density.trusted_below for density in densities), default=-np.inf)
     if trusted > -np.inf:
@@ -284,11 +284,9 @@ def joined(captions: Sequence[Caption]) -> Caption:
     return Caption("\n".join(titles), "; ".join(remarks), converged)
 
 
-def title_of(run: RunData) -> str:
+def title_of(run: DescribedRun) -> str:
     """Return a run's label or file name, its model, space and rounds on one line."""
-    model = run.config.get("model", {})
-    name = Path(str(model.get("path") or model.get("factory") or "")).name
-    whose = " ".join(filter(None, [str(model.get("kind", "")), name]))
+    whose = " ".join(filter(None, [run.config.model.kind, Path(run.config.model_name).name]))
     label = look.current().label_of.get(str(run.path), Path(run.path).stem)
     decades = run.n_sites * np.log10(run.n_values)
     rounds = (

@@ -53,7 +53,7 @@ def _row(name: str, run: RunReader, content: Content) -> list[str]:
 def _judged(
     names: Sequence[str], runs: Sequence[RunReader], contents: Sequence[Content]
 ) -> tuple[list[str], list[Drawing]]:
-    """Return the lines and figures of `compare.py` for these runs, or why they are not compared."""
+    """Return the lines and figures of `omniinput compare`, or why these runs are not compared."""
     densities = [content.density for content in contents]
     curves = [content.found for content in contents if content.found is not None]
     one_model = len({run.fingerprint for run in runs}) == 1

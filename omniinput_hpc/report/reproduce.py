@@ -111,7 +111,7 @@ def listing(targets: Mapping[str, Target], gpu: Sequence[Mapping[str, Any]]) -> 
     lines += [
         f"  {t.name:<{width}}  {t.minutes:4g} min  {t.title} ({t.papers})" for t in targets.values()
     ]
-    lines.append("needs a GPU (GPU-hours are estimates, not measured; docs/results/scaling.md):")
+    lines.append("needs a GPU (GPU-hours are simulated or guessed; docs/results/scaling.md):")
     lines += [f"  {row['input']:<32} {row['hours']:>9}  {row['papers']}" for row in gpu]
     return lines
 

@@ -71,22 +71,19 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
 
 
 def _settings(run: RunReader) -> list[tuple[str, str]]:
-    config = run.config
-    model, kernel = config.get("model", {}), config.get("kernel", {})
-    sampler = config.get("sampler", {})
-    model_name = str(model.get("path") or model.get("factory") or "")
+    config, seed = run.config, run.config.seed
     return [
-        ("model", f"{model.get('kind')} {model_name}".strip()),
+        ("model", f"{config.model.kind} {config.model_name}".strip()),
         ("model's fingerprint", run.fingerprint),
         ("input space", f"{run.n_sites} sites of {run.n_values:,} values"),
-        ("method", str(sampler.get("method", "parallel-tempering"))),
-        ("kernel", str(kernel.get("name", "metropolis"))),
+        ("method", config.sampler.method),
+        ("kernel", config.kernel.name),
         ("rungs, walkers per rung", f"{len(run.beta_k)}, {run.walkers}"),
         ("rounds", rounds_of(run)),
-        ("moves per walker and round", f"{_moves(sampler):,}"),
+        ("moves per walker and round", f"{(run.moves_per_round or 0) // run.walkers:,}"),
         ("recorded samples", f"{run.rounds * len(run.beta_k) * run.samples_per_round:,}"),
         ("bins", f"{len(run.edges) - 1}, {run.edges[0]:g} to {run.edges[-1]:g}"),
-        ("seed", str(config.get("run", {}).get("seed", DASH))),
+        ("seed", DASH if seed is None else str(seed)),
     ]
 
 
@@ -94,11 +91,6 @@ def rounds_of(run: RunReader) -> str:
     """Return the number of rounds, committed and planned, in words."""
     unfinished = "" if run.rounds == run.rounds_planned else ", not finished"
     return f"{run.rounds} of {run.rounds_planned}{unfinished}"
-
-
-def _moves(sampler: dict[str, object]) -> int:
-    steps, exchanges = sampler.get("steps", 1), sampler.get("exchanges", 1)
-    return steps * exchanges if isinstance(steps, int) and isinstance(exchanges, int) else 0
 
 
 def _rungs(d: Diagnosis) -> dict[str, Sequence[Any]]:

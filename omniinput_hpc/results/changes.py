@@ -62,13 +62,13 @@ def read_changed(run: RunReader, path: Path, width: float | None) -> Changed:
             raise UserError(f"{path} holds outputs of another run's samples, not of {run.path}")
         n_rounds = min(side.rounds, run.rounds)
         if not n_rounds:
-            raise UserError(f"{path} holds no committed round yet: resume omniinput_hpc.rescore")
+            raise UserError(f"{path} holds no committed round yet: resume omniinput rescore")
         other_rks = np.stack([side.z(r) for r in range(n_rounds)])
-        model = {**run.config, "model": side.config.get("model", {})}
+        config = run.config.model_copy(update={"model": side.config.model})
         fingerprint = side.fingerprint
     own_rks = run.samples_z(slice(0, n_rounds))
     own = WithOutputs(run, own_rks, run.config, run.fingerprint)
-    other = WithOutputs(run, other_rks, model, fingerprint)
+    other = WithOutputs(run, other_rks, config, fingerprint)
     densities = density_of_run(own), density_of_run(other)
     edges = edges_for(densities[0], width=width) if width is not None else run.edges
     return Changed((own, other), densities, changes(densities[0], own, other_rks, edges))

@@ -182,7 +182,7 @@ def _model_columns(found: Sequence[ModelComparison]) -> Columns:
 
 
 def sampler_lines(found: SamplerComparison, name_a: str, name_b: str) -> list[str]:
-    """Return the lines that the script prints."""
+    """Return the lines that are printed."""
     z = found.delta_r / found.error_r
     n = len(z)
     wide = int((found.stop_r - found.first_r > 1).sum())
@@ -262,7 +262,7 @@ def verdict(
 def model_lines(
     found: ModelComparison, name_a: str, name_b: str, unconverged: Sequence[str] = ()
 ) -> list[str]:
-    """Return the lines that the script prints.
+    """Return the lines that are printed.
 
     Lines about a model in `unconverged` begin with "not converged: ".
     """

@@ -54,7 +54,7 @@ def describe_curve(curve: Curve, rule: str, fewest: tuple[int, int] = FEWEST_PER
 def summarize_curve(
     density: Density, curve: Curve, fewest: tuple[int, int] = FEWEST_PER_BIN
 ) -> list[str]:
-    """Return the lines that the script prints."""
+    """Return the lines that are printed."""
     gaps = int(curve.interpolated_b.sum())
     lines = [f"{len(curve.bin_t)} thresholds; r interpolated in {gaps} bins without samples"]
     lines += thin_lines(density, curve, fewest) + left_out_lines(density, curve)

@@ -226,7 +226,7 @@ def curve_by_scores(
     if judges and len(judges) < len(joined.judges):
         raise UserError(
             f"scores of people and of judges ({', '.join(judges)}) are not averaged: leave out "
-            "the judges' files, or compare them with people by agreement.py"
+            "the judges' files, or compare them with people by omniinput agreement"
         )
     side = joint_side(runs, options.side).end
     ends = options.recall_range

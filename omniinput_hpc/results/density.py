@@ -53,7 +53,7 @@ def describe_density(density: Density, source: str) -> list[str]:
 
 
 def summarize_density(density: Density) -> list[str]:
-    """Return the lines that the script prints."""
+    """Return the lines that are printed."""
     filled = density.count_b > 0
     bounded_b = np.isfinite(density.log_g_upper_b)
     error = density.log_g_error_b[filled & ~bounded_b]

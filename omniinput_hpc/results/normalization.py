@@ -41,7 +41,7 @@ def read_pairs(
     Raises
     ------
     UserError
-        The other model has not evaluated the samples (see `omniinput_hpc.rescore`).
+        The other model has not evaluated the samples (see `omniinput rescore`).
     """
     path = find(run, other)
     with open_rescored(path, run.on_damage) as side:
@@ -114,7 +114,7 @@ def normalized_columns(densities: tuple[Density, Density], shift: float) -> Colu
 
 
 def normalization_lines(found: Normalizations, name_a: str, name_b: str) -> list[str]:
-    """Return the lines that the script prints."""
+    """Return the lines that are printed."""
     lines = [
         f"ln(inputs of {name_a} / inputs of {name_b}) with output in {found.low:g} to "
         f"{found.high:g}:",

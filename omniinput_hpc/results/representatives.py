@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from omniinput_hpc.annotation.choose import draw_independently
 from omniinput_hpc.annotation.display import Display, shown_of, values_as_text
 from omniinput_hpc.annotation.tasks import Kind, key_path, read_key, read_tasks
-from omniinput_hpc.config import ImageClassifier
+from omniinput_hpc.config import Config, ImageClassifier
 from omniinput_hpc.config.models import read_options
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Side
-from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
+from omniinput_hpc.estimators.run_data import evenly_spaced_rounds
 from omniinput_hpc.models.images.files import shape_of
 from omniinput_hpc.results.redact import mask
 from omniinput_hpc.results.tables import Columns
@@ -136,7 +136,7 @@ def edges_for(
     return np.asarray(fine[[*range(first, last, step), last]])
 
 
-def how_to_show(config: dict[str, Any], render: bool) -> Display:
+def how_to_show(config: Config, render: bool) -> Display:
     """Return how a run's inputs are displayed; by their values if nothing else is possible.
 
     With `render`, a `python` model is built for its own ``render``; this runs its code.
@@ -145,7 +145,7 @@ def how_to_show(config: dict[str, Any], render: bool) -> Display:
     def values(why: str) -> Display:
         return Display("text", values_as_text, None, f"values are shown: {why}")
 
-    if config.get("model", {}).get("kind") == "python" and not render:
+    if config.model.kind == "python" and not render:
         return values("with --render, the run's own model renders them")
     try:
         return shown_of(config)
@@ -154,7 +154,7 @@ def how_to_show(config: dict[str, Any], render: bool) -> Display:
 
 
 def representatives(
-    run: RunData,
+    run: RunReader,
     density: Density,
     edges: FloatArray,
     per_bin: int = PER_BIN,
@@ -174,7 +174,7 @@ def representatives(
     return Representatives(how.kind, how.prefix, how.note, how_drawn, edges, items)
 
 
-def with_tokens(found: Representatives, config: dict[str, Any]) -> Representatives:
+def with_tokens(found: Representatives, config: Config) -> Representatives:
     """Return the inputs with their tokens; a UserError if the run's model has no tokenizer."""
     list_ = how_to_show(config, render=False).tokens
     if list_ is None:
@@ -258,9 +258,9 @@ def pictures_at_ends(run: RunReader, n: int) -> list[list[tuple[float, NDArray[n
         The model's options (perhaps of an older version) or files do not give its pictures' shape,
         or the shape does not match the run.
     """
-    if run.config.get("model", {}).get("kind") != "image-classifier" or not run.rounds or not n:
+    if run.config.model.kind != "image-classifier" or not run.rounds or not n:
         return []
-    shape = shape_of(read_options(ImageClassifier, run.config["model"]))
+    shape = shape_of(read_options(ImageClassifier, run.config.model))
     if shape.n_sites != run.n_sites:
         raise UserError(
             f"{run.path}: the model's pictures now have {shape.n_sites} sites, but the run's have "

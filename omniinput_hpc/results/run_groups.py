@@ -95,7 +95,7 @@ def require_apart(groups: Sequence[Sequence[RunReader]]) -> None:
     owner: dict[object, tuple[int, RunReader]] = {}
     for number, group in enumerate(groups):
         for run in group:
-            seed = run.config.get("run", {}).get("seed")
+            seed = run.config.seed
             before, other = owner.setdefault(seed, (number, run))
             if before != number:
                 raise UserError(
@@ -106,7 +106,7 @@ def require_apart(groups: Sequence[Sequence[RunReader]]) -> None:
 
 def seed_lines(groups: Sequence[Sequence[RunReader]]) -> list[str]:
     """Return a line if two single runs have the same seed, else none."""
-    seeds = [group[0].config.get("run", {}).get("seed") for group in groups if len(group) == 1]
+    seeds = [group[0].config.seed for group in groups if len(group) == 1]
     if len(seeds) == len(groups) and len(set(seeds)) < len(seeds):
         return [
             "two of these runs have the same [run] seed: if their settings are alike, too, they "

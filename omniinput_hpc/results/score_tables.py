@@ -90,7 +90,7 @@ def _bound_lines(result: ScoredCurve) -> list[str]:
 
 
 def fid_columns(path: Path, run: int, z_lower_b: FloatArray) -> Columns:
-    """Return columns ``fid`` and ``fid_of_reference`` [B] of a table that judge.py wrote.
+    """Return columns ``fid`` and ``fid_of_reference`` [B] of a table of ``omniinput judge``.
 
     Parameters
     ----------

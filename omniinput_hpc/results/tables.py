@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc.annotation.display import DescribedRun
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.comparison.to_exact import Exact
-from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.text import read_cell, safe_cell, write_atomically
 from omniinput_hpc.untrusted import tables
 
@@ -105,7 +105,7 @@ def read_exact(path: Path, edges: FloatArray, needed: Sequence[str] = ()) -> Exa
 
 
 def read_test_sets(path: Path) -> dict[str, FloatArray]:
-    """Read the outputs z, float64 [n], of each test set that ``omniinput_hpc.test_sets`` wrote.
+    """Read the outputs z, float64 [n], of each test set that ``omniinput test-sets`` wrote.
 
     Raises
     ------
@@ -150,10 +150,10 @@ def _columns(table: tables.Table, needed: Sequence[str]) -> dict[str, FloatArray
     return found
 
 
-def describe_run(*runs: RunData) -> str:
+def describe_run(*runs: DescribedRun) -> str:
     """Return one line on the source of the numbers."""
     first = runs[0]
-    noisy = any(run.config.get("model", {}).get("noise") for run in runs)
+    noisy = any(run.config.noisy for run in runs)
     return (
         "; ".join(_rounds_of(run) for run in runs)
         + f", {first.n_sites} sites of {first.n_values} values, model {first.fingerprint}"
@@ -161,6 +161,6 @@ def describe_run(*runs: RunData) -> str:
     )
 
 
-def _rounds_of(run: RunData) -> str:
+def _rounds_of(run: DescribedRun) -> str:
     unfinished = "" if run.rounds == run.rounds_planned else ", not finished"
     return f"{run.path}, {run.rounds} of {run.rounds_planned} rounds{unfinished}"

@@ -40,12 +40,12 @@ class BeingWritten(UserError):
 
 def refuse(path: Path, damage: str) -> None:
     """Raise a `WrongChecksum`."""
-    raise WrongChecksum(f"{path} is damaged: {damage} (--verify lists all damage)")
+    raise WrongChecksum(f"{path} is damaged: {damage} (omniinput verify lists all damage)")
 
 
 def refuse_impossible(path: Path, damage: str) -> None:
     """Raise a `BrokenRun`."""
-    raise BrokenRun(f"{path} is damaged: {damage} (--verify lists all damage)")
+    raise BrokenRun(f"{path} is damaged: {damage} (omniinput verify lists all damage)")
 
 
 def warn(path: Path, damage: str) -> None:

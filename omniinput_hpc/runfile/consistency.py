@@ -1,4 +1,4 @@
-"""Cheap checks for values that no run writes, shared by the reader, a resume and --verify.
+"""Cheap checks for values that no run writes, shared by the reader, a resume and verify.
 
 Each check yields a description of each problem, with its rung if it concerns a single rung.
 """

@@ -142,14 +142,14 @@ class OpenFile:
         if size > self._size:
             return (
                 f"{self._path} has grown from {self._size} to {size} bytes: something else is "
-                "writing to it; check it with --verify before you resume the run"
+                "writing to it; check it with omniinput verify before you resume the run"
             )
         for name, expected in self._counters.items():
             if (found := self._counter(name)) != expected:
                 return (
                     f"{self._path} has been overwritten by something else: progress/{name} is "
                     f"{found}, but this run wrote {expected}; the rounds written since are lost; "
-                    "check the file with --verify before you resume the run"
+                    "check the file with omniinput verify before you resume the run"
                 )
         return ""
 

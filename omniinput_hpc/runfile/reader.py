@@ -16,15 +16,10 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc.config import Config, stored
 from omniinput_hpc.config.space import Space
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.runfile import (
-    block_histograms,
-    checksums,
-    consistency,
-    stored_input,
-    untrusted_hdf5,
-)
+from omniinput_hpc.runfile import block_histograms, checksums, consistency, untrusted_hdf5
 from omniinput_hpc.runfile.checked_datasets import (
     BrokenRun,
     CheckedDatasets,
@@ -57,7 +52,7 @@ class RunReader(CheckedFile):
     Attributes
     ----------
     path : Path
-    config : dict, the parsed input file; config_toml : str
+    config : the parsed input file (see `config.stored`); config_toml : str
     fingerprint : str, of the model
     beta_k : float64 [K]; NaN marks a flat-histogram rung
     edges : float64 [B + 1]
@@ -72,14 +67,14 @@ class RunReader(CheckedFile):
         file, versions = self._file, (WITHOUT_CHECKSUMS, FORMAT_VERSION)
         version = untrusted_hdf5.require(file, FORMAT, versions, "an omniinput_hpc run")
         self.config_toml = untrusted_hdf5.text(file, "config")
-        self.config: dict[str, Any] = stored_input.parse(self.config_toml)
+        self.config: Config = stored.parse(self.config_toml)
         self.fingerprint = untrusted_hdf5.text(file, "model_fingerprint")
         self.n_values = untrusted_hdf5.whole_number(file, "n_values", 2)
         self.n_sites = untrusted_hdf5.whole_number(file, "n_sites", 1)
         self.geometry = self._geometry(version == FORMAT_VERSION)
         self.rounds_planned, self.walkers = self.geometry.rounds, self.geometry.n_walkers
         self.samples_per_round = self.geometry.samples_per_round
-        self.moves_per_round = stored_input.moves_per_round(self.config, self.walkers)
+        self.moves_per_round = self._moves_per_round()
         self._read_counters()
         if self.geometry.checksums:
             for what in checksums.wrong_attributes(file, layout(self.geometry)):
@@ -90,14 +85,21 @@ class RunReader(CheckedFile):
         self.edges: NDArray[np.float64] = self._data.whole("bins/edges")
         consistency.raise_first("bins/edges", consistency.edges(self.edges))
         self.beta_k: NDArray[np.float64] = self._data.whole("ladder/beta", self.is_frozen)
-        gaussian = self.config.get("ladder", {}).get("kappa") is not None
+        gaussian = self.config.ladder is not None and self.config.ladder.kappa is not None
         betas = consistency.betas(self.beta_k, self.geometry.flat, not gaussian)
         consistency.raise_first("ladder/beta", betas)
+
+    def _moves_per_round(self) -> int | None:
+        """Return the moves per rung and round; None if the stored input does not state them."""
+        sampler = self.config.sampler
+        if sampler.steps is None or sampler.exchanges is None:
+            return None
+        return sampler.moves_per_round * self.walkers
 
     def _read_counters(self) -> None:
         """Read the counters and, at the same moment, the data that a live run soon overwrites."""
         fields, k = layout(self.geometry), self.geometry.n_rungs
-        burn_in = self.config["run"].get("burn_in", 0)
+        burn_in = self.config.run.burn_in
         for _ in range(MAX_ATTEMPTS):
             self._data = CheckedDatasets(
                 self._file, self.path, fields, k, self._possible(), self.on_damage,
@@ -350,7 +352,7 @@ class RunReader(CheckedFile):
         """The last committed round, negative in burn-in; None if none is committed."""
         if self.rounds:
             return self.rounds - 1
-        burn_in = self.config["run"].get("burn_in", 0)
+        burn_in = self.config.run.burn_in
         return self.burn_in_committed - burn_in - 1 if self.burn_in_committed else None
 
     def stored(self) -> Checkpoint | None:
@@ -364,8 +366,8 @@ class RunReader(CheckedFile):
         found = None if last is None else self._stored(last, rungs)
         if found is not None and not all(map(self._is_possible, found.rungs)):
             raise BrokenRun(
-                f"{self.path} cannot be resumed: its stored walkers are damaged (run --verify for "
-                "details)"
+                f"{self.path} cannot be resumed: its stored walkers are damaged (omniinput verify "
+                "lists all damage)"
             )
         return found
 
@@ -432,7 +434,7 @@ def open_run(
     except (BrokenRun, untrusted_hdf5.NotHdf5) as error:
         if not os.path.isfile(checkpoint_of(path)):
             raise
-        words = "its rounds can be brought back with its side file: --salvage NEW.h5"
+        words = "its rounds can be brought back with its side file: omniinput salvage RUN.h5 NEW.h5"
         raise type(error)(f"{error}; {words}") from None
 
 

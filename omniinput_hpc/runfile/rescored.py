@@ -17,11 +17,11 @@ from __future__ import annotations
 import glob
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc.config import Config, stored
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import checked_datasets, checksums, consistency, untrusted_hdf5
 from omniinput_hpc.runfile.checked_datasets import (
@@ -35,7 +35,6 @@ from omniinput_hpc.runfile.fields import Field
 from omniinput_hpc.runfile.layout import Attribute, Geometry, grow_file, make_file
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.text import shown_path
-from omniinput_hpc.untrusted.parsing import parse_toml
 
 FORMAT = "omniinput-rescored"
 FORMAT_VERSION = 2
@@ -84,7 +83,7 @@ class RescoredReader(CheckedFile):
     Attributes
     ----------
     path : Path
-    config : dict, the other model's parsed input file
+    config : the other model's parsed input file (see `config.stored`)
     fingerprint : str, of the other model
     run_created, run_fingerprint : str, of the run that recorded the samples
     rounds, rounds_planned : int; `rounds` counts the committed rounds
@@ -98,7 +97,7 @@ class RescoredReader(CheckedFile):
         file = self._file
         versions = (WITHOUT_CHECKSUMS, FORMAT_VERSION)
         version = untrusted_hdf5.require(file, FORMAT, versions, "a file of rescored samples")
-        self.config: dict[str, Any] = parse_toml(untrusted_hdf5.text(file, "config"))
+        self.config: Config = stored.parse(untrusted_hdf5.text(file, "config"))
         self.fingerprint = untrusted_hdf5.text(file, "model_fingerprint")
         self.run_created = untrusted_hdf5.text(file, "run_created")
         self.run_fingerprint = untrusted_hdf5.text(file, "run_fingerprint")
@@ -173,6 +172,6 @@ def find(run: RunReader, other: RunReader) -> Path:
         raise problem
     raise UserError(
         f"the model of {other.path} has not evaluated the samples of {run.path}: run "
-        f"[mpirun -n R] python -m omniinput_hpc.rescore {shown_path(run.path)} "
+        f"[mpirun -n R] omniinput rescore {shown_path(run.path)} "
         f"{shown_path(other.path)}"
     )

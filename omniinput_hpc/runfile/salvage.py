@@ -29,7 +29,7 @@ from omniinput_hpc.untrusted.files import open_regular
 
 
 @dataclass(frozen=True)
-class State:
+class CommittedState:
     """A round after which the walkers are known."""
 
     rounds: int  # committed rounds that are kept
@@ -132,13 +132,13 @@ class OldFile:
             )
         self.unreadable = self.unreadable or what
 
-    def states(self) -> list[State]:
+    def states(self) -> list[CommittedState]:
         """Return the states from which a run may be resumed, newest first."""
-        found = [State(self.rounds, self.burn_in, of_side=False)]
+        found = [CommittedState(self.rounds, self.burn_in, of_side=False)]
         if self.rounds > self.side.rounds:  # of two slabs, the other holds the previous round
-            found.append(State(self.rounds - 1, self.burn_in, of_side=False))
+            found.append(CommittedState(self.rounds - 1, self.burn_in, of_side=False))
         if self.side.has_state:
-            found.append(State(self.side.rounds, self.side.burn_in, of_side=True))
+            found.append(CommittedState(self.side.rounds, self.side.burn_in, of_side=True))
         return found
 
     def check_identity(self, heartbeat: Callable[[], object]) -> None:
@@ -211,14 +211,14 @@ def _put_attributes(file: h5py.File, old: OldFile) -> None:
         ) from None
 
 
-def put_state(old: OldFile, new: Path, state: State) -> None:
+def put_state(old: OldFile, new: Path, state: CommittedState) -> None:
     """Change the state of a new file (see `OldFile.states`)."""
     with h5py.File(new, "r+", locking=False) as file:
         _put(file, old, state)
     sync(new)
 
 
-def _put(file: h5py.File, old: OldFile, state: State) -> None:
+def _put(file: h5py.File, old: OldFile, state: CommittedState) -> None:
     side, g = old.side, old.side.geometry
     frozen = side.burn_in == old.burn_in_planned  # the side file then has all results of burn-in
     for name, field in fields_of(g, ALWAYS).items():

@@ -24,8 +24,9 @@ import safetensors.numpy
 import xxhash
 from numpy.typing import NDArray
 
+from omniinput_hpc.config import stored
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.runfile import checksums, stored_input, untrusted_hdf5
+from omniinput_hpc.runfile import checksums, untrusted_hdf5
 from omniinput_hpc.runfile.layout import (
     FORMAT,
     FORMAT_VERSION,
@@ -88,7 +89,7 @@ class SideCheckpoint:
     @property
     def burn_in_planned(self) -> int:
         """The number of burn-in rounds in the resolved input file."""
-        return int(stored_input.parse(self.config_toml)["run"].get("burn_in", 0))
+        return stored.parse(self.config_toml).run.burn_in
 
     @property
     def has_state(self) -> bool:

@@ -20,10 +20,10 @@ from omniinput_hpc.kernels.independent import (
     UniformSampler,
     try_rows,
 )
+from omniinput_hpc.kernels.look_ahead.exploration import Explorer
 from omniinput_hpc.kernels.parts.categorical import pick
 from omniinput_hpc.kernels.parts.conditionals import begin_anew
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.parts.exploration import Explorer
 from omniinput_hpc.models import Model, offers_of
 from omniinput_hpc.models.batches import padded_batches
 from omniinput_hpc.parallel.comm import World
@@ -191,8 +191,8 @@ def found_texts(
 ) -> torch.Tensor:
     """Return n likely texts at exponent b that a search found, int64 [n, D].
 
-    The search is `kernels.parts.exploration`. Half of the texts were drawn token by token from p^b
-    and are resampled with the weights target / proposal = prod p^b / prod (p^b / Z_t). The others
+    `kernels.look_ahead.exploration` finds them. Half were drawn token by token from p^b and are
+    resampled with the weights target / proposal = prod p^b / prod (p^b / Z_t). The others
     are the most likely distinct texts that do not repeat themselves, that is, with as many
     different values as half their length or more.
     """

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import SearchBudget
-from omniinput_hpc.kernels.parts.continuations import Texts, texts_of
-from omniinput_hpc.kernels.parts.search import likeliest
+from omniinput_hpc.kernels.look_ahead.continuations import Texts, texts_of
+from omniinput_hpc.kernels.look_ahead.search import likeliest
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.layout import Geometry
 from omniinput_hpc.sampling.rung import Rung

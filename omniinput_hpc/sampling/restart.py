@@ -222,11 +222,12 @@ def _remedy(path: Path, damaged: int) -> str:
         side = side_checkpoint.read(path)
         if side.has_state and side.rounds <= damaged:
             return (
-                f"--salvage NEW.h5 goes back to round {side.rounds}, from which the run can resume"
+                f"omniinput salvage RUN.h5 NEW.h5 goes back to round {side.rounds}, from which the "
+                "run can resume"
             )
     return (
-        "its side file cannot restore this round: no rounds are added; the scripts of analysis/ "
-        "read the file with --damaged"
+        "its side file cannot restore this round: no rounds are added; omniinput reweight "
+        "and the other verbs on run files read it with --damaged"
     )
 
 
@@ -246,7 +247,7 @@ def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -
         n_rungs = run.geometry.n_rungs
         for k in range(0, n_rungs, RUNGS_AT_ONCE):
             run.checkpoint(range(k, min(k + RUNGS_AT_ONCE, n_rungs)))  # raises if damaged
-        threads = run.config["run"].get("threads", 1)
+        threads = run.config.run.threads
     mine = asdict(g)
     sizes = [
         f"{n} is {there[n]} in the file and {v} here" for n, v in mine.items() if v != there[n]

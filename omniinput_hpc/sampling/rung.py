@@ -12,7 +12,7 @@ from omniinput_hpc import rng
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import Histogram, groups_of, lane_groups
 from omniinput_hpc.kernels import SearchBudget, Target
-from omniinput_hpc.kernels.parts.continuations import Texts
+from omniinput_hpc.kernels.look_ahead.continuations import Texts
 from omniinput_hpc.kernels.wang_landau import (
     LearningState,
     WangLandauEnsemble,

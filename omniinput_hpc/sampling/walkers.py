@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.kernels import DeviceStream, Info, Kernel, Learner, State, Target
 from omniinput_hpc.kernels.independent import AutoregressiveSampler
+from omniinput_hpc.kernels.look_ahead.continuations import Texts
 from omniinput_hpc.kernels.metropolis import Metropolis
 from omniinput_hpc.kernels.parts.compiled_loop import MAX_WALKER_MOVES, CompiledLoop, Trace
-from omniinput_hpc.kernels.parts.continuations import Texts
 from omniinput_hpc.models.checked import CheckedModel
 from omniinput_hpc.tempering.ensembles import Ensemble
 

@@ -73,12 +73,7 @@ def parse_toml(text: str) -> dict[str, Any]:
         `MAX_DEPTH`, has more than `MAX_TOML_VALUES` values, or contains an integer beyond 64 bits,
         which TOML does not allow.
     """
-    if len(text) > MAX_TOML_BYTES:
-        raise ValueError(f"longer than {MAX_TOML_BYTES:,} characters")
-    if text.count(",") > MAX_TOML_VALUES:
-        raise ValueError(f"more than {MAX_TOML_VALUES:,} values")
-    if _DOTTED.search(text):
-        raise ValueError("nested too deeply")
+    check_toml(text)
     try:
         tree = tomllib.loads(text)
     except RecursionError:
@@ -89,6 +84,16 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ValueError("a whole number beyond 64 bits") from None
     check_tree(tree)
     return tree
+
+
+def check_toml(text: str) -> None:
+    """Raise a ValueError if a text exceeds the limits of `parse_toml` on what is parsed at all."""
+    if len(text) > MAX_TOML_BYTES:
+        raise ValueError(f"longer than {MAX_TOML_BYTES:,} characters")
+    if text.count(",") > MAX_TOML_VALUES:
+        raise ValueError(f"more than {MAX_TOML_VALUES:,} values")
+    if _DOTTED.search(text):
+        raise ValueError("nested too deeply")
 
 
 def check_tree(tree: Any) -> None:

@@ -1,1 +1,1 @@
-"""Benchmark of the sampling methods on exact densities: ``python -m omniinput_hpc.benchmark``."""
+"""Benchmark of the sampling methods on exact densities: ``omniinput benchmark``."""

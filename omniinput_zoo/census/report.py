@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.text import write_atomically
-from omniinput_zoo.census.search import Space, State
+from omniinput_zoo.census.search import CensusState, Space
 
 Texts = Callable[[NDArray[Any]], Iterable[str | None]]
 """Returns the text of each input, given inputs [n, D]; None for inputs without a text."""
@@ -43,7 +43,7 @@ def log_most(space: Space, open_mass: float, found: int, z: float) -> float:
         return float(min(np.logaddexp(log_open, np.log(float(found))), space_holds))
 
 
-def lines(state: State, space: Space) -> list[str]:
+def lines(state: CensusState, space: Space) -> list[str]:
     """Return one line each on the complete, the found and the unknown inputs, and on the work."""
     complete = space.complete_below(state.frontier.least)
     found, n_bins = state.found, complete_bins(state.found.edges, complete)
@@ -70,7 +70,7 @@ def lines(state: State, space: Space) -> list[str]:
     return said
 
 
-def _listed(state: State, space: Space, complete: float, texts: Texts) -> Iterator[str]:
+def _listed(state: CensusState, space: Space, complete: float, texts: Texts) -> Iterator[str]:
     found = state.found
     ids = found.x if space.values is None else space.values.to_ids(found.x.astype(np.int64))
     n = found.n_up_to(complete)
@@ -81,7 +81,7 @@ def _listed(state: State, space: Space, complete: float, texts: Texts) -> Iterat
         yield json.dumps(line, ensure_ascii=False)
 
 
-def write(record: Record, state: State, space: Space, texts: Texts) -> list[Path]:
+def write(record: Record, state: CensusState, space: Space, texts: Texts) -> list[Path]:
     """Write the results next to the file of the census, and the record; return their paths.
 
     The list holds all inputs up to the complete output, lowest first. The density holds the

@@ -18,20 +18,20 @@ from omniinput_hpc.runfile.census_file import StoredCensus
 from omniinput_hpc.text import __version__
 from omniinput_zoo.census.found import Found
 from omniinput_zoo.census.frontier import Frontier, Nodes
-from omniinput_zoo.census.search import Space, State
+from omniinput_zoo.census.search import CensusState, Space
 
 log = logging.getLogger("omniinput_hpc")
 
 
-def begin(space: Space, edges: NDArray[np.float64], frontier: int, listed: int) -> State:
+def begin(space: Space, edges: NDArray[np.float64], frontier: int, listed: int) -> CensusState:
     """Return the initial state of a census, in which only the empty prefix is open."""
     none = Nodes.empty(space.n_sites, space.n_values)
     root = none.of_parts([(np.zeros((1, 0), dtype=np.int64), np.zeros(1))])
     opened = Frontier(root, frontier, space.n_values, space.predicted_from)
-    return State(opened, Found(edges, none.x, listed))
+    return CensusState(opened, Found(edges, none.x, listed))
 
 
-def resume_if_there(path: Path, state: State, space: Space, texts: Mapping[str, str]) -> None:
+def resume_if_there(path: Path, state: CensusState, space: Space, texts: Mapping[str, str]) -> None:
     """Replace an initial state by the one in a file, if the file exists.
 
     Raises
@@ -72,7 +72,7 @@ def resume_if_there(path: Path, state: State, space: Space, texts: Mapping[str, 
     log.info("%s: resuming; complete for z <= %.6g so far", path, complete)
 
 
-def stored(state: State, space: Space, texts: Mapping[str, str]) -> StoredCensus:
+def stored(state: CensusState, space: Space, texts: Mapping[str, str]) -> StoredCensus:
     """Return the content for the file; `texts` are the input file and the model's fingerprint."""
     frontier, found = state.frontier, state.found
     found.cut()

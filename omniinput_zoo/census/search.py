@@ -77,7 +77,7 @@ class Space:
 
 
 @dataclass
-class State:
+class CensusState:
     """The state of a census between rounds and in its file.
 
     Attributes
@@ -117,7 +117,7 @@ class Search:
     """
 
     def __init__(
-        self, world: World, space: Space, model: Model, tree: PrefixTree, state: State,
+        self, world: World, space: Space, model: Model, tree: PrefixTree, state: CensusState,
         best_first: bool,
     ) -> None:  # fmt: skip
         self._world, self.space, self._model, self._tree = world, space, model, tree

@@ -222,7 +222,7 @@ def test_users_mistakes_get_one_plain_line(inside, runs, tmp_path):
     put_run(empty, draw("worse", ABSOLUTE, 3), CONFIG, "worse", 8, committed=0)
     z = ["--range", 2, 4]
     for script, arguments, words in [
-        ("normalize.py", ["good.h5", alone, *z], "python -m omniinput_hpc.rescore"),
+        ("normalize.py", ["good.h5", alone, *z], "omniinput rescore"),
         ("normalize.py", ["good.h5", other_space, *z], "different input spaces: "),
         ("normalize.py", ["good.h5", empty, *z], "no committed round"),
         ("normalize.py", ["good.h5", "none.h5", *z], "no such run file"),

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from configs import config_with
 from matplotlib.image import imread
 from page_server import ROOT
 
@@ -39,7 +40,9 @@ def test_what_is_no_picture():
 def test_text_is_decoded_without_torch():
     code = (
         "import sys, numpy as np; from omniinput_hpc.annotation.display import shown_of;"
-        f"s = shown_of({{'model': {ENGLISH!r}}}); print(s.show(np.arange(100, 125)[None]));"
+        "from omniinput_hpc.config.stored import of_tables;"
+        f"s = shown_of(of_tables({{'model': {ENGLISH!r}}}));"
+        "print(s.show(np.arange(100, 125)[None]));"
         "assert not {'torch', 'transformers', 'mpi4py'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
@@ -47,21 +50,25 @@ def test_text_is_decoded_without_torch():
 
 
 def test_a_prefix_is_shown_apart():
-    plain = shown_of({"model": ENGLISH})
-    shown = shown_of({"model": {**ENGLISH, "prefix": "The list"}})
+    plain = shown_of(config_with(model=ENGLISH))
+    shown = shown_of(config_with(model={**ENGLISH, "prefix": "The list"}))
     x = np.arange(100, 125)[None]
     assert shown.prefix == "The list" and plain.prefix is None
     assert shown.show(x) == plain.show(x)
 
 
 def test_a_value_is_not_a_token_where_special_ones_are_left_out():
-    every, some = (shown_of({"model": {**ENGLISH, "tokens": t}}) for t in ("all", "no-special"))
+    every, some = (
+        shown_of(config_with(model={**ENGLISH, "tokens": t})) for t in ("all", "no-special")
+    )
     x = np.arange(100, 125)[None]
     assert every.show(x) != some.show(x) or every.show(x + 1) == some.show(x)
 
 
 def test_ids_are_shown_without_a_tokenizer():
-    shown = shown_of({"model": {**ENGLISH, "path": str(ROOT / "inputs/models/toy"), "length": 8}})
+    shown = shown_of(
+        config_with(model={**ENGLISH, "path": str(ROOT / "inputs/models/toy"), "length": 8})
+    )
     assert shown.show(np.arange(8)[None]) == ["0 1 2 3 4 5 6 7"] and "no tokenizer" in shown.note
 
 
@@ -70,7 +77,7 @@ def test_an_image_classifier_is_drawn_from_its_files(tmp_path):
         "architecture": "mlp", "height": 2, "width": 3, "channels": 1, "n_values": 17,
         "n_outputs": 1, "size": 4,
     }))  # fmt: skip
-    shown = shown_of({"model": {"kind": "image-classifier", "path": str(tmp_path)}})
+    shown = shown_of(config_with(model={"kind": "image-classifier", "path": str(tmp_path)}))
     assert shown.kind == "image"
     (uri,) = shown.show(np.array([[0, 16, 8, 0, 0, 16]]))
     back = imread(io.BytesIO(base64.b64decode(uri.removeprefix(PNG_URI))), format="png")
@@ -89,11 +96,11 @@ def test_a_model_of_ones_own(tmp_path, monkeypatch):
     )
     x = np.array([[0, 1, 1, 0]])
     model = {"kind": "python", "factory": "drawn:plain"}
-    assert shown_of({"model": model}).show(x) == ["0 1 1 0"]
-    shown = shown_of({"model": {**model, "factory": "drawn:render"}})
+    assert shown_of(config_with(model=model)).show(x) == ["0 1 1 0"]
+    shown = shown_of(config_with(model={**model, "factory": "drawn:render"}))
     assert shown.kind == "image" and pixels(shown.show(x)[0]).shape == (2, 2)
 
 
 def test_a_kind_that_is_not_known():
     with pytest.raises(UserError, match="music"):
-        shown_of({"model": {"kind": "music"}})
+        shown_of(config_with(model={"kind": "music"}))

@@ -140,11 +140,11 @@ def fits(run_edges, edges):
 
 
 def stated_commands():
-    """Yield (page, words) of every choose.py command that the pages and input files print."""
+    """Yield (page, words) of every choose command that the pages and input files print."""
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "inputs").glob("*.toml")]
     for page in pages:
         for line in page.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
-            found = re.search(r"analysis/choose\.py (\S+\.h5 .*--range.*)$", line)
+            found = re.search(r"omniinput choose (\S+\.h5 .*--range.*)$", line)
             if found:
                 yield page.relative_to(ROOT), shlex.split(found[1], comments=True)
 

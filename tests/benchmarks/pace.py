@@ -23,7 +23,7 @@ from omniinput_hpc import kernels, rng
 from omniinput_hpc.config import Config
 from omniinput_hpc.kernels import DeviceStream
 from omniinput_hpc.kernels.independent import AutoregressiveSampler
-from omniinput_hpc.kernels.parts import search
+from omniinput_hpc.kernels.look_ahead import search
 from omniinput_hpc.kernels.parts.spans import Span, SpanSchedule
 from omniinput_hpc.sampling import loop
 from omniinput_hpc.sampling.burn_in import EQUILIBRATION_SHARE, SEARCH_SHARE

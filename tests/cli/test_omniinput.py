@@ -4,6 +4,7 @@ import argparse
 import shlex
 import subprocess
 import sys
+from functools import partial
 from importlib import import_module
 
 import pytest
@@ -12,8 +13,10 @@ from run_tools import ROOT, environment, run
 
 from omniinput_hpc import __version__
 from omniinput_hpc.cli import omniinput
+from omniinput_hpc.cli import run as launch
 from omniinput_hpc.cli.omniinput import VERBS, WITHOUT_MPI, main
 from omniinput_hpc.parallel import signals
+from omniinput_hpc.parallel.alone import Alone
 
 OFFLINE = [name for name, verb in VERBS.items() if not verb.module]
 BY_PATH = {"census", "enumerate", "rescore", "test-sets", "benchmark"}
@@ -42,12 +45,11 @@ def parser_of(monkeypatch, keep_signals):
             patch.setattr(argparse.ArgumentParser, "parse_args", catch)
             # what ends a command that runs on ranks is its own exit code: look before that
             if VERBS[name].module == omniinput.RUN:
-                arguments = import_module("omniinput_hpc.cli.arguments")
-                arguments.parse_verb(name, f"omniinput {name}", 0, [])
+                command = launch.OTHERS.get(name) or partial(launch._run, verb=name)
+                command(Alone(), [], program=f"omniinput {name}")
             elif name in ("census", "enumerate", "init", "rescore"):
                 module = import_module(VERBS[name].module)
-                world = argparse.Namespace(rank=0)
-                module._arguments(world, [], f"omniinput {name}")
+                module._arguments(Alone(), [], f"omniinput {name}")
             else:
                 main([name])
         return left.value.code.args[0]

@@ -43,6 +43,14 @@ def test_check_prints_the_plan_and_writes_nothing(capfd, toml, tmp_path):
     assert not (tmp_path / "run.h5").exists()
 
 
+def test_an_input_that_no_run_file_could_give_back_is_refused(capfd, toml, tmp_path):
+    """The limit of values is kept only until the keys that were left out are filled in."""
+    text = toml.read_text()
+    toml.write_text(text.replace("[sampler]", f"options.many = {[1] * 49_975}\n[sampler]"))
+    code, text = call(capfd, toml, "--check")
+    assert code == 2 and "not valid TOML: more than 50,000 values" in text
+
+
 def test_a_finished_run_is_not_run_again(capfd, toml, tmp_path):
     assert call(capfd, toml)[0] == 0
     before = (tmp_path / "run.h5").stat().st_mtime_ns

@@ -106,7 +106,7 @@ def test_on_two_ranks_it_ends_as_if_nothing_had_happened(tmp_path):
     destroy.all_metadata(old)
     stopped = run(toml, *words, "run.rounds=5", ranks=2)
     assert stopped.returncode == 2
-    assert "--salvage NEW.h5" in stopped.stderr
+    assert "omniinput salvage RUN.h5 NEW.h5" in stopped.stderr
     salvaged = run(old, "--salvage", new, ranks=2)
     assert (salvaged.returncode, salvaged.stdout.count("all agrees")) == (0, 1)
     assert run(new, "--set", "run.rounds=5", "--set", "run.writer=gather").returncode == 0

@@ -4,7 +4,7 @@ import h5py
 import pytest
 from runs_in_progress import launched
 
-from omniinput_hpc import rescore
+from omniinput_hpc.cli import rescore
 from omniinput_hpc.cli.verify import verify_file
 
 

@@ -3,14 +3,14 @@
 import subprocess
 
 import pytest
+from configs import config_with
 from pydantic import TypeAdapter
 from run_tools import LATTICE, ROOT, contents
 
 from omniinput_hpc.cli.run import main
-from omniinput_hpc.config import input_file
+from omniinput_hpc.config import input_file, stored
 from omniinput_hpc.config.models import Model
 from omniinput_hpc.models.table import KINDS, side_of, with_side
-from omniinput_hpc.runfile import stored_input
 from omniinput_hpc.runfile.reader import open_run
 
 LM = {"kind": "causal-lm", "path": "p", "length": 8}
@@ -38,7 +38,7 @@ def test_another_analysis_resumes_with_the_same_bytes(tmp_path):
         assert main([*resumed, *(w for word in words for w in ("--set", word))]) == 0
     assert contents(tmp_path / "with.h5") == contents(tmp_path / "without.h5")
     with open_run(tmp_path / "with.h5") as made:
-        assert made.config["analysis"] == {"side": "high"}
+        assert made.config.analysis.side == "high"
 
 
 def test_the_job_script_reads_keys_and_no_comments():
@@ -53,19 +53,19 @@ def test_the_job_script_reads_keys_and_no_comments():
 def test_a_kind_and_its_options_say_the_confident_side(model, side):
     """Of the table as it is stored, too, with all its defaults; --side and the key come first."""
     for table in (model, TypeAdapter(Model).validate_python(model).model_dump(exclude_none=True)):
-        found = side_of({"model": table})
+        found = side_of(config_with(model=table))
         assert (found.end, found.assumed) == (side, False)
         assert f"side: {side}" in str(found) and model["kind"] in str(found)
     other = "high" if side == "low" else "low"
-    said = side_of({"model": model, "analysis": {"side": other}})
+    said = side_of(config_with(model=model, analysis={"side": other}))
     assert said.end == other and "[analysis] side" in said.why
-    given = side_of({"model": model, "analysis": {"side": other}}, side)
+    given = side_of(config_with(model=model, analysis={"side": other}), side)
     assert given.end == side and "--side" in given.why
 
 
 def test_of_a_model_of_ones_own_the_side_is_assumed_and_said():
     for model in ({"kind": "python", "factory": "a:b"}, {"kind": "not known"}, {}):
-        found = side_of({"model": model})
+        found = side_of(config_with(model=model))
         assert (found.end, found.assumed) == ("low", True) and "assumed" in str(found)
     assert set(KINDS) == {model["kind"] for model, _ in SIDES} | {"python"}
 
@@ -93,4 +93,4 @@ def test_a_stored_side_that_is_none_is_refused(line):
         f'[run]\noutput = "a.h5"\n{line}\n'
     )  # fmt: skip
     with pytest.raises(ValueError, match="analysis"):
-        stored_input.parse(text)
+        stored.parse(text)

@@ -20,9 +20,9 @@ def in_root(monkeypatch):
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_input_says_what_it_costs(file):
-    """And whether that was seen or estimated."""
+    """And whether that was seen, simulated or estimated."""
     header = re.match(r"(#.*\n)+", file.read_text(encoding="utf-8")).group()
-    assert len(re.findall(r"^# Cost: (seen|estimated|not known)\b", header, re.M)) == 1
+    assert len(re.findall(r"^# Cost: (seen|simulated|estimated|not known)\b", header, re.M)) == 1
 
 
 @pytest.mark.slow

@@ -6,8 +6,7 @@ A process waits after its second commit; so it is there to be killed, however la
 import sys
 import time
 
-from omniinput_zoo.census import __main__ as command
-from omniinput_zoo.census import session
+from omniinput_zoo.census import command, session
 
 COMMITS = 2
 session.SECONDS_BETWEEN_COMMITS = session.COMMIT_SHARE = 0.0

@@ -18,13 +18,11 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import tomli_w
 import torch
 from scipy.stats import ks_2samp
 
 from omniinput_hpc import models
 from omniinput_hpc.cli import run as launch
-from omniinput_hpc.config import input_file
 from omniinput_hpc.estimators.errors.chains import chain_diagnostics, inefficiency
 from omniinput_hpc.runfile.reader import open_run
 
@@ -47,16 +45,10 @@ def drawn(model, n, seed, of_the_model):
 def thinned(run, k):
     """Return rung k's recorded outputs, float64 [n], so far apart that they are independent."""
     _, tau_k, _ = chain_diagnostics(run)
-    sampler = run.config["sampler"]
-    apart = inefficiency(tau_k, sampler["steps"] * sampler["exchanges"])[k]
-    stride = max(1, int(np.ceil(apart / run.config["samples"]["every"])))
+    apart = inefficiency(tau_k, run.config.sampler.moves_per_round)[k]
+    stride = max(1, int(np.ceil(apart / run.config.samples.every)))
     z_tw = np.concatenate([z[k].reshape(-1, run.walkers) for _, z in run.samples()])
     return z_tw[::stride].ravel().astype(np.float64)
-
-
-def config_of(run):
-    """Return a run's input file."""
-    return input_file.parse(tomli_w.dumps(run.config), str(run.path))
 
 
 def drawn_before(path, beta, fingerprint):
@@ -73,7 +65,7 @@ def compare(path, seed=1, n_drawn=4000, draws=None):
     n_drawn : inputs drawn from each end; with `draws`, an ancestral run's, none are
     """
     with open_run(path) as run:
-        model = models.build(config_of(run), "cpu")
+        model = models.build(run.config, "cpu")
         m = model.n_sites - model.predicted_from
         beta_k, fingerprint = run.beta_k.tolist(), run.fingerprint
         chains = {beta: thinned(run, beta_k.index(beta)) for beta in (0.0, float(m))}

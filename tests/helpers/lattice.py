@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from configs import config_with
 
 from omniinput_hpc.estimators.density.rung_weights import RungWeights
 
@@ -66,6 +67,7 @@ class Lattice:
 
 
 MODEL = Lattice()
+CONFIG = config_with()
 BETA_K = np.array([-6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0])
 LEVEL_EDGES = (np.arange(len(MODEL.z_l()) + 1) - 0.5) * MODEL.unit  # one level a bin
 
@@ -81,7 +83,7 @@ class ArrayRun:
     def __init__(self, x_rksd, z_rks, walkers, beta_k, edges, n_values, groups=16):
         self.path = Path("memory.h5")
         self.fingerprint, self.created = "none", ""
-        self.config = {"model": {"kind": "python"}}
+        self.config = CONFIG
         self.x_rksd, self.z_rks, self.walkers = x_rksd, z_rks, walkers
         self.beta_k, self.edges = np.asarray(beta_k, float), np.asarray(edges, float)
         self.rounds = self.rounds_planned = len(z_rks)

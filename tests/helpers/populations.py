@@ -6,6 +6,7 @@ right on average, and its draws share its error.
 """
 
 import numpy as np
+from configs import config_with
 from lattice import LEVEL_EDGES, ArrayRun, Lattice
 
 SPREAD_K = np.array([0.0, 0.3, 0.6, 0.9])
@@ -27,8 +28,7 @@ def annealed_run(seed=1, *, rounds=16, walkers=64, moves=2, exchanges=2, spread_
     run = ArrayRun(
         x_rksd, model.z(x_rksd), walkers, beta_k, LEVEL_EDGES, model.n_values
     )  # fmt: skip
-    run.config = {"model": {"kind": "python"}, "sampler": {"method": "annealed",
-                  "exchanges": exchanges}}  # fmt: skip
+    run.config = config_with(sampler={"method": "annealed", "exchanges": exchanges})
     log_z_k = np.log((model.count_l() * np.exp(-np.outer(beta_k, model.z_l()))).sum(axis=1))
     common = rng.normal(size=(rounds, 1, exchanges, 1 if shared else 16))
     share_rkeg = common * np.ones(16) * spread_k[:, None, None]

@@ -84,7 +84,7 @@ def put_run(path, run, config, fingerprint, planned, committed=None):
 
 
 def write_exact(path, edges=EDGES, with_r=True):
-    """Write the exact density in the format of `python -m omniinput_hpc.enumerate`."""
+    """Write the exact density in the format of `omniinput enumerate`."""
     g_b, right_b = (MODEL.bin_sums(edges, v) for v in (MODEL.count_l(), MODEL.right_l()))
     bins = np.flatnonzero(g_b)
     columns = {

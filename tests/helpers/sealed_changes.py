@@ -14,7 +14,7 @@ from omniinput_hpc.runfile.reader import open_run
 def changing(path):
     """Open a whole run file for changes that no checksum tells of."""
     with open_run(path) as run:
-        g, burn_in = run.geometry, run.config["run"].get("burn_in", 0)
+        g, burn_in = run.geometry, run.config.run.burn_in
     with h5py.File(path, "r+", locking=False) as file:
         yield file
         if g.checksums:

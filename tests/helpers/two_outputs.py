@@ -42,11 +42,11 @@ def put(path, run):
     return path
 
 
-def put_rescored(path, name, z_rks, config="[model]\nkind = 'python'\nfactory = 'a:b'\n"):
+def put_rescored(path, name, z_rks):
     """Write the side file of a run file: another model's outputs; return its path."""
     side = rescored.path_of(path, name)
     with open_run(path) as run:
-        rescored.create(side, run, {"config": config, "model_fingerprint": name})
+        rescored.create(side, run, {"config": run.config_toml, "model_fingerprint": name})
         fields, n_rungs = rescored.fields_of(run.geometry), run.geometry.n_rungs
     with h5py.File(side, "r+", locking=False) as file:
         file["samples/z"][: len(z_rks)] = z_rks

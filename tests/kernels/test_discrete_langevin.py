@@ -23,7 +23,7 @@ from omniinput_hpc.config import input_file
 from omniinput_hpc.config.kernels import DiscreteLangevin as Options
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import discrete_langevin
-from omniinput_hpc.kernels.discrete_langevin import Cache, DiscreteLangevin
+from omniinput_hpc.kernels.discrete_langevin import DiscreteLangevin, LangevinCache
 from omniinput_hpc.kernels.parts.gradients import Dense
 from omniinput_hpc.kernels.state import Info, State
 from omniinput_hpc.tempering.ensembles import Canonical
@@ -258,7 +258,7 @@ class WalkersMixed(DiscreteLangevin):
     """The neighbour's gradient is used."""
 
     def start(self, x, z):
-        return State(x, z, Cache(Dense(super().start(x, z).cache.gradient.g.roll(1, 0))))
+        return State(x, z, LangevinCache(Dense(super().start(x, z).cache.gradient.g.roll(1, 0))))
 
 
 class StaleGradient(DiscreteLangevin):

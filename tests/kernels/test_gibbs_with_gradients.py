@@ -23,7 +23,7 @@ from omniinput_hpc.config.kernels import GibbsWithGradients as Options
 from omniinput_hpc.config.kernels import Metropolis
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import gibbs_with_gradients
-from omniinput_hpc.kernels.gibbs_with_gradients import Cache, GibbsWithGradients
+from omniinput_hpc.kernels.gibbs_with_gradients import GibbsCache, GibbsWithGradients
 from omniinput_hpc.kernels.parts.gradients import Dense
 from omniinput_hpc.kernels.state import Info, State
 from omniinput_hpc.tempering.ensembles import Canonical
@@ -181,7 +181,7 @@ class WalkersMixed(GibbsWithGradients):
 
     def start(self, x, z):
         state = super().start(x, z)
-        return State(x, z, Cache(Dense(state.cache.gradient.g.roll(1, 0))))
+        return State(x, z, GibbsCache(Dense(state.cache.gradient.g.roll(1, 0))))
 
 
 class StaleGradient(GibbsWithGradients):

@@ -24,7 +24,7 @@ from omniinput_hpc.config import input_file
 from omniinput_hpc.config.kernels import LmConditional as Options
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import DeviceStream, lm_conditional
-from omniinput_hpc.kernels.lm_conditional import Cache, LmConditional
+from omniinput_hpc.kernels.lm_conditional import LmConditional, RowCache
 from omniinput_hpc.kernels.parts.spans import Span, SpanSchedule
 from omniinput_hpc.kernels.state import Info, State
 from omniinput_hpc.tempering.ensembles import Canonical
@@ -290,7 +290,7 @@ class WithoutNormalizers(LmConditional):
     """Z_t is dropped."""
 
     def _log_q(self, known, b, span):
-        return super()._log_q(Cache(known.beta, known.log_p, known.log_z * 0), b, span)
+        return super()._log_q(RowCache(known.beta, known.log_p, known.log_z * 0), b, span)
 
 
 class WalkersMixed(LmConditional):
@@ -298,7 +298,7 @@ class WalkersMixed(LmConditional):
 
     def _evaluate(self, x, b, beta, ahead):
         known = super()._evaluate(x, b, beta, ahead)
-        return Cache(beta, known.log_p, known.log_z.roll(1, 0))
+        return RowCache(beta, known.log_p, known.log_z.roll(1, 0))
 
 
 class Stale(LmConditional):
@@ -310,7 +310,7 @@ class Stale(LmConditional):
 
     def step(self, state, ensemble, stream):
         new, info = super().step(state, ensemble, stream)
-        self.kept = Cache(2.0, new.cache.log_p, new.cache.log_z)
+        self.kept = RowCache(2.0, new.cache.log_p, new.cache.log_z)
         return new, info
 
 

@@ -24,7 +24,7 @@ from omniinput_hpc.config.kernels import (
 )
 from omniinput_hpc.kernels import DeviceStream
 from omniinput_hpc.kernels.independent import UniformSampler
-from omniinput_hpc.kernels.parts.continuations import Continuations
+from omniinput_hpc.kernels.look_ahead.continuations import Continuations
 from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
 from omniinput_hpc.models.checked import CheckedModel
 from omniinput_hpc.models.language import causal_lm, hf_decoder, sequence_classifier

@@ -70,7 +70,7 @@ def test_noise_may_be_sampled_where_it_is_declared(tmp_path):
     run.writer.close()
     assert run.rungs[0].walkers.model.n_compared == 0
     assert models.closeness(config) == np.inf  # resuming and --rescore cannot compare, either
-    assert models.z_label(config.model_dump()).endswith(", with noise")
+    assert models.z_label(config).endswith(", with noise")
 
 
 def test_a_user_states_other_rounding(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import time
+import tomllib
 
 import numpy as np
 import pytest
@@ -26,6 +27,14 @@ def test_a_mistake_seen_by_one_rank_is_raised_by_all():
         world.on_rank_0(lambda: (_ for _ in ()).throw(UserError("rank 0 says no")))
     assert world.together(lambda: world.rank) == world.rank
     assert world.on_rank_0(lambda: {"a": [1, 2.5, None]}) == {"a": [1, 2.5, None]}
+
+
+@pytest.mark.mpi(min_size=2)
+def test_all_that_toml_has_arrives_with_its_type():
+    text = 'a = 2026-11-26\nb = 2026-11-26T10:00:00Z\nc = [{d = 10:00:00.5}, 1.0, 1, inf, "e"]'
+    tables = tomllib.loads(text)
+    found = World().on_rank_0(lambda: tables)
+    assert found == tables and repr(found) == repr(tables)
 
 
 @pytest.mark.mpi(min_size=2)

@@ -4,7 +4,7 @@ import pytest
 from mpi4py import MPI
 from run_tools import LATTICE
 
-from omniinput_hpc import rescore
+from omniinput_hpc.cli import rescore
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import device
 from omniinput_hpc.parallel.comm import World

@@ -5,7 +5,7 @@ from mpi4py import MPI
 
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.signals import StopRequest
-from omniinput_zoo.census import __main__ as census
+from omniinput_zoo.census import command as census
 from omniinput_zoo.census import session
 
 TOML = """

@@ -4,7 +4,7 @@ import pytest
 from mpi4py import MPI
 from run_tools import LATTICE, assert_same
 
-from omniinput_hpc import rescore
+from omniinput_hpc.cli import rescore
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.rescored import open_rescored
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import matplotlib as mpl
 import numpy as np
 import pytest
+from configs import config_with
 from matplotlib.figure import Figure
 
 from omniinput_hpc.plots import style
@@ -91,7 +92,7 @@ class Run:
     path, n_sites, n_values, rounds, rounds_planned = "runs/a.h5", 25, 100, 3, 8
 
     def __init__(self, **model):
-        self.config = {"model": {"kind": "causal-lm", "path": "x/english", **model}}
+        self.config = config_with(model={"kind": "causal-lm", "path": "x/english", **model})
 
 
 def verdict(converged):

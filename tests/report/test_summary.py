@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from configs import config_with
 
 from omniinput_hpc.report import summary
 
@@ -30,7 +31,7 @@ def found(side, precision_t, absolute=True):
 
 def said_of(density_, found_=None):
     run = SimpleNamespace(
-        path="runs/a.h5", config={"model": {"kind": "python", "factory": "a:b"}}, n_sites=3,
+        path="runs/a.h5", config=config_with(model={"kind": "python", "factory": "a:b"}), n_sites=3,
         n_values=10, rounds=4, rounds_planned=4, beta_k=np.zeros(5),
     )  # fmt: skip
     return summary.summary(run, SimpleNamespace(density=density_, found=found_))

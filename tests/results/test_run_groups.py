@@ -4,6 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from configs import config_with
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.results.run_groups import RunGroup, group_of, require_apart, seed_lines
@@ -53,7 +54,7 @@ def test_names_of_a_group():
 
 
 def run(name, seed):
-    return SimpleNamespace(path=name, config={"run": {"seed": seed}})
+    return SimpleNamespace(path=name, config=config_with(run={"seed": seed}))
 
 
 def test_groups_that_share_a_run_or_a_seed_are_refused():

@@ -9,7 +9,7 @@ from lattice import BETA_K, MODEL, first_is_zero, independent_run
 from lattice import LEVEL_EDGES as EDGES
 from run_files import write_exact
 
-from omniinput_hpc import test_sets
+from omniinput_hpc.cli import test_sets
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.to_exact import (
     compare_curve,

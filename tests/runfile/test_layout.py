@@ -107,7 +107,7 @@ def test_growing_keeps_everything(path):
     longer = layout.Geometry(**{**vars(G), "rounds": 9})
     layout.grow(path, longer, TOML.replace("rounds = 4", "rounds = 9"))
     with open_run(path) as run, h5py.File(path, locking=False) as file:
-        assert (run.rounds, run.rounds_planned, run.config["run"]["rounds"]) == (3, 9, 9)
+        assert (run.rounds, run.rounds_planned, run.config.run.rounds) == (3, 9, 9)
         for name, values in before.items():
             kept = 3 if layout.layout(G)[name].per == "round" else 2
             np.testing.assert_array_equal(file[name][:kept], values[:kept])

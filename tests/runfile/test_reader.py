@@ -127,7 +127,7 @@ def copied(path, folder):
 
 def test_salvage_is_advised_for_damage_only(path, tmp_path, monkeypatch):
     copy = copied(path, tmp_path)
-    whole, advice = copy.read_bytes(), "--salvage NEW.h5"
+    whole, advice = copy.read_bytes(), "omniinput salvage RUN.h5 NEW.h5"
     with h5py.File(copy, "r+") as file:
         file.attrs["format_version"] = 4
     assert advice not in refusal(copy)

@@ -106,7 +106,7 @@ def auto(folder, name="run"):
 
 def stored(path):
     with open_run(path) as run_:
-        return run_.config["sampler"]["walkers"], run_.walkers
+        return run_.config.sampler.walkers, run_.walkers
 
 
 @pytest.fixture

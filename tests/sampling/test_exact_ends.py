@@ -60,7 +60,7 @@ def test_both_ends_are_those_drawn_exactly(run_path):
 def test_a_slightly_wrong_end_is_noticed(run_path):
     """The rung below the model's own is no sample of the model."""
     with open_run(run_path) as run:
-        config = exact_ends.config_of(run)
+        config = run.config
         exact = exact_ends.drawn(models.build(config, "cpu"), 4000, 1, of_the_model=True)
         assert ks_2samp(exact_ends.thinned(run, 2), exact).pvalue < 1e-4
 

@@ -12,7 +12,7 @@ from omniinput_hpc.cli import run as launch
 from omniinput_hpc.config import input_file
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.kernels.lm_conditional import LmConditional
-from omniinput_hpc.kernels.parts.continuations import Texts
+from omniinput_hpc.kernels.look_ahead.continuations import Texts
 from omniinput_hpc.parallel.stopping import StopRun
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import build, loop, restart

@@ -203,7 +203,7 @@ def longer(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("round_", "words"), [
-    (2, r"z of round 2, rung 0 does not.*; --salvage NEW.h5 goes back to round 1, from which"),
+    (2, r"z of round 2, rung 0 does not.*; omniinput salvage RUN.h5 NEW.h5 goes back to round 1"),
     (0, r"z of round 0, rung 0 does not.*; its side file cannot restore this round: no rounds"),
 ])  # fmt: skip
 def test_a_damaged_old_round_is_refused_with_what_can_be_done(longer, tmp_path, round_, words):

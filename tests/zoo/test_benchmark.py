@@ -6,8 +6,8 @@ import torch
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.kernels import metropolis
-from omniinput_zoo.benchmark.__main__ import Row, main, run_case
 from omniinput_zoo.benchmark.cases import CASES
+from omniinput_zoo.benchmark.command import Row, main, run_case
 
 
 @pytest.mark.slow

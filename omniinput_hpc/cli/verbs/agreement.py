@@ -26,7 +26,7 @@ def main(arguments: list[str], program: str = "agreement.py") -> None:
     add, files = parser.add_argument, "score files of people and of judges"
     add("--scores", type=Path, nargs="+", required=True, metavar="FILE", help=files)
     add_key(parser)
-    add("--fid", type=Path, metavar="RUN.fid.csv", help="FID of each bin, from judge.py")
+    add("--fid", type=Path, metavar="RUN.fid.csv", help="FID of each bin, from omniinput judge")
     add("--fid-run", type=int, default=0, help="number of the run in that file (default: 0)")
     add_figure_options(parser)
     options = parser.parse_args(arguments)

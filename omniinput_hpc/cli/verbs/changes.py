@@ -1,7 +1,7 @@
 """Compare the outputs of two models on the independent draws of one run.
 
 RUN.h5 is an ancestral run; RUN.rescored.NAME.h5 holds the other model's outputs of its draws
-(python -m omniinput_hpc.rescore). Writes RUN.changes.NAME.csv and .png: how the outputs differ in
+(omniinput rescore). Writes RUN.changes.NAME.csv and .png: how the outputs differ in
 each bin of z. Also writes RUN.log_g_changes.NAME.csv: the densities of both models from the same
 draws, so that their difference is known better than either density.
 """

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from omniinput_hpc.cli.arguments import positive_count
 from omniinput_hpc.cli.scripts import (
     add_score_options,
     curve_options,
     in_results,
     new_parser,
     new_record,
-    positive_count,
     run_file,
 )
 from omniinput_hpc.errors import UserError

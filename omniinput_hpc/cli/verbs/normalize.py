@@ -1,6 +1,6 @@
 """Put the densities of two models on one scale: A.normalized.B.csv and .png.
 
-Each model must first have rescored the other model's run (python -m omniinput_hpc.rescore).
+Each model must first have rescored the other model's run (omniinput rescore).
 """
 
 from __future__ import annotations

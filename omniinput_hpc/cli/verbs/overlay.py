@@ -7,13 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from omniinput_hpc.cli.scripts import (
-    add_figure_options,
-    check_output,
-    count,
-    new_parser,
-    new_record,
-)
+from omniinput_hpc.cli.arguments import count
+from omniinput_hpc.cli.scripts import add_figure_options, check_output, new_parser, new_record
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots import look, overlay
@@ -32,7 +27,7 @@ def main(arguments: list[str], program: str = "overlay.py") -> None:
     add = parser.add_argument
     add("--output", type=Path, required=True, metavar="FILE.png", help="the picture")
     add("--inputs", type=count, default=4, help="inputs shown at each place (default: 4)")
-    sets = "outputs of test sets (python -m omniinput_hpc.test_sets), in the order of the runs"
+    sets = "outputs of test sets (omniinput test-sets), in the order of the runs"
     add("--test-sets", type=Path, action="append", default=[], metavar="FILE.csv", help=sets)
     add_figure_options(parser)
     options = parser.parse_args(arguments)

@@ -68,12 +68,12 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
         for run in files:
             record.add_run(run)
         runs: list[RunData] = [*files]
-        source, label = tables.describe_run(*runs), z_label(runs[0].config)
+        source, label = tables.describe_run(*files), z_label(files[0].config)
         if options.bins is not None:
             source += "; " + results.other_bins_clause(runs[0])
             runs = [other_bins.in_other_bins(run, options.bins) for run in runs]
         density = joined_density(runs)
-        caption = caption_of(runs, [density])
+        caption = caption_of(files, [density])
         constants = results.constants_lines(density.ends, density.pinned)
         for run in files:
             constants += results.populations_lines(run) + results.draw_constants_lines(run)

@@ -38,7 +38,7 @@ from omniinput_hpc.estimators.precision_recall.from_rule import (
     rule_curve,
     sum_scores,
 )
-from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.estimators.run_data import RunData, Settings
 from omniinput_hpc.histogram import bin_of, lane_groups
 
 
@@ -60,14 +60,14 @@ class WithOutputs:
     rounds_per_block = 1
 
     def __init__(
-        self, run: RunData, z_rks: NDArray[np.float32], config: dict[str, Any], fingerprint: str
+        self, run: RunData, z_rks: NDArray[np.float32], config: Settings, fingerprint: str
     ) -> None:
         if run.samples_log_q() is None or is_annealed(run):
             held = "populations" if is_annealed(run) else "chains"
             raise EstimateError(
                 f"{run.path} holds {held}, whose samples have no known probabilities: only the "
                 'draws of an ancestral run (sampler.method = "ancestral") can be given another '
-                "model's outputs; to compare two runs, use compare.py or normalize.py"
+                "model's outputs; to compare two runs, use omniinput compare or normalize"
             )
         moves = run.counts_kb().sum() + run.outside_k2().sum()
         if moves != run.rounds * run.samples_per_round * len(run.beta_k):

@@ -132,7 +132,7 @@ def follow(run: RunData, edges: FloatArray, log_g_b: FloatArray, asked_b: BoolAr
             and (arrivals.effective_b() >= MIN_ARRIVALS)[asked_b].all()
         ):
             break
-    often = run.config.get("sampler", {}).get("exchanges", 1) * run.walkers / run.samples_per_round
+    often = (run.config.exchanges or 1) * run.walkers / run.samples_per_round
     old_k = _old(old_rk, run.rounds) if often <= 1.0 else np.full(n_rungs, np.nan)
     scale = max(1.0, often) * run.rounds / len(old_rk)
     return Followed(scale * arrivals.effective_b(), old_k)

@@ -235,9 +235,9 @@ def _log(value: FloatArray) -> FloatArray:
 
 def predicted_sites(run: RunData) -> int:
     """Return m, the number of predicted sites of a run's model; EstimateError if it is unknown."""
-    model = run.config.get("model", {})
-    if model.get("kind") == "causal-lm":
-        return run.n_sites - (0 if model.get("prefix") else 1)
+    predicted_from = run.config.predicted_from
+    if predicted_from is not None:
+        return run.n_sites - predicted_from
     found = [m for m in (run.n_sites, run.n_sites - 1) if np.isclose(run.beta_k, m).any()]
     if len(found) != 1:
         raise EstimateError(

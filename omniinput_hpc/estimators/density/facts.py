@@ -178,9 +178,9 @@ def length_in_trips(run: RunData, label_k: Sequence[str], ends_renew: bool) -> C
     """
     attempted_k, accepted_k = run.swaps_k2().T
     name, trips = "length in ideal round trips", run.round_trips_v()
-    a_round = run.config.get("sampler", {}).get("exchanges")
+    a_round = run.config.exchanges
     known = attempted_k.size and attempted_k.all() and accepted_k.all()
-    if not known or not isinstance(a_round, int):
+    if not known or a_round is None:
         return Check(name)
     ideal_rate = 0.5 / (1.0 + float((attempted_k / accepted_k - 1.0).sum()))
     exchanges = run.rounds * a_round

@@ -75,11 +75,8 @@ def probabilities_add_up(run: RunData) -> bool:
     if their rows were found to sum to 1 at the start of the run. With ``space.allowed`` they sum to
     the probability that the model gives to the allowed inputs, which is unknown.
     """
-    if (run.config.get("space") or {}).get("allowed") is not None:
-        return False
-    model = run.config.get("model", {})
-    decoder = model.get("kind") == "causal-lm" and model.get("tokens", "all") == "all"
-    return bool(decoder or run.rows_normalized)
+    whole = run.config.allowed is None and run.rows_normalized
+    return whole or run.config.every_token
 
 
 def exact_difference(run: RunData, model_beta: float) -> float:

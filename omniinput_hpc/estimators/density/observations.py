@@ -295,7 +295,7 @@ def _require_alike(runs: Sequence[RunData]) -> None:
                 "can be combined (reweight --bins LOWER:UPPER:WIDTH counts their recorded samples "
                 "in new bins)"
             )
-        seed = run.config.get("run", {}).get("seed")
+        seed = run.config.seed
         if seed is not None and seed in seeds:
             raise EstimateError(
                 f"{run.path} and {seeds[seed]} have the same [run] seed, so their random "

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import torch
 
+from omniinput_hpc.kernels.look_ahead.twist import Twist
 from omniinput_hpc.kernels.parts.categorical import block_sums, draw_by_blocks, log_sum
-from omniinput_hpc.kernels.parts.look_ahead import Twist
 
 CPU_CHUNK_ELEMENTS = 1 << 17
 """Elements that are processed at once on a CPU: half a megabyte in float32."""

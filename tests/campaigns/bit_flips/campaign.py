@@ -104,7 +104,7 @@ def numbers(path):
         curve = curve_of([there], density, by).curve
         columns += curve_tables.curve_columns(curve).values()
         samples = [part for pair in there.samples() for part in pair]
-        about = [there.fingerprint, there.config_toml, *map(str, there.config.items())]
+        about = [there.fingerprint, there.config_toml, str(there.config)]
         lines = [line.replace(str(path), "") for line in lines]
         return digest(*lines, *about, *columns, *samples, diagnosis.walker_paths(there))
 

@@ -14,8 +14,8 @@ from hostile.files import CHECKPOINT, CONTENT, SIDE, STAYS, STRUCTURE
 from hostile.worker import ARGUMENTS
 from run_tools import LATTICE, ROOT, environment
 
-from omniinput_hpc import rescore
 from omniinput_hpc.annotation.tasks import KeyItem, Task, write_key, write_tasks
+from omniinput_hpc.cli import rescore
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.runfile import side_checkpoint
 from omniinput_hpc.runfile.layout import checkpoint_of

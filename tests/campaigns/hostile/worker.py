@@ -24,8 +24,7 @@ from _common import run_script  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from run_tools import loaded  # noqa: E402
 
-from omniinput_hpc import rescore  # noqa: E402
-from omniinput_hpc.cli import run  # noqa: E402
+from omniinput_hpc.cli import rescore, run  # noqa: E402
 from omniinput_hpc.models.device import peak_bytes  # noqa: E402
 
 RULE = ["--rule", "toy_rules:begins_with_zero"]

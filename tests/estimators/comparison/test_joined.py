@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from configs import config_with
 from lattice import LEVEL_EDGES, MODEL, ArrayRun, independent_run
 from populations import BETA_K, annealed_run
 
@@ -20,7 +21,7 @@ def ladder(seed, missing=False, rounds=32):
     What it lacks are inputs of low z, more often the lower z is.
     """
     run = independent_run(MODEL, BETA_K, LEVEL_EDGES, rounds=rounds, walkers=64, seed=seed)
-    run.config = {"model": {"kind": "python"}, "run": {"seed": seed}}
+    run.config = config_with(run={"seed": seed})
     if missing:
         random = np.random.default_rng(seed)
         x, z = run.x_rksd.copy(), run.z_rks.copy()
@@ -31,7 +32,7 @@ def ladder(seed, missing=False, rounds=32):
             take = keep[random.integers(len(keep))] if len(keep) else donor[0][1]
             x[r, k, s], z[r, k, s] = x[r, k, take], z[r, k, take]
         run = ArrayRun(x, z, run.walkers, run.beta_k, run.edges, run.n_values)
-        run.config = {"model": {"kind": "python"}, "run": {"seed": seed}}
+        run.config = config_with(run={"seed": seed})
     return run
 
 
@@ -89,7 +90,7 @@ def test_where_no_rung_saw_all_inputs_the_ends_are_not_compared(hottest):
     beta_k = np.array([hottest, 4.0, 6.0])
     run, _ = annealed_run(1, beta_k=np.array([4.0, 6.0]), spread_k=np.array([0.0, 0.3]), rounds=32)
     other = independent_run(MODEL, beta_k, LEVEL_EDGES, rounds=32, walkers=64, seed=2)
-    other.config = {"model": {"kind": "causal-lm"}, "run": {"seed": 2}}
+    other.config = config_with(model={"kind": "causal-lm"}, run={"seed": 2})
     other.model_beta = 4.0
     found = density_of_runs([other, run])
     assert found.absolute

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from configs import config_with
 from lattice import ancestral_run, first_is_zero, independent_run
 from two_outputs import EDGES, MODEL, OTHER, TILT_KD, X_ID, Z, drawn, other_of
 
@@ -22,7 +23,7 @@ N_RUNS = 40
 
 def pair(seed):
     """Return the draws with both outputs."""
-    run, config = drawn(seed), {"model": {"kind": "python"}}
+    run, config = drawn(seed), config_with()
     own = WithOutputs(run, run.z_rks, config, "own")
     return run, own, WithOutputs(run, other_of(run.x_rksd), config, "other")
 
@@ -138,7 +139,7 @@ def test_the_change_of_the_aupr(many):
 def test_chains_have_no_known_probabilities():
     run = independent_run(MODEL, np.array([0.0, 1.0]), EDGES)
     with pytest.raises(EstimateError, match="holds chains"):
-        WithOutputs(run, run.z_rks, {}, "other")
+        WithOutputs(run, run.z_rks, run.config, "other")
 
 
 def test_only_the_rounds_that_were_given_count():

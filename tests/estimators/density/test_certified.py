@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from configs import config_with
 from lattice import Lattice, independent_run
 from normalized_chain import NormalizedChain, by_the_normal_law
 
@@ -94,9 +95,9 @@ def test_chains_are_refused():
 def test_predicted_sites(model):
     run = model.ancestral_run(BETAS, 1)
     assert predicted_sites(run) == 23
-    run.config = {"model": {"kind": "causal-lm", "prefix": "a"}}
+    run.config = config_with(model={"kind": "causal-lm", "prefix": "a"})
     assert predicted_sites(run) == 24
-    run.config, run.beta_k = {"model": {"kind": "python"}}, np.array([0.0, 2.0])
+    run.config, run.beta_k = config_with(), np.array([0.0, 2.0])
     with pytest.raises(EstimateError, match="number of predicted sites"):
         predicted_sites(run)
 

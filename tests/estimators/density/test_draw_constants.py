@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from configs import config_with
 from decoder_chain import DecoderChain
 
 from omniinput_hpc.estimators import EstimateError
@@ -49,19 +50,19 @@ def test_draws_without_their_weights_fail():
 def test_a_line_where_the_constants_are_known():
     run = CHAIN.ancestral_run(BETAS, 1)
     assert draw_constants_lines(run) == []
-    run.config = {"model": {"kind": "causal-lm"}}
+    run.config = config_with(model={"kind": "causal-lm"})
     (line,) = draw_constants_lines(run)
     assert line.startswith("by the draws, without bins: log Z(0) - log Z(23) = ")
     assert "exact 23 ln 8 = 47.8272" in line
     for betas in (BETAS[1:], BETAS[:-1]):
         run = CHAIN.ancestral_run(betas, 1)
-        run.config = {"model": {"kind": "causal-lm"}}
+        run.config = config_with(model={"kind": "causal-lm"})
         assert draw_constants_lines(run) == [], "an end of the ladder is missing"
 
 
 def test_chains_have_no_such_draws():
     run = CHAIN.chain_run([0.0, 1.0], 1)
-    run.config = {"model": {"kind": "causal-lm"}}
+    run.config = config_with(model={"kind": "causal-lm"})
     assert draw_constants_lines(run) == []
     with pytest.raises(EstimateError, match="no independent draws"):
         constants_apart(run, M)

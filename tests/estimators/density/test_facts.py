@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from configs import config_with
 from lattice import ArrayRun, Lattice, independent_run
 
 from omniinput_hpc.estimators.density.density import density_of_run
@@ -119,7 +120,7 @@ class Ladder:
 
     def __init__(self, rounds, accepted=40, trips=0):
         self.rounds, self.walkers = rounds, 8
-        self.config = {"sampler": {"exchanges": 10}}
+        self.config = config_with(sampler={"exchanges": 10})
         self._swaps_k2, self._trips_v = np.full((3, 2), [100, accepted]), np.array([0, trips])
 
     def swaps_k2(self):
@@ -140,7 +141,7 @@ def test_ends_of_a_ladder_that_never_met():
         Ladder(rounds=13), labels, ends_renew=False
     ).passed  # 130 of 132 exchanges
     foreign = Ladder(rounds=14)
-    foreign.config = {"sampler": {"exchanges": "many"}}
+    foreign.config = config_with(sampler={"exchanges": "many"})
     assert length_in_trips(foreign, labels, ends_renew=False).passed
     untried = Ladder(rounds=700)
     untried._swaps_k2[1] = 0

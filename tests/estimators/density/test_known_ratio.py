@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from configs import config_with
 from lattice import Lattice, independent_run
 from scipy.special import logsumexp
 
@@ -53,7 +54,7 @@ def run_of(seed=1, beta_k=LADDER, m=M, **options):
     edges = options.pop("edges", EDGES)
     sizes = {"rounds": 16, "walkers": 16, "moves": 2} | options
     run = independent_run(MODEL, np.array(beta_k), edges, seed=seed, **sizes)
-    run.config, run.model_beta = {"model": {"kind": "causal-lm"}}, m
+    run.config, run.model_beta = config_with(model={"kind": "causal-lm"}), m
     return run
 
 
@@ -141,7 +142,7 @@ def test_who_has_known_constants():
         ({"kind": "python"}, False, False),
         ({"kind": "python"}, True, True),
     ):
-        run.config, run.rows_normalized = {"model": model}, normalized
+        run.config, run.rows_normalized = config_with(model=model), normalized
         found = exact_difference(run, 24.0)
         assert found == pytest.approx(24 * np.log(4)) if known else np.isnan(found)
 

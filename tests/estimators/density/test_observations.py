@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from configs import config_with
 from lattice import Lattice, ancestral_run, independent_run
 
 from omniinput_hpc.estimators import EstimateError
@@ -15,7 +16,7 @@ EDGES = (np.arange(len(MODEL.z_l()) + 1) - 0.5) * MODEL.unit
 
 def run_of(seed=1, **options):
     run = independent_run(MODEL, BETA_K, EDGES, seed=seed, **options)
-    run.config["run"] = {"seed": seed}
+    run.config = config_with(run={"seed": seed})
     return run
 
 

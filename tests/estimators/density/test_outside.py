@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from configs import config_with
 from lattice import BETA_K, MODEL, ancestral_run, independent_run
 from lattice import LEVEL_EDGES as EDGES
 
@@ -78,7 +79,7 @@ def test_runs_of_one_model_are_counted_together():
     apart, together = [outside_bins([run]).below for run in runs], outside_bins(runs).below
     assert together == pytest.approx(np.mean(apart), rel=1e-12)
     for seed, run in enumerate(runs):
-        run.config = {"run": {"seed": seed}}
+        run.config = config_with(run={"seed": seed})
     assert not density_of_runs(runs).verdict.converged
 
 

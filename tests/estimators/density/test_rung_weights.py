@@ -9,6 +9,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from configs import config_with
 from lattice import (
     Lattice,
     ancestral_run,
@@ -213,7 +214,8 @@ def test_runs_that_do_not_belong_together_are_refused():
     with pytest.raises(EstimateError, match="different spaces"):
         density_of_runs([run(), run(2, n_sites=9)])
     with pytest.raises(EstimateError, match=r"same \[run\] seed"):
-        density_of_runs([run(config={"run": {"seed": 4}}), run(2, config={"run": {"seed": 4}})])
+        same = config_with(run={"seed": 4})
+        density_of_runs([run(config=same), run(2, config=same)])
     with pytest.raises(EstimateError, match=r"2\.h5 holds no committed round"):
         density_of_runs([run(), run(2, rounds=0)])
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from configs import config_with
 from lattice import BETA_K, MODEL, independent_run
 from lattice import LEVEL_EDGES as EDGES
 from run_tools import loaded
@@ -101,7 +102,7 @@ class Travelling:
         self.walkers, self.model_beta, self.edges = 2, np.nan, np.array([0.0, 1.0, 2.0])
         self._hot_t = np.asarray(rung_of_first_t)
         self.rounds, self.samples_per_round = len(self._hot_t), 2
-        self.config = {"sampler": {"exchanges": exchanges}}
+        self.config = config_with(sampler={"exchanges": exchanges})
 
     def kappa_k(self):
         return np.zeros(2)

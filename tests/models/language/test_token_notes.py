@@ -55,7 +55,7 @@ def test_a_text_with_the_beginning_of_the_prefix_has_it_once(folder):
 
 
 def test_a_text_is_read_with_or_without_it_and_that_is_said(folder):
-    from omniinput_hpc import test_sets
+    from omniinput_hpc.cli import test_sets
 
     s = with_beginning(folder, "<s>")
     (note,) = test_sets._about_texts(config(folder, "model.prefix='<s>'"))

@@ -1,4 +1,4 @@
-"""python -m omniinput_hpc.census: what it writes, refuses, and resumes."""
+"""omniinput census: what it writes, refuses, and resumes."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from omniinput_hpc.parallel import stopping
 from omniinput_hpc.parallel.signals import StopRequest
 from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.runfile import census_file
-from omniinput_zoo.census import __main__ as census
+from omniinput_zoo.census import command as census
 from omniinput_zoo.census import report
 from omniinput_zoo.census.report import complete_bins
 from omniinput_zoo.exact import MarkovChain, save_decoder

@@ -21,7 +21,7 @@ from toy_models import AutoregressiveModel, KVCacheModel
 
 from omniinput_hpc.config.kernels import LmConditional as Options
 from omniinput_hpc.kernels.lm_conditional import LmConditional
-from omniinput_hpc.kernels.parts.continuations import Continuations, keys_of
+from omniinput_hpc.kernels.look_ahead.continuations import Continuations, keys_of
 from omniinput_hpc.kernels.parts.spans import Span
 from omniinput_hpc.tempering.ensembles import Canonical
 

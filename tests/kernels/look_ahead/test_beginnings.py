@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from omniinput_hpc import rng
+from omniinput_hpc.kernels.look_ahead.beginnings import Beginnings
+from omniinput_hpc.kernels.look_ahead.continuations import NOTHING
+from omniinput_hpc.kernels.look_ahead.search import Search
 from omniinput_hpc.kernels.parts import conditionals
-from omniinput_hpc.kernels.parts.beginnings import Beginnings
-from omniinput_hpc.kernels.parts.continuations import NOTHING
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.parts.search import Search
 from omniinput_hpc.kernels.state import SearchBudget
 from omniinput_zoo.passages import planted_passages
 

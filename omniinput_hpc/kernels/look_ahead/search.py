@@ -4,7 +4,7 @@ A memorized text is rarely begun and then nearly certain, and it may begin at an
 with rare steps are therefore drawn, and the few values before their sharpest rows are tried as
 beginnings. Hot texts make rare steps as likely as others. Cold texts sometimes restart from a
 uniform value; they find runs of steps that are rare and yet the likeliest of their rows. A beam
-search (`parts.beginnings`) finds such steps without repeating the common ones.
+search (`look_ahead.beginnings`) finds such steps without repeating the common ones.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import torch
 from numpy.typing import NDArray
 
 from omniinput_hpc.config.kernels import CONTEXT_LENGTH
-from omniinput_hpc.kernels.parts.beginnings import Beginnings
-from omniinput_hpc.kernels.parts.continuations import (
+from omniinput_hpc.kernels.look_ahead.beginnings import Beginnings
+from omniinput_hpc.kernels.look_ahead.continuations import (
     NOTHING,
     SEED_GAIN,
     Continuations,
     Texts,
     contexts_of,
 )
-from omniinput_hpc.kernels.parts.exploration import N_BATCHES, N_KINDS, Explorer
+from omniinput_hpc.kernels.look_ahead.exploration import N_BATCHES, N_KINDS, Explorer
 from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums
 from omniinput_hpc.kernels.state import SearchBudget
 
@@ -32,7 +32,7 @@ IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
 HOT, COLD, BEGUN = 0.5, 0.25, 1.0
-"""Multiples of the budget for hot texts, cold texts and the beam search (`parts.beginnings`)."""
+"""Multiples of the budget for hot texts, cold texts and the beam search (`beginnings`)."""
 RESTART = 0.25
 """Probability that a cold text starts again at a site, from a uniform value."""
 COLDEST = 4.0
@@ -121,20 +121,15 @@ class Search(Explorer):
         u = self.stream.uniform(n_walkers)
         exponent = self.b * (1.0 + (COLDEST - 1.0) * u if cold else u**2)
         own = torch.full_like(exponent, self.b)
-        prefixes = self.begin(x)
-        for t in range(n_sites):
-            u = self.stream.uniform(n_walkers)
-            if t < self.first:
+        for t, u, row in self.sites(x, n_sites):
+            if row is None:
                 x[:, t] = self._first_value(t, number, n_batches, u)
             else:
-                row = prefixes.row()
                 here = exponent
                 if cold:
                     here = exponent.masked_fill(self.stream.uniform(n_walkers) < RESTART, 0.0)
                 x[:, t], _ = draw_scaled(row, here, u)
                 log_z[:, t] = log_sums(row, own)
-            if t + 1 < n_sites:
-                prefixes.extend(x[:, t])
         return x.cpu().numpy(), log_z.cpu().numpy()
 
     def _sureness(self, contexts: IntArray) -> FloatArray:
@@ -147,19 +142,13 @@ class Search(Explorer):
             x = torch.zeros_like(self.like)
             total = torch.zeros(n_walkers, dtype=torch.float64, device=x.device)
             own = torch.full_like(total, self.b)
-            prefixes = self.begin(x)
-            end = min(2 * CONTEXT_LENGTH, n_sites)
-            for t in range(end):
-                u = self.stream.uniform(n_walkers)
-                if t >= self.first:
-                    row = prefixes.row()
+            for t, u, row in self.sites(x, min(2 * CONTEXT_LENGTH, n_sites)):
+                if row is not None:
                     x[:, t], _ = draw_scaled(row, 2.0 * own, u)
                     counts = (t >= begun) & (t < begun + CONTEXT_LENGTH)
                     total += torch.where(counts, log_sums(row, own), 0.0)
                 if t < CONTEXT_LENGTH:
                     x[:, t] = torch.where(t < begun, begins[:, t], x[:, t])
-                if t + 1 < end:
-                    prefixes.extend(x[:, t])
             sums.append(total.cpu().numpy()[: len(contexts) - begin])
         return np.concatenate(sums)
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 from run_tools import ROOT
 
-from omniinput_hpc import models, test_sets
+from omniinput_hpc import models
+from omniinput_hpc.cli import test_sets
 from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.results.record import Record

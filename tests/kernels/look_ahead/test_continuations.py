@@ -8,7 +8,7 @@ import torch
 
 from omniinput_hpc import rng
 from omniinput_hpc.config.kernels import MAX_CONTEXTS, LmConditional
-from omniinput_hpc.kernels.parts.continuations import (
+from omniinput_hpc.kernels.look_ahead.continuations import (
     Continuations,
     Texts,
     contexts_of,

@@ -7,7 +7,7 @@ tried, and those after which the model is most certain are extended to whole tex
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,13 +16,14 @@ import torch
 from numpy.typing import NDArray
 
 from omniinput_hpc.config.kernels import CONTEXT_LENGTH
+from omniinput_hpc.kernels.look_ahead.continuations import Texts
 from omniinput_hpc.kernels.parts.categorical import pick
-from omniinput_hpc.kernels.parts.continuations import Texts
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums
 
 IntArray = NDArray[np.int64]
 
+Site = tuple[int, torch.Tensor, torch.Tensor | None]
 N_BATCHES = 8
 """Number of batches of whole texts."""
 N_SHORT_BATCHES = 64
@@ -65,6 +66,19 @@ class Explorer:
         """Length of a beginning: `CONTEXT_LENGTH`, or D if that is smaller."""
         return min(CONTEXT_LENGTH, self.like.shape[1])
 
+    def sites(self, x: torch.Tensor, n: int) -> Iterator[Site]:
+        """Yield the first n sites of empty prefixes, each with random numbers [W] and its row.
+
+        The row, [W, n_values], is None if the site is not predicted. The caller sets x[:, t],
+        int64 [W, D], before it asks for the next site.
+        """
+        prefixes = self.begin(x)
+        for t in range(n):
+            u = self.stream.uniform(len(x))
+            yield t, u, prefixes.row() if t >= self.first else None
+            if t + 1 < n:
+                prefixes.extend(x[:, t])
+
     def texts(self) -> Texts:
         """Return `N_BATCHES` times W texts.
 
@@ -97,18 +111,13 @@ class Explorer:
         sure = torch.zeros(len(x), dtype=torch.float64, device=x.device)
         hot = 0.5 * self.b * self.stream.uniform(len(x)) * (number % 2)
         own = torch.full_like(hot, self.b)
-        prefixes = self.begin(x)
-        for t in range(self.context):
-            u = self.stream.uniform(len(x))
-            if t < self.first:
+        for t, u, row in self.sites(x, self.context):
+            if row is None:
                 x[:, t] = self._first_value(t, number, N_SHORT_BATCHES, u)
             else:
-                row = prefixes.row()
                 x[:, t], _ = draw_scaled(row, hot if t == self.first else 2.0 * own, u)
                 if t > self.first:
                     sure += log_sums(row, own)
-            if t + 1 < self.context:
-                prefixes.extend(x[:, t])
         return x[:, : self.context], sure
 
     def _first_value(
@@ -136,10 +145,7 @@ class Explorer:
         own = torch.full_like(hot, self.b)
         cold = torch.where(kind < 4, own, 2.0 * own)
         begun, begins = self._begins(kind, seeds, surest)
-        prefixes = self.begin(x)
-        for t in range(n_sites):
-            u = self.stream.uniform(n_walkers)
-            row = prefixes.row() if t >= self.first else None
+        for t, u, row in self.sites(x, n_sites):
             if row is None:
                 x[:, t] = self._first_value(t, number, n_batches, u)
             else:
@@ -149,8 +155,6 @@ class Explorer:
                 x[:, t] = torch.where(t < begun, begins[:, t], x[:, t])
             if row is not None:
                 log_p[:, t], log_z[:, t] = pick(row, x[:, t]), log_sums(row, own)
-            if t + 1 < n_sites:
-                prefixes.extend(x[:, t])
         return x, log_p, log_z
 
     def _begins(

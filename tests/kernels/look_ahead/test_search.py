@@ -5,12 +5,12 @@ import torch
 
 from omniinput_hpc import kernels, rng
 from omniinput_hpc.config.kernels import LmConditional, Mixture
+from omniinput_hpc.kernels.look_ahead import search as search_module
+from omniinput_hpc.kernels.look_ahead.continuations import NOTHING, Texts, learn
+from omniinput_hpc.kernels.look_ahead.exploration import N_BATCHES, N_KINDS
+from omniinput_hpc.kernels.look_ahead.search import Search, _aligned, batch_size, likeliest
 from omniinput_hpc.kernels.parts import conditionals
-from omniinput_hpc.kernels.parts import search as search_module
-from omniinput_hpc.kernels.parts.continuations import NOTHING, Texts, learn
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.parts.exploration import N_BATCHES, N_KINDS
-from omniinput_hpc.kernels.parts.search import Search, _aligned, batch_size, likeliest
 from omniinput_hpc.kernels.state import SearchBudget, Target
 from omniinput_hpc.models import offers_of
 from omniinput_hpc.tempering.ensembles import Canonical

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from omniinput_hpc.config.kernels import CONTEXT_LENGTH
-from omniinput_hpc.kernels.parts.continuations import MULTIPLIER, Continuations, keys_of
+from omniinput_hpc.kernels.look_ahead.continuations import MULTIPLIER, Continuations, keys_of
 
 MAX_NEXT = 8
 """Largest number of next values with their own psi, after the same preceding values."""

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from omniinput_hpc.config.kernels import CONTEXT_LENGTH
-from omniinput_hpc.kernels.parts.continuations import NOTHING
-from omniinput_hpc.kernels.parts.exploration import Explorer
+from omniinput_hpc.kernels.look_ahead.continuations import NOTHING
+from omniinput_hpc.kernels.look_ahead.exploration import Explorer
 from omniinput_hpc.kernels.parts.tempered_rows import log_sums
 
 IntArray = NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""`python -m omniinput_hpc.init MODEL`: a file that works unedited, or one sentence and no file."""
+"""`omniinput init MODEL`: a file that works unedited, or one sentence and no file."""
 
 import re
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from run_tools import ROOT
 
-from omniinput_hpc import init
+from omniinput_hpc.cli import init
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.config import input_file
 from omniinput_hpc.estimators.density.density import density_of_run

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 
 from omniinput_hpc import rng
+from omniinput_hpc.kernels.look_ahead.exploration import N_BATCHES, N_KINDS, Explorer
 from omniinput_hpc.kernels.parts import conditionals
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.parts.exploration import N_BATCHES, N_KINDS, Explorer
 from omniinput_hpc.models import offers_of
 from omniinput_zoo.passages import planted_passages
 

@@ -9,8 +9,7 @@ from markov_model import MarkovModel
 from run_tools import ROOT
 from toy_models import LatticeModel
 
-from omniinput_hpc import enumerate
-from omniinput_hpc.cli import common
+from omniinput_hpc.cli import common, enumerate
 from omniinput_hpc.config import input_file
 from omniinput_hpc.models.batches import evaluate
 from omniinput_hpc.models.language import causal_lm

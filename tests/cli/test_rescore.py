@@ -11,6 +11,7 @@ import h5py
 import model_pair
 import numpy as np
 import pytest
+from configs import config_with
 from huggingface_hub import constants
 from run_tools import (
     LATTICE,
@@ -26,7 +27,7 @@ from sealed_changes import changing, seal
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from omniinput_hpc import rescore
+from omniinput_hpc.cli import rescore
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import input_space
@@ -85,7 +86,7 @@ def test_outputs_are_the_other_models(capfd, folder):
     assert_right(side, folder / "good.h5", "worse")
     with open_run(folder / "good.h5") as good, open_run(folder / "worse.h5") as worse:
         assert find(good, worse) == side
-        with pytest.raises(UserError, match=r"omniinput_hpc.rescore \S*worse.h5 \S*good.h5"):
+        with pytest.raises(UserError, match=r"omniinput rescore \S*worse.h5 \S*good.h5"):
             find(worse, good)
     before = side.stat().st_mtime_ns
     code, text = call(capfd, folder / "good.h5", folder / "worse.h5")  # a run file is an input, too
@@ -315,7 +316,7 @@ def tokenizer(folder, tokens, added=()):
 
 def space(path, **more):
     model = {"kind": "causal-lm", "path": str(path), "length": 8, **more}
-    return input_space.space_of(Path(path).name, {"model": model}, 8, 4)
+    return input_space.space_of(Path(path).name, config_with(model=model), 8, 4)
 
 
 def test_vocabularies_are_compared_by_their_tokens(tmp_path):

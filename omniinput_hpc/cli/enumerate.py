@@ -1,0 +1,273 @@
+"""Compute the exact density: ``[mpirun -n R] omniinput enumerate INPUT.toml``.
+
+Evaluates every input of a small space and counts them per bin of z. A model with a KV cache
+(`begin`, `extend`, `branch`) evaluates the inputs as a tree of prefixes, each prefix once; any
+other model evaluates batches. Ranks share the blocks of inputs.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc import models
+from omniinput_hpc.cli import arguments, common
+from omniinput_hpc.cli.scripts import check_output, new_record
+from omniinput_hpc.config import Config
+from omniinput_hpc.errors import EXIT_COMPLETE, UserError
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.precision_recall.from_rule import Rule, load_rule
+from omniinput_hpc.histogram import bin_of
+from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.results.record import Record
+from omniinput_hpc.sampling import plan
+from omniinput_hpc.text import duration
+
+log = logging.getLogger("omniinput_hpc")
+
+INPUTS_PER_BLOCK = 100_000
+INPUTS_TRIED = 1000  # scored by the rule before anything is counted
+BATCH = 4096
+SECONDS_BETWEEN_LINES = 10.0
+PROGRAM = "omniinput enumerate"
+
+Block = Callable[[int], NDArray[np.float32]]
+"""Maps the number of a block to z of its inputs, which begin with the same values."""
+
+
+class Census:
+    """Counts of inputs and of right inputs per bin.
+
+    Attributes
+    ----------
+    count_b : int64 [B + 2], inputs per bin, then below and above the bins
+    right_b : float64 [B + 2], sum of their scores
+    mass_right : float64, sum of score times exp(-m z), where z is the mean over m predicted sites
+    highest_right : float64, the largest z of an input with score 1
+    """
+
+    def __init__(self, edges: NDArray[np.float64], rule: Rule | None, m: int | None) -> None:
+        self._edges, self._rule, self._m = edges, rule, m
+        self.count_b = np.zeros(len(edges) + 1, dtype=np.int64)
+        self.right_b = np.zeros(len(edges) + 1)
+        self.mass_right, self.highest_right = 0.0, -np.inf
+
+    def add(self, x: NDArray[np.int64], z: NDArray[np.float32]) -> None:
+        """Count inputs, int64 [n, D], with outputs z, float32 [n]."""
+        z64 = z.astype(np.float64)
+        if not np.isfinite(z64).all():
+            bad = x[~np.isfinite(z64)][0].tolist()
+            raise ArithmeticError(f"the model returned a z that is not finite for values {bad}")
+        n_bins = len(self._edges) - 1
+        index = bin_of(z64, self._edges)
+        index = np.where(index < 0, n_bins, np.where(index >= n_bins, n_bins + 1, index))
+        self.count_b += np.bincount(index, minlength=n_bins + 2)
+        if self._rule is not None:
+            r = self._rule(x)
+            self.right_b += np.bincount(index, weights=r, minlength=n_bins + 2)
+            if self._m is not None:
+                self.mass_right += float(np.sum(r * np.exp(-self._m * z64)))
+            self.highest_right = max(self.highest_right, float(z64[r == 1].max(initial=-np.inf)))
+
+
+def block_depth(n_values: int, n_sites: int) -> int:
+    """Return how many leading sites number the blocks, for about 100,000 inputs per block."""
+    depth = n_sites - 1
+    while depth > 1 and n_values ** (n_sites - depth + 1) <= INPUTS_PER_BLOCK:
+        depth -= 1
+    return depth
+
+
+def inputs_of(block: int, depth: int, n_values: int, n_sites: int) -> NDArray[np.int64]:
+    """Return a block's inputs, int64 [n_values^(D - depth), D]; the last site varies fastest."""
+    n_rest = n_sites - depth
+    rest = np.indices((n_values,) * n_rest, dtype=np.int64).reshape(n_rest, -1).T
+    x = np.empty((len(rest), n_sites), dtype=np.int64)
+    x[:, :depth] = head_of(block, depth, n_values)
+    x[:, depth:] = rest
+    return x
+
+
+def head_of(block: int, depth: int, n_values: int) -> list[int]:
+    """Return the leading values of a block's inputs: the digits of the block's number."""
+    return [block // n_values**i % n_values for i in range(depth - 1, -1, -1)]
+
+
+def block_evaluator(model: Any, depth: int, device: str) -> Block:
+    """Return an evaluator of blocks: as a tree of prefixes if the model can, else in batches."""
+    from omniinput_hpc.models import batches  # imports torch
+
+    def as_tree(block: int) -> NDArray[np.float32]:
+        return batches.evaluate_continuations(model, head_of(block, depth, model.n_values), device)
+
+    def in_batches(block: int) -> NDArray[np.float32]:
+        x_nd = inputs_of(block, depth, model.n_values, model.n_sites)
+        return batches.evaluate(model, x_nd, min(BATCH, len(x_nd)), device)
+
+    offers = models.offers_of(model)
+    branches = offers.prefixes is not None and offers.prefixes.branch is not None
+    return as_tree if branches and offers.predicted_from == 1 else in_batches
+
+
+def try_rule(rule: Rule, x: NDArray[np.int64]) -> None:
+    """Score some inputs, int64 [n, D]; raise a `UserError` if the rule fails."""
+    try:
+        rule(x)
+    except EstimateError as error:
+        raise UserError(str(error)) from None
+
+
+def count_all(
+    model: Any, config: Config, rule: Rule | None, device: str, world: World, max_hours: float
+) -> Census:
+    """Enumerate the space over all ranks; every rank returns the whole census.
+
+    Raises
+    ------
+    UserError
+        The time of the first block predicts more than `max_hours`, or the rule fails.
+    """
+    v, d, ids = model.n_values, model.n_sites, models.space_of(model)
+    depth = block_depth(v, d)
+    if rule is not None:
+        first = ids.to_ids(inputs_of(0, depth, v, d)[:INPUTS_TRIED])
+        world.together(lambda: try_rule(rule, first))
+    n_blocks = v**depth
+    evaluate = block_evaluator(model, depth, device)
+    evaluate(0)  # the first evaluation is slower than the others
+    begin = time.monotonic()
+    evaluate(0)
+    seconds = float(world.max(np.array([time.monotonic() - begin]))[0]) * n_blocks / world.size
+    size = f"{v}^{d} = {float(v) ** d:.3g} inputs" if d * np.log10(v) < 300 else f"{v}^{d} inputs"
+    if seconds > 3600 * max_hours:
+        years = seconds / 3.156e7
+        wait = f"{years:.3g} years" if years > 1 else duration(seconds)
+        raise UserError(
+            f"{size} would take about {wait} on {world.size} rank(s), more than --max-hours "
+            f"{max_hours:g}; sample this space instead, or raise --max-hours"
+        )
+    log.info("%s in %d blocks; about %s", size, n_blocks, duration(seconds))
+    offers = models.offers_of(model)
+    m = None if offers.conditional_logits is None else d - offers.predicted_from
+    census = Census(config.bins.edges, rule, m)
+
+    def count_mine() -> None:
+        try:
+            for block in _reported(range(world.rank, n_blocks, world.size)):
+                census.add(ids.to_ids(inputs_of(block, depth, v, d)), evaluate(block))
+        except EstimateError as error:  # from the rule, for inputs that `try_rule` did not score
+            raise UserError(str(error)) from None
+
+    world.together(count_mine)
+    census.count_b = world.sum(census.count_b)
+    census.right_b = world.sum(census.right_b)
+    census.mass_right = float(world.sum(np.array([census.mass_right]))[0])
+    if m is not None:
+        census.mass_right /= float(v) ** (d - m)  # sites that are not predicted are uniform
+    census.highest_right = float(world.max(np.array([census.highest_right]))[0])
+    return census
+
+
+def _reported(blocks: range) -> Iterator[int]:
+    begin = last = time.monotonic()
+    for done, block in enumerate(blocks):
+        now = time.monotonic()
+        if now - last > SECONDS_BETWEEN_LINES:
+            last = now
+            left = (now - begin) / done * (len(blocks) - done)
+            log.info("%.0f%% done, %s left", 100 * done / len(blocks), duration(left))
+        yield block
+
+
+def write(record: Record, census: Census, config: Config, source: list[str]) -> None:
+    """Write the census as a density CSV, with r if there is a rule, to the path of the record."""
+    path = record.run_path
+    inside, edges = census.count_b[:-2], config.bins.edges
+    bins = np.flatnonzero(inside)
+    columns: dict[str, NDArray[Any]] = {
+        "z_lower": edges[bins],
+        "z_upper": edges[bins + 1],
+        "log_g": np.log(inside[bins]),
+        "log_g_error": np.zeros(len(bins)),
+        "count": inside[bins],
+    }
+    header = [
+        "absolute: yes (exact, by enumeration)",
+        f"inputs: {census.count_b.sum()}, of them {census.count_b[-2]} below the bins and "
+        f"{census.count_b[-1]} above",
+        *source,
+    ]
+    if np.isfinite(census.highest_right):
+        words = "share of right inputs among what the model generates"
+        share = [f"{words}: {census.mass_right:.8f}"] if census.mass_right else []
+        columns["r"] = census.right_b[bins] / inside[bins]
+        header += [
+            f"right inputs: {census.right_b.sum():.10g}",
+            *share,
+            f"highest z of a right input: {census.highest_right:.6f}",
+        ]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        record.add_table(path, header, columns)
+        record.save()
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def run(world: World, argv: Sequence[str] | None, program: str = PROGRAM) -> int:
+    """Run the program on this rank, and return its exit code."""
+    args = world.together(lambda: _arguments(world, argv, program))
+    world.together(lambda: check_output(args.output, [args.input]))
+    config = common.read_input(world, args)
+    about = world.on_rank_0(lambda: models.preflight(config))
+    output = args.output or Path("inputs/exact") / f"{args.input.stem}.csv"
+    rule = world.together(lambda: load_rule(args.rule)) if args.rule else None
+
+    from omniinput_hpc.models.checked import try_out
+    from omniinput_hpc.sampling.anchors import zero_inputs
+
+    device = plan.choose_device(world, config)
+    model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
+    zero = zero_inputs(1, model.n_sites, device)
+    world.together(lambda: try_out(model, zero, f"the model ({config.model.kind})"))
+    begin = time.monotonic()
+    census = count_all(model, config, rule, device, world, args.max_hours)
+    source = [
+        f"source: {args.input}, {model.n_sites} sites of {model.n_values} values, "
+        f"model {about['fingerprint']}",
+        f"scores: {args.rule}",
+    ]
+    record = new_record(program, argv or sys.argv[1:], args, output)
+    world.on_rank_0(lambda: write(record, census, config, source if rule else source[:1]))
+    seconds = time.monotonic() - begin
+    log.info("%s: %d inputs in %s", output, census.count_b.sum(), duration(seconds))
+    return EXIT_COMPLETE
+
+
+def _arguments(world: World, argv: Sequence[str] | None, program: str) -> Any:
+    words = "Evaluate every input of a small space; write its exact density, and r(z) of a rule."
+    example = "inputs/toy.toml --rule omniinput_hpc.zoo.toy:is_valid"
+    parser = arguments.new_parser(program, words, example)
+    parser.add_argument("input", type=Path, metavar="INPUT.toml", help="the input file")
+    parser.add_argument("--rule", metavar="MODULE:FUNCTION", help="function that scores inputs")
+    where = "the table to write (default: inputs/exact/INPUT.csv)"
+    parser.add_argument("--output", type=Path, metavar="FILE.csv", help=where)
+    hours = "refuse if it would take longer (default: %(default)g)"
+    parser.add_argument("--max-hours", type=float, default=1.0, metavar="HOURS", help=hours)
+    arguments.add_set(parser)
+    return arguments.parse(parser, world.rank, argv)
+
+
+def main(
+    argv: Sequence[str] | None = None, world: World | None = None, program: str = PROGRAM
+) -> int:
+    """Run the program on this rank and return its exit code; `program` is the command as typed."""
+    return common.main(partial(run, program=program), argv, world)
