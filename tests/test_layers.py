@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "annotation": (*LEAVES, "config", "estimators", *TORCH_FREE_MODELS, "runfile.lock"),
     "annotation.judges": (*LEAVES, "config", "estimators", "models", "annotation"),
     "results": (*LEAVES, "config", "estimators", "runfile", "annotation", *TORCH_FREE_MODELS),
-    "plots": ("estimators", "results", "models.table"),
+    "plots": ("errors", "text", "estimators", "results", "models.table"),
     "report": (*LEAVES, "config", "estimators", "runfile", "annotation", "results", "plots"),
     "api": (*LEAVES, "config", "estimators", "runfile", "annotation", "results", "plots",
             *TORCH_FREE_MODELS),

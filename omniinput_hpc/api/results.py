@@ -91,11 +91,14 @@ class Density(Result):
         more = {"z": self.z, "log_g_low": low, "log_g_high": high}
         return density.density_columns(self.estimate) | more
 
-    def plot(self) -> Figure:
-        """Return the figure that ``omniinput reweight`` draws."""
+    def plot(
+        self, label: str | None = None, title: str | None = None, style: str | None = None
+    ) -> Figure:
+        """Return the figure that ``omniinput reweight`` draws; see `plots.look.drawn`."""
+        from omniinput_hpc.plots import look
         from omniinput_hpc.plots.density import density_figure
 
-        return density_figure(self.estimate, self.label)
+        return look.drawn(lambda: density_figure(self.estimate, self.label), label, title, style)
 
 
 @dataclass(frozen=True, repr=False)
@@ -168,17 +171,25 @@ class PrecisionRecall(Result):
         """Return the columns of RUN.pr.csv."""
         return curve_tables.curve_columns(self.found.curve)
 
-    def plot(self) -> Figure:
-        """Return precision over log10 recall with its 95 % band."""
+    def plot(
+        self, label: str | None = None, title: str | None = None, style: str | None = None
+    ) -> Figure:
+        """Return precision over log10 recall with its 95 % band; see `plots.look.drawn`."""
+        from omniinput_hpc.plots import look
         from omniinput_hpc.plots.scores import curve_figure
 
-        return curve_figure(self.found.density, self.found.curve)
+        density, curve = self.found.density, self.found.curve
+        return look.drawn(lambda: curve_figure(density, curve), label, title, style)
 
-    def plot_scores(self) -> Figure:
-        """Return the mean score r(z) of each bin."""
+    def plot_scores(
+        self, label: str | None = None, title: str | None = None, style: str | None = None
+    ) -> Figure:
+        """Return the mean score r(z) of each bin; see `plots.look.drawn`."""
+        from omniinput_hpc.plots import look
         from omniinput_hpc.plots.scores import r_figure
 
-        return r_figure(self.found.density, self.found.curve, self.label)
+        density, curve = self.found.density, self.found.curve
+        return look.drawn(lambda: r_figure(density, curve, self.label), label, title, style)
 
 
 @dataclass(frozen=True, repr=False)
@@ -211,11 +222,13 @@ class Diagnosis(Result):
         """Return the columns of RUN.diagnose.csv."""
         return dict(diagnosis.columns(self.found))
 
-    def plot(self) -> Figure:
-        """Return accepted moves and swaps, R-hat, traces and walkers' paths."""
+    def plot(self, title: str | None = None, style: str | None = None) -> Figure:
+        """Return accepted moves, R-hat, traces and walkers' paths; see `plots.look.drawn`."""
+        from omniinput_hpc.plots import look
         from omniinput_hpc.plots.diagnosis import diagnosis_figure
 
-        return diagnosis_figure(self.found, self._traces, self._paths_rv, self.label)
+        parts = self.found, self._traces, self._paths_rv, self.label
+        return look.drawn(lambda: diagnosis_figure(*parts), None, title, style)
 
 
 @dataclass(frozen=True, repr=False)

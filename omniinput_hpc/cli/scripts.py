@@ -12,6 +12,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +31,14 @@ if TYPE_CHECKING:
 
 
 def run_script(main: Callable[[list[str]], int | None], arguments: list[str] | None = None) -> int:
-    """Return the exit code of a script's main; for a user's mistake print one line and return 2."""
+    """Return the exit code of a script's main; for a user's mistake print one line and return 2.
+
+    What it sets for its figures (`plots.look`) ends with it.
+    """
     print_any_text()
     try:
-        return main(sys.argv[1:] if arguments is None else arguments) or EXIT_COMPLETE
+        given = sys.argv[1:] if arguments is None else arguments
+        return copy_context().run(main, given) or EXIT_COMPLETE
     except (UserError, EstimateError) as error:
         message = str(error)
         if getattr(error, "can_be_read", False):
@@ -179,6 +184,24 @@ def add_shown_options(parser: argparse.ArgumentParser) -> None:
     add("--render", action="store_true", help=render)
 
 
+def add_figure_options(parser: argparse.ArgumentParser, by_rule: bool = False) -> None:
+    """Add the options of all verbs that draw figures; `plots.look.use` takes their values.
+
+    With `by_rule` also --width, the width of the bins of curves by a rule (see `curve_options`).
+    """
+    add, name = parser.add_argument, "name of a run in legends and titles (default: its file's "
+    name += "name); if several runs are shown, once for each, in their order"
+    add("--label", action="append", default=[], metavar="NAME", help=name)
+    above = "title of the figures (default: model, space and rounds of each run)"
+    add("--title", metavar="TEXT", help=above)
+    look = "matplotlib style, a file or a name such as ggplot: fonts, lines, colours, grid"
+    add("--style", metavar="STYLE", help=look)
+    if by_rule:
+        apart = "distance between the thresholds of a curve by a rule: a multiple of the width of "
+        apart += "the run's bins (default: this width)"
+        add("--width", dest="curve_width", type=float, metavar="WIDTH", help=apart)
+
+
 def add_score_options(
     parser: argparse.ArgumentParser, rule: bool = False, required: bool = True
 ) -> None:
@@ -256,5 +279,9 @@ def curve_options(options: argparse.Namespace) -> CurveOptions:
 
     rule, fewest = getattr(options, "rule", None), (options.fewest_inputs, options.fewest_lanes)
     given, ends = options.scores or [], getattr(options, "recall_range", None)
-    trust = getattr(options, "trust_unequilibrated", False)
-    return CurveOptions(rule, given, options.key, options.side, fewest, ends, trust)
+    trust, width = options.trust_unequilibrated, getattr(options, "curve_width", None)
+    if width is not None and rule is None:
+        raise UserError(
+            "--width is for a curve by a rule: the bins of scores are those of their tasks (choose)"
+        )
+    return CurveOptions(rule, given, options.key, options.side, fewest, ends, trust, width)

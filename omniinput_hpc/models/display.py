@@ -22,12 +22,14 @@ class Display:
     show : maps values, int64 [n, D], to n texts, or to n pictures, uint8 [h, w] or [h, w, 3]
     prefix : the text that all inputs begin with; None without one
     note : how inputs are shown, for the user
+    tokens : maps values, int64 [n, D], to the tokens of each input; None without a tokenizer
     """
 
     kind: Literal["text", "image"]
     show: Callable[[Values], Sequence[Any]]
     prefix: str | None
     note: str
+    tokens: Callable[[Values], list[list[str]]] | None = None
 
 
 def values_as_text(x_nd: Values) -> list[str]:

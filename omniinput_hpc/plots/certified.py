@@ -24,17 +24,17 @@ def certified_figure(found: Certified, density: Density, label: str) -> Figure:
                      label="certified 95% bounds")  # fmt: skip
     exact = found.exact_t & np.isfinite(low_t)
     if exact.any():
-        top.plot(z_t[exact], low_t[exact], color=style.EXACT, label="all known from a census")
+        top.plot(z_t[exact], low_t[exact], color=style.exact(), label="all known from a census")
     if density.absolute:
         upto_b = np.logaddexp.accumulate(density.log_g_b) / style.LN10
         seen = np.isfinite(upto_b)
-        top.plot(density.edges[1:][seen], upto_b[seen], color=style.SAMPLED,
+        top.plot(density.edges[1:][seen], upto_b[seen], color=style.sampled(),
                  label="from the density")  # fmt: skip
     top.set_ylabel("$\\log_{10}$ number of inputs\nwith an output up to z")
     top.legend(loc="lower right")
     with np.errstate(invalid="ignore"):  # both are -inf if a census found none
         apart = np.where(np.isfinite(low_t), high_t - low_t, np.nan)
-    bottom.plot(z_t, apart, color=style.SAMPLED)
+    bottom.plot(z_t, apart, color=style.sampled())
     bottom.set(ylabel="$\\log_{10}$ of upper\nover lower bound", xlabel=label)
     bottom.set_ylim(bottom=0.0)
     return figure

@@ -24,6 +24,7 @@ def changes_figure(
     `log_g_change` is log g' - log g and its standard error, float64 [B], in the bins of `own`.
     """
     figure, (top, bottom) = style.panels([3.0, 2.4], share_x=True)
+    names = (style.named(names[0], 0), style.named(names[1], 1))
     bins = np.flatnonzero(found.draws_b > 1)
     z, mean, sd = style.middles(found.edges)[bins], found.mean_b[bins], found.sd_b[bins]
     style.band(top, z, mean - sd, mean + sd, style.colour(1), "standard deviation of inputs")
@@ -38,7 +39,7 @@ def changes_figure(
         reach = float(np.quantile(np.abs(change_b[firm]) + error_b[firm], 0.95)) / style.LN10
         bottom.set_ylim(-1.5 * reach - 1e-12, 1.5 * reach + 1e-12)
     for axes in (top, bottom):
-        axes.axhline(0.0, color=style.EXACT, linewidth=1.1)
+        axes.axhline(0.0, color=style.exact(), linewidth=1.1)
     bottom.set_ylabel("$\\log_{10}$ of inputs per bin,\nchange")
     bottom.set_xlabel(label)
     return figure

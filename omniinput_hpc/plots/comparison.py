@@ -29,6 +29,7 @@ def normalization_figure(
     row = found.best()
     shift = float(row.shift.value) if row.shift is not None else 0.0
     figure, (top, bottom) = style.panels([3.6, 1.7], share_x=False)
+    names = (style.named(names[0], 0), style.named(names[1], 1))
     top.axvspan(found.low, found.high, color=style.FAINT, alpha=0.18, linewidth=0, label="range Z")
     _density(top, a, 0.0, 0, names[0])
     _density(top, b, shift, 1, names[1])
@@ -40,7 +41,7 @@ def normalization_figure(
         half = float(ratio.high - ratio.value)
         shown = half if np.isfinite(half) else 0.0
         value = float(ratio.value)
-        bottom.errorbar(value, y, xerr=shown, fmt="o", color=style.SAMPLED, markersize=5)
+        bottom.errorbar(value, y, xerr=shown, fmt="o", color=style.sampled(), markersize=5)
     bottom.set_yticks(range(len(ratios)), [name for name, _ in reversed(ratios)])
     bottom.set_ylim(-0.6, len(ratios) - 0.4)
     bottom.locator_params(axis="x", nbins=5)
@@ -66,7 +67,7 @@ def models_figure(
         low, high = curve.bands.low.precision_t[known], curve.bands.high.precision_t[known]
         colour, mark = style.colour(index), style.marker(index) + "-"
         style.band(top, x, low, high, colour)
-        label = f"{name}, with its 95% band"
+        label = f"{style.named(name, index)}, with its 95% band"
         top.plot(x, curve.precision_t[known], mark, color=colour, markersize=2.5, label=label)
     top.set(ylim=(-0.03, 1.03), ylabel="precision")
     top.legend(loc="best")
@@ -76,7 +77,7 @@ def models_figure(
             style.band(bottom, x, c.low, c.high, style.colour(index))
         over = range_words((found.lower, found.upper), style.LN10, 2)
         whole = f"{float(found.aupr_ratio.value):.4g} over log10 recall {over}"
-        label = f"{curves[0][0]} over {name}: {whole}"
+        label = f"{style.named(curves[0][0])} over {style.named(name, index)}: {whole}"
         bottom.plot(x, c.value, "-", color=style.colour(index), label=label)
     bottom.axhline(1.0, color=style.FAINT, linewidth=1.0)
     values = np.concatenate([c.cumulative_x.value for _, c in comparisons])
@@ -98,13 +99,13 @@ def samplers_figure(
     """Return two samplers' densities of one model, with their difference below."""
     z = 0.5 * (a.edges[found.first_r] + a.edges[found.stop_r])
     figure, (top, bottom) = style.panels([3.2, 2.2], share_x=True)
-    _density(top, a, 0.0, 0, names[0])
-    _density(top, b, found.shift, 1, names[1])
+    _density(top, a, 0.0, 0, style.named(names[0], 0))
+    _density(top, b, found.shift, 1, style.named(names[1], 1))
     top.set_ylabel(style.inputs_label(a.absolute))
     top.legend(loc="best")
     delta_r, error_r = found.delta_r / style.LN10, found.error_r / style.LN10
     style.points(bottom, z, delta_r, error_r)
-    bottom.axhline(0.0, color=style.EXACT, linewidth=1.1)
+    bottom.axhline(0.0, color=style.exact(), linewidth=1.1)
     for limit in found.group_g[1:-1]:
         bottom.axvline(
             a.edges[found.first_r[limit]], color=style.FAINT, linewidth=0.8, linestyle=":"

@@ -54,8 +54,8 @@ def exact_line(axes: Axes, density: Density, exact_b: style.FloatArray) -> None:
     part = slice(shown[0], shown[-1] + 1) if shown.size else slice(0)
     lonely = shown[~np.isin(shown - 1, shown) & ~np.isin(shown + 1, shown)]
     y = np.where(np.isfinite(exact_b), exact_b, np.nan)
-    axes.plot(z[part], y[part], color=style.EXACT, linewidth=1.1, label="exact", zorder=4)
-    axes.plot(z[lonely], y[lonely], "_", color=style.EXACT, markersize=7, zorder=4)
+    axes.plot(z[part], y[part], color=style.exact(), linewidth=1.1, label="exact", zorder=4)
+    axes.plot(z[lonely], y[lonely], "_", color=style.exact(), markersize=7, zorder=4)
 
 
 def _density_panel(axes: Axes, density: Density, exact: Exact | None) -> None:
@@ -82,8 +82,8 @@ def _upper_bounds(
 ) -> None:
     """Draw hollow points with an arrow down from their upper bound, since no interval is known."""
     if len(x):
-        axes.vlines(x, y, upper, color=style.SAMPLED, linewidth=0.6, alpha=0.6, zorder=2)
-        axes.plot(x, upper, "v", markersize=3, color=style.SAMPLED, alpha=0.6, zorder=2)
+        axes.vlines(x, y, upper, color=style.sampled(), linewidth=0.6, alpha=0.6, zorder=2)
+        axes.plot(x, upper, "v", markersize=3, color=style.sampled(), alpha=0.6, zorder=2)
         label = f"fewer than {MIN_EFFECTIVE_COUNT:.0f} effective counts, 95% upper bound"
         style.hollow(axes, x, y, label, markersize=3.2)
 
@@ -93,8 +93,8 @@ def _error_panel(axes: Axes, density: Density) -> None:
     bins = np.flatnonzero(density.count_b)
     z = style.middles(density.edges)[bins]
     for errors, mark, color, name in (
-        (density.log_g_error_b[bins] / style.LN10, ".", style.SAMPLED, "from lanes"),
-        (density.block_error_b[bins] / style.LN10, "x", style.OTHER, "from blocks of rounds"),
+        (density.log_g_error_b[bins] / style.LN10, ".", style.sampled(), "from lanes"),
+        (density.block_error_b[bins] / style.LN10, "x", style.other(), "from blocks of rounds"),
     ):
         known = np.isfinite(errors) & (errors > 0)
         if known.any():
@@ -121,6 +121,6 @@ def _difference_panel(axes: Axes, density: Density, exact: Exact) -> None:
         note = f"grey: bins with fewer than {RARE:,} inputs, which may lie outside this panel"
         axes.set_title(note, loc="left", fontsize=9, color=style.NOTE)
     style.points(axes, z[~rare], delta[~rare], error[~rare])
-    axes.axhline(0.0, color=style.EXACT, linewidth=1.1, zorder=4)
+    axes.axhline(0.0, color=style.exact(), linewidth=1.1, zorder=4)
     limit = 1.6 * reach[~rare].max(initial=1e-6)
     axes.set(ylim=(-limit, limit), ylabel="$\\log_{10}$,\nsampled \N{MINUS SIGN} exact")

@@ -55,7 +55,7 @@ def density_with_inputs_figure(
             (log10_g, item.z), (0.0, place + 0.5), "data", "data", axesA=left, axesB=right,
             color=style.FAINT, linewidth=0.6, zorder=1,
         ))  # fmt: skip
-        left.plot(log10_g, item.z, "o", color=style.EXACT, markersize=4, zorder=5)
+        left.plot(log10_g, item.z, "o", color=style.exact(), markersize=4, zorder=5)
         z = found.z_text(item)
         right.text(Z_LEFT, place + 0.5, z, fontsize=8, color=style.NOTE, va="center")
         show = _text if texts else _image
@@ -70,7 +70,7 @@ def _curve(axes: Axes, density: Density, label: str) -> None:
     error = np.where(np.isfinite(density.log_g_error_b), density.log_g_error_b, 0.0) / style.LN10
     axes.errorbar(
         log10_g, z, xerr=error[bins], fmt="o", markersize=1.6, elinewidth=0.7, capsize=0.0,
-        color=style.SAMPLED, zorder=3,
+        color=style.sampled(), zorder=3,
     )  # fmt: skip
     axes.set(xlabel=style.inputs_label(density.absolute), ylabel=label)
     axes.xaxis.label.set_fontsize(9)
@@ -85,7 +85,7 @@ def _log10_at(density: Density, items: Sequence[Representative]) -> style.FloatA
 
 
 def _text(axes: Axes, place: int, item: Representative) -> None:
-    lines = wrapped(item.shown.strip(), TEXT_WIDTH)
+    lines = wrapped(item.drawn.strip(), TEXT_WIDTH)
     if len(lines) > MAX_LINES:
         lines = [*lines[: MAX_LINES - 1], lines[MAX_LINES - 1] + " \N{HORIZONTAL ELLIPSIS}"]
     axes.text(

@@ -43,10 +43,10 @@ def diagnosis_figure(
 
 def _moves(axes: Axes, d: Diagnosis) -> None:
     rung_k = np.arange(len(d.beta_k))
-    axes.plot(rung_k[:-1] + 0.5, 100 * d.swapped_k, "D-", color=style.EXACT, ms=4, label="swaps")
+    axes.plot(rung_k[:-1] + 0.5, 100 * d.swapped_k, "D-", color=style.exact(), ms=4, label="swaps")
     for n, name in enumerate(d.part_names):
         line = style.marker(n) + LINE_STYLES[n % len(LINE_STYLES)]
-        axes.plot(rung_k, 100 * d.accepted_kn[:, n], line, color=style.SAMPLED, ms=4, label=name)
+        axes.plot(rung_k, 100 * d.accepted_kn[:, n], line, color=style.sampled(), ms=4, label=name)
     axes.set(ylabel="accepted (%)", ylim=(-2, 102))
     _rung_axis(axes, d)
     style.legend_above(axes, 3)
@@ -72,21 +72,21 @@ def _rung_name(d: Diagnosis) -> str:
 
 def _rhat(axes: Axes, d: Diagnosis) -> None:
     rung_k = np.arange(len(d.beta_k))
-    axes.plot(rung_k, d.ess_k, "o-", color=style.SAMPLED, ms=4)
+    axes.plot(rung_k, d.ess_k, "o-", color=style.sampled(), ms=4)
     axes.set(yscale="log")
     _rung_axis(axes, d)
-    axes.set_ylabel("effective sample size of z", color=style.SAMPLED)
+    axes.set_ylabel("effective sample size of z", color=style.sampled())
     right = axes.twinx()
     right.spines["right"].set_visible(True)
     right.grid(False)
-    right.plot(rung_k, d.rhat_k, "s--", color=style.EXACT, ms=4)
+    right.plot(rung_k, d.rhat_k, "s--", color=style.exact(), ms=4)
     limit = rhat_limit(len(d.beta_k), len(d.trips_v) // len(d.beta_k))
     right.axhline(limit, color=style.FAINT, lw=1)
     right.annotate(
         f"limit {limit:.3g}", (1.0, limit), xycoords=("axes fraction", "data"),
         xytext=(-4, 3), textcoords="offset points", fontsize=8, color=style.NOTE, ha="right",
     )  # fmt: skip
-    right.set_ylabel("R-hat over lanes", color=style.EXACT)
+    right.set_ylabel("R-hat over lanes", color=style.exact())
     known_k = d.rhat_k[np.isfinite(d.rhat_k)]
     right.set_ylim(0.99, max(1.1, 1.02 * float(known_k.max(initial=1.0))))
 

@@ -58,7 +58,8 @@ def _densities(axes: Any, models: list[tuple[int, Overlaid]]) -> None:
     for index, model in models:
         line, colour = "-" if index < len(style.SERIES) else "--", style.colour(index)
         z, log10_rho, error = _line(model.density)
-        axes.plot(z, log10_rho, line, color=colour, label=model.name, linewidth=1.2)
+        name = style.named(model.name, index)
+        axes.plot(z, log10_rho, line, color=colour, label=name, linewidth=1.2)
         style.band(axes, z, log10_rho - error, log10_rho + error, colour)
     bottom, top = axes.get_ylim()
     row = 0
@@ -88,13 +89,14 @@ def _pictures(part: Any, models: list[Overlaid], n: int) -> None:
     grid = part.subplots(len(models), columns, squeeze=False, gridspec_kw={"wspace": 0.05})
     for axes in grid.flat:
         axes.axis("off")
-    for row, model in zip(grid, models, strict=True):
+    for index, (row, model) in enumerate(zip(grid, models, strict=True)):
         for place, chosen in enumerate(model.pictures):
             for column, (z, picture) in enumerate(chosen):
                 axes = row[place * (n + 1) + column]
                 axes.imshow(picture, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
                 axes.set_title(str(round(z)), fontsize=6, pad=1)
         row[0].text(
-            -0.3, 0.5, model.name, transform=row[0].transAxes, fontsize=7, ha="right", va="center"
-        )
+            -0.3, 0.5, style.named(model.name, index), transform=row[0].transAxes, fontsize=7,
+            ha="right", va="center",
+        )  # fmt: skip
     part.suptitle("recorded inputs of low, middle and high z (the number above each)", fontsize=9)

@@ -1,9 +1,13 @@
-"""Plot representative inputs: a row of pictures, or some lines of text, per bin of z."""
+"""Plot representative inputs: a row of pictures, or some lines of text, per bin of z.
+
+Pictures of several runs are drawn side by side.
+"""
 
 from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -13,12 +17,13 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from omniinput_hpc.estimators.precision_recall.curves import Side
-from omniinput_hpc.plots.style import FULL_WIDTH, GRID, NOTE, blank, styled
+from omniinput_hpc.plots.style import FULL_WIDTH, GRID, NOTE, blank, named, styled
 from omniinput_hpc.results.representatives import Representative, Representatives
 
 LINE_HEIGHT, TEXT_LEFT, LABEL_WIDTH = 0.17, 1.1, 1.3  # inches
 TEXT_SIZE = 8.5  # points
-MAX_TEXT_LINES = 6
+MAX_TEXT_LINES, MAX_TOKEN_LINES = 6, 14  # 66 tokens of S0's Fig. 8 are 10 lines
+LEAST_CELL, GAP = 0.45, 0.3  # inches: side of a picture; space between two runs
 HEAD, LEAST_WIDTH = 0.8, 4.6  # inches: height of the title; least width
 HOW_TO_READ = (
     "with each input: its z, its score if it has one, \N{MULTIPLICATION SIGN}n if drawn n times"
@@ -28,7 +33,17 @@ HOW_TO_READ = (
 @styled
 def representatives_figure(found: Representatives, side: Side, label: str) -> Figure:
     """Draw representative inputs by bin, beginning at the confident end."""
-    return _images(found, side, label) if found.kind == "image" else _texts(found, side, label)
+    if found.kind == "text":
+        return _texts(found, side, label)
+    return _images([found], [""], side, label)
+
+
+@styled
+def side_by_side_figure(
+    found: Sequence[Representatives], names: Sequence[str], side: Side, label: str
+) -> Figure:
+    """Draw pictures of several runs next to each other: rows are bins, which all runs share."""
+    return _images(found, [named(name, i) for i, name in enumerate(names)], side, label)
 
 
 def _range(found: Representatives, bin_: int) -> str:
@@ -43,30 +58,50 @@ def _caption(found: Representatives, item: Representative) -> str:
     return ", ".join(words)
 
 
-def _images(found: Representatives, side: Side, label: str) -> Figure:
-    bins = found.bins(side)
-    most = max(len(found.of_bin(b)) for b in bins)
-    cell = min((FULL_WIDTH - LABEL_WIDTH) / most, 0.8)
-    width = max(LABEL_WIDTH + cell * most, LEAST_WIDTH)
-    figure = blank(width, (cell + 0.25) * len(bins) + HEAD)
-    grid = figure.subplots(len(bins), most, squeeze=False)
+def _images(
+    found: Sequence[Representatives], names: Sequence[str], side: Side, label: str
+) -> Figure:
+    bins = sorted({b for one in found for b in one.bins(side)}, reverse=side == "high")
+    most = [max(len(one.of_bin(b)) for b in bins) for one in found]
+    gaps = GAP * (len(found) - 1)
+    cell = min(max((FULL_WIDTH - LABEL_WIDTH - gaps) / sum(most), LEAST_CELL), 0.8)
+    width = max(LABEL_WIDTH + cell * sum(most) + gaps, LEAST_WIDTH)
+    figure = blank(width, (cell + 0.25) * len(bins) + HEAD + (0.2 if any(names) else 0.0))
+    below = -0.136 / cell  # the line of small print, in units of a picture
+    # between two runs stands an empty column
+    widths = [w for n in most for w in [*[cell] * n, GAP]][:-1]
+    grid = figure.subplots(
+        len(bins), len(widths), squeeze=False, gridspec_kw={"width_ratios": widths}
+    )
     for axes in grid.ravel():
         axes.set_axis_off()
+        axes.set_box_aspect(1.0)
+    at: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": 9}
     for row, b in zip(grid, bins, strict=True):
-        at: dict[str, Any] = {"transform": row[0].transAxes, "ha": "right", "va": "center"}
-        row[0].text(-0.12, 0.5, _range(found, b), fontsize=9, **at)
-        for axes, item in zip(row, found.of_bin(b), strict=False):
-            pixels = imread(io.BytesIO(base64.b64decode(item.shown.partition(",")[2])))
-            axes.imshow(pixels, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
-            axes.set_title(_caption(found, item), fontsize=7, pad=2, y=-0.17, color=NOTE)
+        row[0].text(-0.12, 0.5, _range(found[0], b), transform=row[0].transAxes, **at)
+    for n, (one, name) in enumerate(zip(found, names, strict=True)):
+        first = sum(most[:n]) + n
+        here = grid[:, first : first + most[n]]
+        if name:
+            over: dict[str, Any] = {"transform": here[0, 0].transAxes, "in_layout": False}
+            here[0, 0].text(0.0, 1.1, name, fontsize=9, **over)
+        for row, b in zip(here, bins, strict=True):
+            for axes, item in zip(row, one.of_bin(b), strict=False):
+                _picture(axes, item)
+                axes.set_title(_caption(one, item), fontsize=7, pad=2, y=below, color=NOTE)
     figure.suptitle(f"{label}\n{HOW_TO_READ}", x=0.01, ha="left", fontsize=9)
     return figure
+
+
+def _picture(axes: Axes, item: Representative) -> None:
+    pixels = imread(io.BytesIO(base64.b64decode(item.shown.partition(",")[2])))
+    axes.imshow(pixels, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
 
 
 def _texts(found: Representatives, side: Side, label: str) -> Figure:
     blocks: list[tuple[str, list[tuple[str, list[str]]]]] = []
     for b in found.bins(side):
-        texts = [(_caption(found, item), _first_lines(item.shown)) for item in found.of_bin(b)]
+        texts = [(_caption(found, item), _first_lines(item)) for item in found.of_bin(b)]
         blocks.append((_range(found, b), texts))
     lines = sum(1.5 + sum(0.3 + len(wrapped) for _, wrapped in texts) for _, texts in blocks)
     height = HEAD + LINE_HEIGHT * (lines + 1.5)
@@ -96,9 +131,10 @@ def _write(axes: Axes, x: float, y: float, words: str, **style: Any) -> float:
     return y + LINE_HEIGHT
 
 
-def _first_lines(text: str) -> list[str]:
-    lines = wrapped(text, FULL_WIDTH - TEXT_LEFT - 0.1)
-    return lines if len(lines) <= MAX_TEXT_LINES else [*lines[: MAX_TEXT_LINES - 1], "[...]"]
+def _first_lines(item: Representative) -> list[str]:
+    lines = wrapped(item.drawn, FULL_WIDTH - TEXT_LEFT - 0.1)
+    most = MAX_TOKEN_LINES if item.tokens else MAX_TEXT_LINES
+    return lines if len(lines) <= most else [*lines[: most - 1], "[...]"]
 
 
 def wrapped(text: str, width: float) -> list[str]:
@@ -128,7 +164,8 @@ def _drawable(character: str) -> str:
     if character == "\n":
         return "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS} "
     code = ord(character)
-    if character.isprintable() and code in _glyphs():
+    shown = character.isprintable() or character == "\N{NO-BREAK SPACE}"
+    if shown and code in _glyphs():
         return character
     return f"<U+{code:04X}>"
 

@@ -60,10 +60,10 @@ def curve_figure(
     shown = np.isfinite(curve.log_recall_t)
     x, precision = (curve.log_recall_t[shown] + shift) / style.LN10, curve.precision_t[shown]
     low, high = curve.bands.low.precision_t[shown], curve.bands.high.precision_t[shown]
-    style.band(axes, x, low, high, style.SAMPLED, "95% band")
+    style.band(axes, x, low, high, style.sampled(), "95% band")
     digits = int(np.clip(1 - np.log10(curve.aupr_error), 4, 6)) if curve.aupr_error > 0 else 4
-    name = f"sampled, {_aupr_label(curve, digits)}"
-    axes.plot(x, precision, ".-", color=style.SAMPLED, markersize=3, label=name)
+    name = f"{style.named('sampled')}, {_aupr_label(curve, digits)}"
+    axes.plot(x, precision, ".-", color=style.sampled(), markersize=3, label=name)
     thin = curve.thin_b[curve.bin_t][shown]
     style.hollow(axes, x[thin], precision[thin], "bin with too few inputs or lanes")
     if exact_curve is not None:
@@ -71,7 +71,7 @@ def curve_figure(
             exact_curve.log_recall_t / style.LN10,
             f"exact, AUPR {exact_curve.aupr:.{digits}f}",
         )
-        axes.plot(x, exact_curve.precision_t, "--", color=style.EXACT, label=name)
+        axes.plot(x, exact_curve.precision_t, "--", color=style.exact(), label=name)
     axes.set(ylim=(-0.03, 1.03), ylabel="precision")
     axes.set_xlabel(style.recall_label(density.absolute or exact is not None))
     axes.legend(loc="best")
@@ -109,7 +109,7 @@ def roc_figure(density: Density, curve: Curve) -> Figure:
     x, y = wrong_t[shown] / style.LN10, right_t[shown] / style.LN10
     if len(x):
         _roc_intervals(axes, curve, shown)
-    axes.plot(x, y, ".-", color=style.SAMPLED, markersize=4, label="thresholds")
+    axes.plot(x, y, ".-", color=style.sampled(), markersize=4, label=style.named("thresholds"))
     if len(x):
         ends = np.array([min(x.min(), y.min()), max(x.max(), y.max())])
         axes.plot(ends, ends, ":", color=style.FAINT, label="as many wrong as right")
@@ -129,7 +129,7 @@ def _roc_intervals(axes: Axes, curve: Curve, shown: np.ndarray) -> None:
     known = np.isfinite([*x_ends, *y_ends]).all(axis=0)
     x = curve.trace.log_wrong_t[shown][known] / style.LN10
     y = curve.log_recall_t[shown][known] / style.LN10
-    look: dict[str, Any] = {"color": style.SAMPLED, "alpha": 0.3, "linewidth": 1.0}
+    look: dict[str, Any] = {"color": style.sampled(), "alpha": 0.3, "linewidth": 1.0}
     axes.hlines(y, *x_ends[:, known], label="95% intervals", **look)
     axes.vlines(x, *y_ends[:, known], **look)
 
@@ -138,7 +138,7 @@ def _roc_intervals(axes: Axes, curve: Curve, shown: np.ndarray) -> None:
 def convergence_figure(results: Mapping[int, Curve], absolute: bool) -> Figure:
     """Return the curves from few to many scores per bin, and each AUPR with its interval."""
     figure, (top, bottom) = style.panels([3.4, 2.2], share_x=False)
-    blue = np.array(mpl.colors.to_rgb(style.SAMPLED))
+    blue = np.array(mpl.colors.to_rgb(style.sampled()))
     steps = zip(np.linspace(0.6, 0.0, len(results)), results.items(), strict=True)
     for whiteness, (per_bin, curve) in steps:
         shown = np.isfinite(curve.log_recall_t)
@@ -150,8 +150,8 @@ def convergence_figure(results: Mapping[int, Curve], absolute: bool) -> Figure:
     style.legend_beside(top, title="scores per bin")
     rows = np.array([(c.aupr, c.aupr_low, c.aupr_high) for c in results.values()])
     sizes = list(results)
-    bottom.vlines(sizes, rows[:, 1], rows[:, 2], color=style.SAMPLED)  # may exclude the AUPR
-    bottom.plot(sizes, rows[:, 0], "o", color=style.SAMPLED, markersize=4)
+    bottom.vlines(sizes, rows[:, 1], rows[:, 2], color=style.sampled())  # may exclude the AUPR
+    bottom.plot(sizes, rows[:, 0], "o", color=style.sampled(), markersize=4)
     bottom.set(xlabel="scored inputs per bin", ylabel="AUPR, 95% interval")
     note = "each AUPR over its own curve's range of recall"
     bottom.set_title(note, loc="left", fontsize=9, color=style.NOTE)
@@ -166,12 +166,12 @@ def r_figure(density: Density, curve: Curve, label: str, exact: Exact | None = N
     z = style.middles(density.edges)
     known = np.isfinite(curve.r_b) & ~curve.interpolated_b
     full, thin, gaps = known & ~curve.thin_b, known & curve.thin_b, curve.interpolated_b
-    label_full = "mean score, ± 1 standard error"
+    label_full = f"{style.named('mean score')}, ± 1 standard error"
     style.points(axes, z[full], curve.r_b[full], curve.r_error_b[full], label_full)
     if thin.any():
         axes.errorbar(
             z[thin], curve.r_b[thin], yerr=np.nan_to_num(curve.r_error_b[thin], posinf=0.0),
-            fmt="o", markersize=4, markerfacecolor="none", color=style.SAMPLED, elinewidth=0.6,
+            fmt="o", markersize=4, markerfacecolor="none", color=style.sampled(), elinewidth=0.6,
             label="too few inputs or lanes", zorder=3,
         )  # fmt: skip
     if gaps.any():
@@ -263,7 +263,7 @@ def agreement_figure(
     axes[1].set_ylabel("bias")
     style.legend_beside(axes[0])
     if has_fid:
-        axes[2].plot(z, columns["fid"], "o", markersize=4, color=style.SAMPLED, label="FID")
+        axes[2].plot(z, columns["fid"], "o", markersize=4, color=style.sampled(), label="FID")
         look = {"markersize": 10, "color": style.BLACK, "label": "as many from the reference"}
         axes[2].plot(z, columns["fid_of_reference"], "_", **look)
         axes[2].set(yscale="log", ylabel="FID")

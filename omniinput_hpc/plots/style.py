@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.style import context as style_context
 from matplotlib.text import Text
 
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.models.table import z_label as z_label
+from omniinput_hpc.plots import look
 from omniinput_hpc.results.tables import DescribedRun
 
 P = ParamSpec("P")
@@ -27,7 +30,7 @@ P = ParamSpec("P")
 # Okabe & Ito's palette without its yellow: distinct for any colour vision
 BLUE, VERMILION, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#8C8C8C"
-SAMPLED, EXACT, OTHER, FAINT = BLUE, VERMILION, GREEN, GREY
+FAINT = GREY
 NOTE = "#595959"  # colour of small print
 GRID = "#E4E4E4"
 PAPER = "#FFFFFF"
@@ -44,14 +47,13 @@ FORMULAS = (r"$\log_{10}$", r"$\mathdefault")
 """How labels with formulas begin: this package's, and matplotlib's tick labels."""
 LEGEND_MARGIN = 0.12
 """Share of a panel's height that a legend of one line needs."""
-SAMPLED_LABEL = "sampled, ± 1 standard error"
 STYLE: Any = {
     "figure.dpi": 150,
     "figure.constrained_layout.use": True,
     "pdf.fonttype": 42,
     "font.size": 11,
-    "axes.labelsize": 11,
-    "axes.titlesize": 11,
+    "axes.labelsize": "medium",
+    "axes.titlesize": "medium",
     "axes.grid": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -65,14 +67,46 @@ STYLE: Any = {
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Return a drawing function that uses the common style."""
-    in_style: Callable[P, Figure] = mpl.rc_context(STYLE)(draw)
+    """Return a drawing function that uses the common style, and on top of it the user's."""
+
+    @wraps(draw)
+    def in_style(*args: P.args, **options: P.kwargs) -> Figure:
+        with _common():
+            return draw(*args, **options)
+
     return in_style
+
+
+@contextmanager
+def _common() -> Iterator[None]:
+    with style_context([STYLE, dict(look.current().style)]):
+        yield
 
 
 def colour(index: int) -> str:
     """Return the colour of a figure's `index`-th series; from the eighth on they repeat."""
-    return SERIES[index % len(SERIES)]
+    series = look.current().colours(SERIES)
+    return series[index % len(series)]
+
+
+def sampled() -> str:
+    """Return the colour of sampled values."""
+    return colour(0)
+
+
+def exact() -> str:
+    """Return the colour of exact values, and of lines at which two quantities are equal."""
+    return colour(1)
+
+
+def other() -> str:
+    """Return the colour of a second estimate of the same quantity."""
+    return colour(2)
+
+
+def named(default: str, index: int = 0) -> str:
+    """Return the user's name of the `index`-th run of the figure, else `default`."""
+    return look.current().named(default, index)
 
 
 def marker(index: int) -> str:
@@ -119,23 +153,26 @@ def points(
     x: FloatArray,
     y: FloatArray,
     error: FloatArray,
-    label: str = SAMPLED_LABEL,
-    color: str = SAMPLED,
+    label: str | None = None,
+    color: str | None = None,
 ) -> None:
     """Draw points with bars of one standard error; hollow if the error is unknown."""
+    label = label or f"{named('sampled')}, ± 1 standard error"
+    color = color or sampled()
     known = np.isfinite(error)
-    look: dict[str, Any] = {"fmt": "o", "markersize": 2.4, "color": color, "elinewidth": 1.0}
-    axes.errorbar(x[known], y[known], yerr=error[known], label=label, zorder=3, **look)
+    bars: dict[str, Any] = {"fmt": "o", "markersize": 2.4, "color": color, "elinewidth": 1.0}
+    axes.errorbar(x[known], y[known], yerr=error[known], label=label, zorder=3, **bars)
     hollow(axes, x[~known], y[~known], "error not known", color, markerfacecolor="none")
 
 
 def hollow(
-    axes: Axes, x: FloatArray, y: FloatArray, label: str, color: str = SAMPLED, **options: Any
-) -> None:
+    axes: Axes, x: FloatArray, y: FloatArray, label: str, color: str | None = None,
+    **options: Any,
+) -> None:  # fmt: skip
     """Draw hollow points, for values that are not reliable, if there are any."""
-    look = {"markersize": 4, "markerfacecolor": PAPER, "color": color, "zorder": 3, **options}
+    marks: dict[str, Any] = {"markersize": 4, "markerfacecolor": PAPER, "zorder": 3, **options}
     if len(x):
-        axes.plot(x, y, "o", label=label, **look)
+        axes.plot(x, y, "o", label=label, color=color or sampled(), **marks)
 
 
 def band(
@@ -218,7 +255,8 @@ def caption_of(
 ) -> Caption:
     """Return the caption of a figure of some runs and of the densities that it shows.
 
-    `about` is the last line of the title, for instance a curve's side and rule.
+    `about` is the last line of the title, for instance a curve's side and rule. The user's own
+    title replaces all lines.
     """
     noisy = any(run.config.noisy for run in runs)
     remarks = ["model.noise = true: the output is not a function of the input"] * noisy
@@ -226,7 +264,8 @@ def caption_of(
     if trusted > -np.inf:
         remarks.append(f"outputs below z = {trusted:.3g} have not equilibrated but are counted")
     converged = all(density.verdict.converged for density in densities)
-    titles = [*map(title_of, runs), *filter(None, [about])]
+    given = look.current().title
+    titles = [*map(title_of, runs), *filter(None, [about])] if given is None else [given]
     return Caption("\n".join(titles), "; ".join(remarks), converged)
 
 
@@ -240,12 +279,15 @@ def joined(captions: Sequence[Caption]) -> Caption:
     """Return one caption that joins those of several runs."""
     remarks = dict.fromkeys(one.remark for one in captions if one.remark)
     converged = all(one.converged for one in captions)
-    return Caption("\n".join(one.title for one in captions), "; ".join(remarks), converged)
+    given = look.current().title
+    titles = [one.title for one in captions] if given is None else [given]
+    return Caption("\n".join(titles), "; ".join(remarks), converged)
 
 
 def title_of(run: DescribedRun) -> str:
-    """Return a run's file name, model, space and rounds on one line."""
+    """Return a run's label or file name, its model, space and rounds on one line."""
     whose = " ".join(filter(None, [run.config.model.kind, Path(run.config.model_name).name]))
+    label = look.current().label_of.get(str(run.path), Path(run.path).stem)
     decades = run.n_sites * np.log10(run.n_values)
     rounds = (
         f"{run.rounds}"
@@ -253,7 +295,7 @@ def title_of(run: DescribedRun) -> str:
         else (f"{run.rounds} of {run.rounds_planned}")
     )
     return (
-        f"{Path(run.path).stem}: {whose}, {run.n_sites} sites of {run.n_values:,} values "
+        f"{label}: {whose}, {run.n_sites} sites of {run.n_values:,} values "
         f"(10^{decades:.1f} inputs), {rounds} rounds"
     )
 
@@ -299,13 +341,13 @@ def write_caption(figure: Figure, caption: Caption) -> None:
         )  # fmt: skip
 
 
-@mpl.rc_context(STYLE)
 def save(figure: Figure, path: Path, caption: Caption | None = None) -> None:
     """Write a figure as PNG to `path`, and as PDF (vectors) to the same name with ``.pdf``."""
-    write_caption(figure, caption or Caption())
-    plain_names(figure)
-    figure.savefig(path, format="png")
-    figure.savefig(path.with_suffix(".pdf"), format="pdf", metadata={"CreationDate": None})
+    with _common():
+        write_caption(figure, caption or Caption())
+        plain_names(figure)
+        figure.savefig(path, format="png")
+        figure.savefig(path.with_suffix(".pdf"), format="pdf", metadata={"CreationDate": None})
 
 
 def save_as(figure: Figure, caption: Caption) -> Callable[[Path], None]:

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 FOLDER = Path("inputs/reproduce")
 RUNS = Path("runs/reproduce")
 PAGE = "page.html"
+DATA = (
+    "folder of MNIST's IDX files, for tables on test sets; of other sets in its folders fashion, "
+    "kuzushiji, emnist and qmnist"
+)
 LONG_NUMBER = re.compile(r"\d+\.\d{5,}")
 
 
@@ -40,12 +44,12 @@ class Step:
     ----------
     name : of the log
     command : words, with {python}, {mpirun} and {data} filled in
-    needs_data : whether it is skipped without --data
+    needs_data : whether it is skipped without --data; a name: without this folder in that of --data
     """
 
     name: str
     command: str
-    needs_data: bool = False
+    needs_data: bool | str = False
 
 
 @dataclass(frozen=True)
@@ -81,10 +85,14 @@ def _target(name: str, table: dict[str, Any]) -> Target:
 
 
 def _for_each(group: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """Return a group's steps, rows or pictures once per entry of `of`, with <words> replaced."""
+    """Return a group's steps, rows or pictures, with <words> replaced.
+
+    They are made once per entry of `of`, or per pair of entries of `of` and `by`.
+    """
     return [
-        {name: _filled(value, one) for name, value in entry.items()}
+        {name: _filled(value, {**one, **other}) for name, value in entry.items()}
         for one in group["of"]
+        for other in group.get("by", [{}])
         for entry in group.get(key, ())
     ]
 
@@ -110,7 +118,11 @@ def listing(targets: Mapping[str, Target], gpu: Sequence[Mapping[str, Any]]) -> 
 
 def missing(steps: Sequence[Step], data: str | None) -> list[Step]:
     """Return the steps to skip because they need data that was not given."""
-    return [step for step in steps if step.needs_data and data is None]
+
+    def is_there(folder: bool | str) -> bool:
+        return data is not None and (folder is True or Path(data, str(folder)).is_dir())
+
+    return [step for step in steps if step.needs_data and not is_there(step.needs_data)]
 
 
 def make(target: Target, folder: Path, words: Mapping[str, str], data: str | None) -> int:
@@ -123,7 +135,7 @@ def make(target: Target, folder: Path, words: Mapping[str, str], data: str | Non
     for step in target.steps:
         if step in left_out:
             continue
-        command = step.command.format(**words, data=data or "")
+        command = step.command.format(**words, data=shlex.quote(data or ""))
         done, log = folder / f"{step.name}.done", folder / f"{step.name}.log"
         if done.is_file() and done.read_text(encoding="utf-8").splitlines()[:1] == [command]:
             print(f"finished before: {step.name}", flush=True)
@@ -142,7 +154,7 @@ def make(target: Target, folder: Path, words: Mapping[str, str], data: str | Non
         print(f"  {step.name}: {duration(seconds)}", flush=True)
     if left_out:
         names = ", ".join(step.name for step in left_out)
-        print(f"left out, because no --data FOLDER with MNIST's IDX files was given: {names}")
+        print(f"left out, because no --data FOLDER holds their pictures: {names}")
     return EXIT_COMPLETE
 
 
@@ -198,7 +210,7 @@ def write_page(target: Target, folder: Path, numbers: Mapping[str, Any], data: s
     notes = list(target.notes)
     if left_out := missing(target.steps, data):
         notes.append(
-            "No --data FOLDER was given, so these steps were left out: "
+            "No --data FOLDER holds their pictures, so these steps were left out: "
             + ", ".join(step.name for step in left_out)
         )
     part = render(
@@ -239,7 +251,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(prog="reproduce.sh", description=__doc__, allow_abbrev=False)
     parser.add_argument("name", nargs="?", help="what to make; without it the list is printed")
     parser.add_argument("--list", action="store_true", help="print what can be made")
-    parser.add_argument("--data", help="folder of MNIST's IDX files, for tables on test sets")
+    parser.add_argument("--data", help=DATA)
     parser.add_argument("--plan", type=Path, default=FOLDER, help=argparse.SUPPRESS)
     parser.add_argument("--runs", type=Path, default=RUNS, help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
@@ -256,10 +268,9 @@ def _main(arguments: Sequence[str] | None) -> int:
         "python": shlex.quote(sys.executable),
         "mpirun": os.environ.get("OMNIINPUT_MPIRUN", "mpirun -n 2"),
     }
-    data = None if args.data is None else shlex.quote(args.data)
-    code = make(target, folder, words, data)
+    code = make(target, folder, words, args.data)
     with (args.plan / "published.toml").open("rb") as file:
-        path = write_page(target, folder, tomllib.load(file), data)
+        path = write_page(target, folder, tomllib.load(file), args.data)
     print(path)
     return code
 

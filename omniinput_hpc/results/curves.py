@@ -13,6 +13,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.comparison.joined import joined_density
 from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.density.wide_bins import in_width
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Range, Side
 from omniinput_hpc.estimators.precision_recall.from_rule import (
     load_rule,
@@ -48,6 +49,7 @@ class CurveOptions:
     fewest : distinct scored inputs, and lanes that they come from, that a bin needs
     recall_range : range of ln recall for the AUPR; None: the curve's own ends
     trust : whether bins in which the run has not equilibrated count, too
+    width : of the bins of a curve by a rule; None: that of the run's bins
     """
 
     rule: str | None
@@ -57,6 +59,7 @@ class CurveOptions:
     fewest: tuple[int, int]
     recall_range: Range | None = None
     trust: bool = False
+    width: float | None = None
 
     def of_model(self, fingerprint: str) -> CurveOptions:
         """Return these options with only the score files of one model, which may be none."""
@@ -196,6 +199,8 @@ def curve_of(runs: Sequence[RunReader], density: Density, options: CurveOptions)
         )
     side = joint_side(runs, options.side)
     if options.rule:
+        if options.width is not None:
+            density = in_width(density, options.width)
         sums = sum_scores_of_runs(runs, density, load_rule(options.rule), options.fewest[0])
         ends = options.recall_range
         curve = rule_curve(density, sums, side.end, options.fewest, recall_range=ends)

@@ -42,6 +42,7 @@ class Representative:
     draws : number of times it was drawn
     values : int64 [D]
     score : mean of its scores; None without scores
+    tokens : of a text, if they were asked for; else empty
     """
 
     bin: int
@@ -50,6 +51,15 @@ class Representative:
     draws: int
     values: IntArray
     score: float | None = None
+    tokens: Sequence[str] = ()
+
+    @property
+    def drawn(self) -> str:
+        """The text in figures: with tokens, their list, which is broken only between them."""
+        if not self.tokens:
+            return self.shown
+        unbroken = (repr(token).replace(" ", "\N{NO-BREAK SPACE}") for token in self.tokens)
+        return f"[{', '.join(unbroken)}]"
 
 
 @dataclass(frozen=True)
@@ -164,6 +174,16 @@ def representatives(
     return Representatives(how.kind, how.prefix, how.note, how_drawn, edges, items)
 
 
+def with_tokens(found: Representatives, config: Config) -> Representatives:
+    """Return the inputs with their tokens; a UserError if the run's model has no tokenizer."""
+    list_ = how_to_show(config, render=False).tokens
+    if list_ is None:
+        raise UserError("--tokens requires a language model whose tokenizer can be read here")
+    tokens = list_(np.stack([item.values for item in found.items]))
+    items = [replace(i, tokens=words) for i, words in zip(found.items, tokens, strict=True)]
+    return replace(found, items=items)
+
+
 def of_tasks(
     tasks_path: Any, fingerprint: str, score_of: Callable[[str], float | None], per_bin: int
 ) -> Representatives | None:
@@ -204,7 +224,8 @@ def of_tasks(
 def columns_of(found: Representatives, with_values: bool) -> Columns:
     """Return the table's columns, a row per input.
 
-    Texts are JSON strings, so that each row is one line and no text is a formula in a spreadsheet.
+    Texts are JSON strings, and lists of tokens JSON lists, so that each row is one line and no text
+    is a formula in a spreadsheet.
     """
     items = found.items
     bins = np.array([item.bin for item in items])
@@ -218,6 +239,8 @@ def columns_of(found: Representatives, with_values: bool) -> Columns:
     }
     if found.kind == "text":
         columns["text"] = np.array([json.dumps(item.shown) for item in items])
+    if any(item.tokens for item in items):
+        columns["tokens"] = np.array([json.dumps(item.tokens) for item in items])
     if with_values:
         columns["values"] = np.array([" ".join(map(str, item.values.tolist())) for item in items])
     return columns

@@ -63,7 +63,7 @@ def test_a_finished_step_is_not_made_again_and_a_failed_one_is(plan, tmp_path, c
     assert call(plan, tmp_path, "tiny") == 0
     out = capsys.readouterr().out
     assert "finished before: first" in out and "finished before: second" not in out
-    assert "no --data FOLDER with MNIST's IDX files was given: sets" in out
+    assert "no --data FOLDER holds their pictures: sets" in out
     assert (tmp_path / "counter").read_text() == "run\n"
     assert call(plan, tmp_path, "tiny", "--data", str(tmp_path)) == 0
     assert (tmp_path / "counter").read_text() == "run\n"
@@ -125,6 +125,26 @@ def test_what_is_made_for_each_stands_between_the_first_and_the_last(plan):
     assert [picture["file"] for picture in tiny.pictures][-2:] == ["a.png", "b.png"]
 
 
+PAIRS = """
+[[tiny.each]]
+of = [{ id = "a" }, { id = "b" }]
+by = [{ set = "fashion" }, { set = "qmnist" }]
+steps = [{ name = "<set>-<id>", command = "echo {data}/<set>", needs_data = "<set>" }]
+rows = [{ what = "<set>, <id>", step = "<set>-<id>", find = "(.*)" }]
+"""
+
+
+def test_pairs_are_made_and_sets_that_are_not_there_are_left_out(plan, tmp_path, capsys):
+    (tmp_path / "gate").touch()
+    file, data = plan / "plan.toml", tmp_path / "my data"
+    file.write_text(file.read_text().replace("[[gpu]]", PAIRS + "[[gpu]]", 1))
+    (data / "fashion").mkdir(parents=True)
+    assert call(plan, tmp_path, "tiny", "--data", str(data)) == 0
+    left_out = capsys.readouterr().out.partition("holds their pictures: ")[2]
+    assert left_out.splitlines()[0] == "qmnist-a, qmnist-b"
+    assert (tmp_path / "runs/tiny/fashion-b.log").read_text() == f"{data}/fashion\n"
+
+
 def test_numbers_of_many_decimals_are_rounded(tmp_path):
     (tmp_path / "curve.log").write_text(
         "AUPR: 0.072848 (95% interval 0.057383 to 0.0883), 18.4567\n"
@@ -151,7 +171,7 @@ def test_the_list_names_all_targets_and_what_needs_a_gpu():
     command = ["bash", str(ROOT / "jobscripts/reproduce.sh"), "--list"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=400)
     assert done.returncode == 0, done.stderr
-    for word in ("toy ", "mnist ", "english ", "smollm2 ", "inputs/olmo7b.toml", "41"):
+    for word in ("toy ", "mnist ", "english ", "smollm2 ", "samplers ", "inputs/olmo7b.toml"):
         assert word in done.stdout
 
 

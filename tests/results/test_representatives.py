@@ -1,11 +1,14 @@
 """Representative inputs: by weight from all rungs, in bins of the run; tables; pictures."""
 
+import base64
+import io
 import json
 import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.image import imsave
 from run_files import write_run
 from scored_model import BETA_K, FINE, MODEL, independent_run
 
@@ -13,7 +16,7 @@ from omniinput_hpc.annotation.choose import draw_independently
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import Density, density_of_run
-from omniinput_hpc.plots.representatives import representatives_figure
+from omniinput_hpc.plots.representatives import representatives_figure, side_by_side_figure
 from omniinput_hpc.plots.style import Caption, save
 from omniinput_hpc.results import representatives
 from omniinput_hpc.results.representatives import (
@@ -121,6 +124,55 @@ def test_a_table_is_a_line_per_input():
     assert lines[2] == '1,2,1.5,2,0.5,"""=cmd()|\'x\'\\nsecond line""",0 1 2'
     images = replace(some("image", ["data:..."]))
     assert list(columns_of(images, with_values=False))[-2:] == ["draws", "score"]
+
+
+def test_lists_of_tokens_are_drawn_whole_and_are_json_in_the_table(tmp_path):
+    tokens = ["[CLS]", "it's", "##ing", " the", "\n", *(f"word{i}" for i in range(60)), "[SEP]"]
+    found = some("text", ["one text", "another"])
+    listed = replace(found, items=[replace(item, tokens=tokens) for item in found.items])
+    figure = representatives_figure(listed, "high", "z")
+    save(figure, tmp_path / "a.png")
+    drawn = [text.get_text() for text in figure.axes[0].texts]
+    lines = [line for line in drawn if "word" in line or "CLS" in line]
+    assert lines[0].startswith("""['[CLS]', "it's", '##ing', '\xa0the', '\\n',""")
+    assert all(line.endswith(("',", "']")) for line in lines), "broken between tokens"
+    assert " ".join(lines).count("'[SEP]']") == 2 and "[...]" not in drawn
+    rows = columns_of(listed, with_values=True)
+    assert list(rows)[-3:] == ["text", "tokens", "values"]
+    assert json.loads(rows["tokens"][0]) == tokens and json.loads(rows["text"][0]) == "one text"
+    assert "tokens" not in columns_of(found, with_values=True)
+
+
+def test_tokens_need_a_tokenizer(run):
+    density = density_of_run(run)
+    found = representatives.representatives(run, density, edges_for(density), 2)
+    with pytest.raises(UserError, match="--tokens requires a language model"):
+        representatives.with_tokens(found, run.config)
+
+
+def test_pictures_of_two_runs_share_rows(tmp_path):
+    file = io.BytesIO()
+    imsave(file, np.eye(4), format="png")
+    uri = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    first, second = some("image", [uri] * 5), some("image", [uri] * 3)
+    figure = side_by_side_figure([first, second], ["gwg", "metropolis"], "high", "logit")
+    save(figure, tmp_path / "a.png")
+    shown = [axes for axes in figure.axes if axes.images]
+    assert len(shown) == 8
+    where = {name: box_of(figure, name) for name in ("gwg", "metropolis")}
+    rows = {round(axes.get_position().y0, 3) for axes in shown}
+    assert len(rows) == 2 and where["gwg"].x0 < where["metropolis"].x0
+    middle = where["metropolis"].x0 / figure.bbox.width
+    left = [axes for axes in shown if axes.get_position().x1 < middle]
+    assert len(left) == 5, "the first run's pictures stand left of the second's name"
+    labels = [t.get_text() for axes in figure.axes for t in axes.texts]
+    assert labels.count("1 to 2") == labels.count("0 to 1") == 1
+
+
+def box_of(figure, words):
+    """Return where a text stands, in pixels."""
+    (found,) = [t for axes in figure.axes for t in axes.texts if t.get_text() == words]
+    return found.get_window_extent()
 
 
 def test_an_output_is_written_to_a_tenth_of_its_bin():

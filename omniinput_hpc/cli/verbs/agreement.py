@@ -9,9 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from omniinput_hpc.annotation.join import join_scores
-from omniinput_hpc.cli.scripts import add_key, new_parser, new_record
+from omniinput_hpc.cli.scripts import add_figure_options, add_key, new_parser, new_record
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.precision_recall import agreement
+from omniinput_hpc.plots import look
 from omniinput_hpc.plots.scores import agreement_figure
 from omniinput_hpc.plots.style import caption_of, save_as, z_label
 from omniinput_hpc.results.score_tables import fid_columns
@@ -27,7 +28,9 @@ def main(arguments: list[str], program: str = "agreement.py") -> None:
     add_key(parser)
     add("--fid", type=Path, metavar="RUN.fid.csv", help="FID of each bin, from omniinput judge")
     add("--fid-run", type=int, default=0, help="number of the run in that file (default: 0)")
+    add_figure_options(parser)
     options = parser.parse_args(arguments)
+    look.use([[options.run]], options.label, options.title, options.style)
     record = new_record(program, arguments, options, options.run)
 
     with open_run(options.run, options.on_damage) as run:

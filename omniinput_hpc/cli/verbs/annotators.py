@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from omniinput_hpc.cli.scripts import add_score_options, curve_options, new_parser, new_record
+from omniinput_hpc.cli.scripts import (
+    add_figure_options,
+    add_score_options,
+    curve_options,
+    new_parser,
+    new_record,
+)
 from omniinput_hpc.estimators.precision_recall.annotators import (
     annotator_columns,
     convergence,
     steps_from,
 )
+from omniinput_hpc.plots import look
 from omniinput_hpc.plots.scores import annotators_figure, convergence_figure
 from omniinput_hpc.plots.style import caption_of, save_as, z_label
 from omniinput_hpc.results.curves import curve_by_scores, density_for, other_side
@@ -26,7 +33,9 @@ def main(arguments: list[str], program: str = "annotators.py") -> None:
     """Read, estimate, write, and print where the results are."""
     parser = new_parser(program, __doc__, "runs/toy.h5 --scores runs/toy.scores.*.jsonl")
     add_score_options(parser)
+    add_figure_options(parser)
     options = parser.parse_args(arguments)
+    look.use([[options.run]], options.label, options.title, options.style)
     record = new_record(program, arguments, options, options.run)
 
     with open_run(options.run, options.on_damage) as run:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from omniinput_hpc.cli.scripts import new_parser, new_record, recall_range
+from omniinput_hpc.cli.scripts import add_figure_options, new_parser, new_record, recall_range
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.other_outputs import log_g_change
+from omniinput_hpc.plots import look
 from omniinput_hpc.plots.changes import changes_figure
 from omniinput_hpc.plots.style import caption_of, save_as, z_label
 from omniinput_hpc.results.changes import (
@@ -45,7 +46,9 @@ def main(arguments: list[str], program: str = "changes.py") -> None:
     add("--show-below", type=float, default=math.inf, metavar="Z", help=below)
     over = "range of ln recall of the AUPR (default: what both curves reach)"
     add("--recall-range", type=recall_range, metavar="LOW:HIGH", help=over)
+    add_figure_options(parser)
     options = parser.parse_args(arguments)
+    look.use([[options.run], [options.rescored]], options.label, options.title, options.style)
     if options.show < 0:
         raise UserError(f"--show {options.show}: expected 0 or more")
 

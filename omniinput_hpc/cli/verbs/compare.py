@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from omniinput_hpc.cli.scripts import (
+    add_figure_options,
     add_range,
     add_score_options,
     curve_options,
@@ -16,6 +17,7 @@ from omniinput_hpc.cli.scripts import (
     new_record,
 )
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.plots import look
 from omniinput_hpc.plots.comparison import models_figure, samplers_figure
 from omniinput_hpc.plots.style import about_curve, caption_of, save_as, z_label
 from omniinput_hpc.results import comparison
@@ -33,11 +35,13 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
     parser = new_parser(program, __doc__, example, files, nargs="+")
     add_score_options(parser, rule=True, required=False)
     add_range(parser, "outputs that both models share, to normalize by")
+    add_figure_options(parser, by_rule=True)
     options = parser.parse_args(arguments)
     if len(options.run) < 2:
         raise UserError("give two run files or more: A.h5 B.h5 ...")
     given = [group_of(word) for word in options.run]
     names = names_of([group.path for group in given])
+    look.use([group.files for group in given], options.label, options.title, options.style)
     record = new_record(program, arguments, options, given[0].path)
     with ExitStack() as stack:
         groups = [group.open(stack, options.on_damage) for group in given]

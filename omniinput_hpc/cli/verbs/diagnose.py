@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from omniinput_hpc.cli.scripts import new_parser, new_record
+from omniinput_hpc.cli.scripts import add_figure_options, new_parser, new_record
 from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.errors.convergence import Check
+from omniinput_hpc.plots import look
 from omniinput_hpc.plots.diagnosis import diagnosis_figure
 from omniinput_hpc.plots.style import caption_of, save_as, z_label
 from omniinput_hpc.results import diagnosis
@@ -24,7 +25,10 @@ from omniinput_hpc.runfile.reader import RunReader, open_run
 
 def main(arguments: list[str], program: str = "diagnose.py") -> None:
     """Read, diagnose, write, and print what to change."""
-    options = new_parser(program, __doc__, "runs/toy.h5").parse_args(arguments)
+    parser = new_parser(program, __doc__, "runs/toy.h5")
+    add_figure_options(parser)
+    options = parser.parse_args(arguments)
+    look.use([[options.run]], options.label, options.title, options.style)
     record = new_record(program, arguments, options, options.run)
     with open_run(options.run, options.on_damage) as run:
         record.add_run(run)

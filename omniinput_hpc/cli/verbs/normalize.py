@@ -5,9 +5,10 @@ Each model must first have rescored the other model's run (omniinput rescore).
 
 from __future__ import annotations
 
-from omniinput_hpc.cli.scripts import add_range, new_parser, new_record
+from omniinput_hpc.cli.scripts import add_figure_options, add_range, new_parser, new_record
 from omniinput_hpc.estimators.comparison.normalization import normalize
 from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.plots import look
 from omniinput_hpc.plots.comparison import normalization_figure
 from omniinput_hpc.plots.style import caption_of, save_as, z_label
 from omniinput_hpc.results.comparison import require_one_space
@@ -27,7 +28,9 @@ def main(arguments: list[str], program: str = "normalize.py") -> None:
     example = "runs/toy.h5 runs/toy-worse.h5 --range 1.6 2.2"
     parser = new_parser(program, __doc__, example, "one run of each model", nargs=2)
     add_range(parser, "outputs that both models share, to normalize by", required=True)
+    add_figure_options(parser)
     options = parser.parse_args(arguments)
+    look.use([[run] for run in options.run], options.label, options.title, options.style)
     one, two = options.run
     record = new_record(program, arguments, options, one)
     first, second = names_of(options.run)

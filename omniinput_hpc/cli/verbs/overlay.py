@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from omniinput_hpc.cli.arguments import count
-from omniinput_hpc.cli.scripts import check_output, new_parser, new_record
+from omniinput_hpc.cli.scripts import add_figure_options, check_output, new_parser, new_record
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.plots import overlay
+from omniinput_hpc.plots import look, overlay
 from omniinput_hpc.plots.style import caption_of, joined, save, z_label
 from omniinput_hpc.results.curve_tables import beyond_lines
 from omniinput_hpc.results.names import names_of
@@ -29,7 +29,9 @@ def main(arguments: list[str], program: str = "overlay.py") -> None:
     add("--inputs", type=count, default=4, help="inputs shown at each place (default: 4)")
     sets = "outputs of test sets (omniinput test-sets), in the order of the runs"
     add("--test-sets", type=Path, action="append", default=[], metavar="FILE.csv", help=sets)
+    add_figure_options(parser)
     options = parser.parse_args(arguments)
+    look.use([[run] for run in options.run], options.label, options.title, options.style)
     if len(options.test_sets) > len(options.run):
         raise UserError("--test-sets: more files than runs")
     check_output(options.output, [*options.run, *options.test_sets])

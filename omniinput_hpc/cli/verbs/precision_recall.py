@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from omniinput_hpc.cli.scripts import (
+    add_figure_options,
     add_score_options,
     add_threshold_options,
     curve_options,
@@ -19,6 +20,7 @@ from omniinput_hpc.cli.scripts import (
     new_record,
 )
 from omniinput_hpc.estimators.comparison.to_exact import coarsen_exact, compare_curve
+from omniinput_hpc.plots import look
 from omniinput_hpc.plots.scores import curve_figures
 from omniinput_hpc.plots.style import about_curve, caption_of, save, z_label
 from omniinput_hpc.results import curve_tables, tables
@@ -43,10 +45,12 @@ def main(arguments: list[str], program: str = "precision_recall.py") -> None:
     add_score_options(parser, rule=True)
     parser.add_argument("--exact", type=Path, metavar="FILE.csv", help="exact density and r(z)")
     add_threshold_options(parser)
+    add_figure_options(parser, by_rule=True)
     options = parser.parse_args(arguments)
     sets = tables.read_test_sets(options.test_sets) if options.test_sets else {}
     thresholds = chosen_thresholds(options.threshold, sets)
     by, group = curve_options(options), group_of(options.run)
+    look.use([group.files], options.label, options.title, options.style)
     record = new_record(program, arguments, options, group.path)
 
     with ExitStack() as stack:
@@ -62,7 +66,7 @@ def main(arguments: list[str], program: str = "precision_recall.py") -> None:
     name = claim_name(record, ".pr.csv", words)
     density, curve = found.density, found.curve
     notes = side_lines(found) + notes_of(found) + reach_lines(found, thresholds, sets)
-    if exact and found.result:  # coarsen to the bins of the scores
+    if exact and len(density.edges) != len(fine.edges):  # those of the scores, or of --width
         exact = coarsen_exact(exact, fine.edges, density.edges)
     truth = compare_curve(density, curve, exact, curve.side) if exact else None
 

@@ -2,52 +2,126 @@
 
 Also draws RUN.density_with_inputs.png and .pdf: the density, with one of these inputs next to each
 bin. Recorded samples are drawn in proportion to the number of inputs that each of them represents.
+Pictures of several runs are shown side by side, in A+B.representatives.csv, .png and .pdf.
 """
 
 from __future__ import annotations
 
-from omniinput_hpc.cli.scripts import add_shown_options, new_parser, new_record
+import argparse
+from collections.abc import Sequence
+
+import numpy as np
+
+from omniinput_hpc.cli.scripts import (
+    add_figure_options,
+    add_shown_options,
+    new_parser,
+    new_record,
+)
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators import FloatArray
+from omniinput_hpc.estimators.density.density import Density, density_of_run
+from omniinput_hpc.plots import look
 from omniinput_hpc.plots.density_with_inputs import density_with_inputs_figure
-from omniinput_hpc.plots.representatives import representatives_figure
-from omniinput_hpc.plots.style import caption_of, save, z_label
+from omniinput_hpc.plots.representatives import representatives_figure, side_by_side_figure
+from omniinput_hpc.plots.style import caption_of, joined, save, z_label
 from omniinput_hpc.results.curves import confident_side
-from omniinput_hpc.results.representatives import columns_of, edges_for, representatives
-from omniinput_hpc.results.tables import beside, describe_run
-from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.results.names import names_of
+from omniinput_hpc.results.representatives import (
+    Representatives,
+    columns_of,
+    edges_for,
+    representatives,
+    with_tokens,
+)
+from omniinput_hpc.results.run_groups import RunGroup
+from omniinput_hpc.results.tables import Columns, beside, describe_run
+from omniinput_hpc.runfile.reader import RunReader, open_run
 
 
 def main(arguments: list[str], program: str = "representatives.py") -> None:
     """Read, draw, write, and print where the results are."""
-    parser = new_parser(program, __doc__, "runs/toy.h5 --per-bin 5")
+    options = read_arguments(arguments, program)
+    names, edges = names_of(options.run), None
+    record = new_record(program, arguments, options, RunGroup(tuple(options.run)).path)
+    found, captions, sides, labels = [], [], [], []
+    for path, name in zip(options.run, names, strict=True):
+        with open_run(path, options.on_damage) as run:
+            record.add_run(run)
+            density = density_of_run(run)
+            edges = edges_for(density, options.range, options.width) if edges is None else edges
+            found.append(_inputs_of(run, density, edges, options))
+            captions.append(caption_of([run], [density]))
+            sides.append(confident_side(run, options.side).end)
+            labels.append(z_label(run.config))
+            record.add_density(density, name)
+            record.notes += [describe_run(run), f"{found[-1].note}; {found[-1].how_drawn}"]
+    _check_together(found, labels, sides)
+
+    table, picture = (beside(record.run_path, f".representatives.{end}") for end in ("csv", "png"))
+    about = [f"representative inputs: {found[0].how_drawn}", *record.notes[::2]]
+    record.add_table(table, about, _columns(found, names, options.mask))
+    record.files.append(str(picture))
+    if len(found) > 1:
+        save(side_by_side_figure(found, names, sides[0], labels[0]), picture, joined(captions))
+    else:
+        save(representatives_figure(found[0], sides[0], labels[0]), picture, captions[0])
+        both = beside(record.run_path, ".density_with_inputs.png")
+        figure = density_with_inputs_figure(density, found[0], sides[0], labels[0])
+        save(figure, both, captions[0])
+        record.files.append(str(both))
+    record.save()
+    print("\n".join([*record.notes, *record.files]))
+
+
+def read_arguments(arguments: list[str], program: str) -> argparse.Namespace:
+    """Parse and check the options."""
+    files = "the run file; pictures of several are shown side by side, in the bins of the first"
+    parser = new_parser(program, __doc__, "runs/toy.h5 --per-bin 5", files, nargs="+")
     add_shown_options(parser)
     add, first = parser.add_argument, "which bin comes first (default: the model's confident side)"
     add("--side", choices=["low", "high"], help=first)
     add("--seed", type=int, default=1, help="seed of the draws (default: %(default)s)")
+    add("--tokens", action="store_true", help="show each text as the list of its tokens")
+    add_figure_options(parser)
     options = parser.parse_args(arguments)
+    look.use([[run] for run in options.run], options.label, options.title, options.style)
     if options.per_bin < 1 or options.seed < 0:
         raise UserError("--per-bin must be 1 or more, --seed 0 or more")
+    if options.tokens and options.mask:
+        raise UserError("--mask works on whole texts, not on --tokens: give one of them")
+    return options
 
-    record = new_record(program, arguments, options, options.run)
-    with open_run(options.run, options.on_damage) as run:
-        record.add_run(run)
-        density = density_of_run(run)
-        edges = edges_for(density, options.range, options.width)
-        found = representatives(run, density, edges, options.per_bin, options.seed, options.render)
-        side = confident_side(run, options.side).end
-        source, label = describe_run(run), z_label(run.config)
-        caption = caption_of([run], [density])
-    found = found.masked() if options.mask else found
 
-    table, picture = (beside(record.run_path, f".representatives.{end}") for end in ("csv", "png"))
-    columns = columns_of(found, with_values=not options.mask)
-    record.add_table(table, [f"representative inputs: {found.how_drawn}", source], columns)
-    save(representatives_figure(found, side, label), picture, caption)
-    both = beside(record.run_path, ".density_with_inputs.png")
-    save(density_with_inputs_figure(density, found, side, label), both, caption)
-    record.files += [str(picture), str(both)]
-    record.notes = [source, f"{found.note}; {found.how_drawn}"]
-    record.add_density(density, options.run.stem)
-    record.save()
-    print("\n".join([*record.notes, *record.files]))
+def _inputs_of(
+    run: RunReader, density: Density, edges: FloatArray, options: argparse.Namespace
+) -> Representatives:
+    found = representatives(run, density, edges, options.per_bin, options.seed, options.render)
+    found = with_tokens(found, run.config) if options.tokens else found
+    return found.masked() if options.mask else found
+
+
+def _check_together(
+    found: list[Representatives], labels: Sequence[str], sides: Sequence[str]
+) -> None:
+    """Check that several runs can be shown side by side; else raise a UserError."""
+    texts = [one.note for one in found if one.kind == "text"]
+    if len(found) > 1 and texts:
+        raise UserError(
+            "several runs are shown side by side only as pictures, and these inputs are not "
+            f"({texts[0]}): give one run file"
+        )
+    if len(set(labels)) > 1 or len(set(sides)) > 1:
+        raise UserError(
+            "these runs have different outputs, so that they share no bins: give runs of models "
+            f"with the same output and side ({'; '.join(dict.fromkeys(labels))})"
+        )
+
+
+def _columns(found: list[Representatives], names: list[str], masked: bool) -> Columns:
+    """Return the table's columns; of several runs, `run` is the name of each input's run."""
+    tables = [columns_of(one, with_values=not masked) for one in found]
+    if len(found) == 1:
+        return tables[0]
+    run = np.repeat(names, [len(one.items) for one in found])
+    return {"run": run} | {key: np.concatenate([t[key] for t in tables]) for key in tables[0]}

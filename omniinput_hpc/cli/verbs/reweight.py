@@ -8,12 +8,13 @@ ancestral run.
 
 from __future__ import annotations
 
+import argparse
 from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 
-from omniinput_hpc.cli.scripts import new_parser, new_record, other_bins_of
+from omniinput_hpc.cli.scripts import add_figure_options, new_parser, new_record, other_bins_of
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.joined import joined_density
 from omniinput_hpc.estimators.comparison.to_exact import compared_densities
@@ -21,6 +22,7 @@ from omniinput_hpc.estimators.density import other_bins
 from omniinput_hpc.estimators.density.certified import KnownBelow, certify, predicted_sites
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.plots import look
 from omniinput_hpc.plots.certified import certified_figure
 from omniinput_hpc.plots.density import density_figure
 from omniinput_hpc.plots.style import Caption, caption_of, save_as, z_label
@@ -32,8 +34,8 @@ from omniinput_hpc.runfile import census_file
 from omniinput_hpc.runfile.reader import RunReader, open_run
 
 
-def main(arguments: list[str], program: str = "reweight.py") -> None:
-    """Read, estimate, write, and print where the results are."""
+def read_arguments(arguments: list[str], program: str) -> argparse.Namespace:
+    """Parse and check the options."""
     example = "runs/toy.h5 --exact inputs/exact/toy.csv"
     parser = new_parser(program, __doc__, example, "run files", nargs="+")
     add, mbar_help = parser.add_argument, "compare with MBAR on one run's recorded samples"
@@ -45,13 +47,20 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
     add("--certified", action="store_true", help=certified)
     census = "RUN.census.h5 of the same model, for --certified: exact as far as it is complete"
     add("--census", type=Path, metavar="FILE", help=census)
+    add_figure_options(parser)
     options = parser.parse_args(arguments)
+    look.use([options.run], options.label, options.title, options.style)
     for name in ("unbinned", "certified"):
         if getattr(options, name) and len(options.run) > 1:
             raise EstimateError(f"--{name} takes one run file")
     if options.census and not options.certified:
         raise EstimateError("--census is for --certified")
+    return options
 
+
+def main(arguments: list[str], program: str = "reweight.py") -> None:
+    """Read, estimate, write, and print where the results are."""
+    options = read_arguments(arguments, program)
     joined = RunGroup(tuple(options.run)).path
     record = new_record(program, arguments, options, joined)
     with ExitStack() as stack:

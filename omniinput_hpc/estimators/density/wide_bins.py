@@ -30,6 +30,42 @@ def spans_of(fine: FloatArray, edges: FloatArray) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(index)]
 
 
+def edges_of_width(fine: FloatArray, width: float) -> FloatArray:
+    """Return the edges of bins of a width that are unions of the run's, float64 [n].
+
+    Edges are multiples of the width where the run has them. Bins at the ends may be narrower.
+    Raises an EstimateError if the width is not a multiple of that of the run's bins.
+    """
+    unit = float(np.diff(fine).min())
+    n = round(width / unit) if np.isfinite(width) else 0
+    if n < 1 or abs(n * unit - width) > 1e-6 * unit or n >= len(fine):
+        raise EstimateError(
+            f"--width {width:g}: expected a multiple of the width of the run's bins, {unit:g}, "
+            f"below {fine[-1] - fine[0]:g}"
+        )
+    whole = np.flatnonzero(np.abs(fine / width - np.rint(fine / width)) < 1e-6 / n)
+    inner = np.arange(whole[0] % n if whole.size else 0, len(fine), n)
+    return np.asarray(fine[np.unique([0, *inner, len(fine) - 1])])
+
+
+def in_width(density: Density, width: float) -> Density:
+    """Return the density in bins of a width (see `edges_of_width`), for a curve by a rule.
+
+    Here the effective counts of a bin are the sum of those in the run's bins: they tell how much
+    recorded samples of one lane are alike. `coarsen` includes in them how uneven the weights of
+    these samples are, which a curve by a rule finds from the samples themselves.
+    """
+    edges = edges_of_width(density.edges, width)
+    spans = spans_of(density.edges, edges)
+
+    def summed(effective_b: FloatArray) -> FloatArray:
+        return np.array([effective_b[s].sum() for s in spans])
+
+    parts = tuple(replace(p, effective_b=summed(p.effective_b)) for p in density.parts)
+    effective_b = summed(density.effective_b)
+    return replace(coarsen(density, edges), parts=parts, effective_b=effective_b)
+
+
 def join_bins(log_g: FloatArray, limits: IntArray) -> FloatArray:
     """Return log g of unions of neighbouring bins, float64 [..., n].
 

@@ -272,7 +272,10 @@ def check_class(options: SequenceClassifier, n_classes: int, where: object) -> N
 
 
 def display(options: CausalLm | SequenceClassifier, allowed: Allowed = None) -> Display:
-    """Show inputs as text, by the folder's tokenizer; the prefix is separate, [CLS] is left out."""
+    """Show inputs as text, by the folder's tokenizer; the prefix is separate.
+
+    [CLS] and [SEP] are shown only among an input's tokens.
+    """
     folder = resolve(options.path)
     n_vocab = n_vocab_of(folder)
     words = tokenizer.read(folder)
@@ -287,7 +290,16 @@ def display(options: CausalLm | SequenceClassifier, allowed: Allowed = None) -> 
         note = f"decoded by the tokenizer in {folder}"
         unnamed = about_unnamed(words, tokens, allowed)
         note += f"; {unnamed}" if unnamed else ""
-    return Display("text", tokenizer.Text(words, tokens).render, before, note)
+
+    def listed(x_nd: NDArray[np.int64]) -> list[list[str]]:
+        ends: tuple[list[int], ...] = ()
+        if isinstance(options, SequenceClassifier):
+            first, last = fixed_ids(folder, n_vocab, words)
+            ends = ([first], [last])
+        return tokenizer.Text(words, tokens, *ends).tokens(x_nd)
+
+    show = tokenizer.Text(words, tokens).render
+    return Display("text", show, before, note, None if words is None else listed)
 
 
 def about_unnamed(words: Vocabulary | None, tokens: NDArray[np.int64], allowed: Allowed) -> str:

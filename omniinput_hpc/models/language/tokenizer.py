@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,8 @@ class Vocabulary:
     special : ids of the special tokens
     """
 
+    _names: dict[int, str] | None = None
+
     def __init__(self, folder: Path, tokenizer: Any, no_encoding: str | None = None) -> None:
         self.folder, self.tokenizer, self._no_encoding = folder, tokenizer, no_encoding
         self.ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
@@ -68,6 +71,19 @@ class Vocabulary:
         """Return the text of tokens, special ones included."""
         text: str = self.tokenizer.decode(list(ids), skip_special_tokens=False)
         return text
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Return each token as its tokenizer names it, as in "##ing"; unknown ids as numbers.
+
+        The names of byte-level tokens (GPT-2, OLMo) stand for bytes: these are given as text, parts
+        of a character as escapes.
+        """
+        if self._names is None:
+            self._names = {i: token for token, i in self.ids.items()}
+        names = [self._names.get(i, f"{i}") for i in ids]
+        backend = getattr(self.tokenizer, "backend_tokenizer", self.tokenizer)
+        in_bytes = "ByteLevel" in str(getattr(backend, "decoder", ""))
+        return list(map(_as_text, names)) if in_bytes else names
 
     def around(self) -> tuple[list[int], list[int]]:
         """Return the ids that the tokenizer puts before and after every text."""
@@ -319,8 +335,31 @@ class Text:
         """Return the text of each input; a token that the tokenizer lacks shows nothing."""
         if self._vocabulary is None:
             return [" ".join(map(str, row)) for row in self._token_ids[x_nd].tolist()]
-        rows = [[*self._before, *row, *self._after] for row in self._token_ids[x_nd].tolist()]
-        return [self._vocabulary.decode(row) for row in rows]
+        return [self._vocabulary.decode(row) for row in self._rows(x_nd)]
+
+    def tokens(self, x_nd: NDArray[np.integer]) -> list[list[str]]:
+        """Return the tokens of each input; there must be a vocabulary."""
+        assert self._vocabulary is not None
+        return [self._vocabulary.pieces(row) for row in self._rows(x_nd)]
+
+    def _rows(self, x_nd: NDArray[np.integer]) -> list[list[int]]:
+        return [[*self._before, *row, *self._after] for row in self._token_ids[x_nd].tolist()]
+
+
+@cache
+def _bytes_of_letters() -> dict[str, int]:
+    """Return the byte that each letter of a byte-level token's name stands for (GPT-2's table)."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = sorted(set(range(256)) - set(plain))
+    return {chr(b): b for b in plain} | {chr(256 + n): b for n, b in enumerate(others)}
+
+
+def _as_text(name: str) -> str:
+    """Return the text of a byte-level token; a name with other letters is returned as it is."""
+    letters = _bytes_of_letters()
+    if not all(letter in letters for letter in name):  # added tokens are written as they are
+        return name
+    return bytes(letters[letter] for letter in name).decode("utf-8", "backslashreplace")
 
 
 def _tokens_of_files(folder: Path) -> set[str] | None:

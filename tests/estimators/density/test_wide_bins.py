@@ -9,7 +9,7 @@ from scored_model import FINE, WIDE, a_density, exact
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.density.wide_bins import coarsen
+from omniinput_hpc.estimators.density.wide_bins import coarsen, edges_of_width
 
 
 def test_coarse_bins_below_the_floor_have_neither_error_nor_bound():
@@ -59,3 +59,13 @@ def test_bins_of_equal_weights_add_up_and_empty_ones_count_nothing():
     assert got[0] == pytest.approx(density.effective_b[first : first + 3].sum())
     none = coarsen(replace(alike, effective_b=np.zeros(len(FINE) - 1)), WIDE)
     assert (none.effective_b == 0).all()
+
+
+def test_edges_of_a_width_are_its_multiples_if_the_run_has_them():
+    fine = 0.1 + 0.1 * np.arange(25)  # 0.1 to 2.5
+    np.testing.assert_allclose(edges_of_width(fine, 0.5), [0.1, 0.5, 1.0, 1.5, 2.0, 2.5])
+    np.testing.assert_allclose(edges_of_width(fine + 0.05, 1.0), [0.15, 1.15, 2.15, 2.55])
+    np.testing.assert_array_equal(edges_of_width(fine, 0.1), fine)
+    for width in (0.0, 0.04, 0.15, 2.5, np.inf):
+        with pytest.raises(EstimateError, match="expected a multiple"):
+            edges_of_width(fine, width)

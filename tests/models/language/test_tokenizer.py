@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, BertConfig, GPT2Config, RobertaConfig
 
 from omniinput_hpc.annotation import tasks
 from omniinput_hpc.annotation.judges import language
-from omniinput_hpc.config import CausalLm
+from omniinput_hpc.config import CausalLm, SequenceClassifier
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import hf_folder, tokenizer
 
@@ -99,6 +99,37 @@ def test_tokens_added_beside_a_tokenizer_json_are_read(tmp_path):
     words = tokenizer.read(tmp_path)
     assert words.encode("a<b><a>") == [2, len(WORDS) + 1, len(WORDS)]
     assert "<far>" not in words.ids  # its id would be another
+
+
+def test_tokens_are_listed_with_their_boundaries(tmp_path):
+    """Byte-level names are given as text, others as the tokenizer names them."""
+    (tmp_path / "bpe").mkdir()
+    bpe(tmp_path / "bpe")
+    words = tokenizer.read(tmp_path / "bpe")
+    ids = words.encode("a\n<|pad|> é")
+    assert words.pieces([*ids, 999]) == ["a", "\n", "<|pad|>", " ", r"\xc3", r"\xa9", "999"]
+    (tmp_path / "wordpiece").mkdir()
+    wordpiece(tmp_path / "wordpiece")
+    words = tokenizer.read(tmp_path / "wordpiece")
+    assert words.pieces(words.encode("[CLS] as b")) == ["[CLS]", "a", "##s", "b"]
+
+
+def test_a_classifiers_tokens_have_its_ends_and_its_text_has_not(tmp_path):
+    wordpiece(tmp_path)
+    options = SequenceClassifier(
+        kind="sequence-classifier", path=str(tmp_path), length=4, target=1, output="logit"
+    )
+    how = hf_folder.display(options)
+    x = np.array([[5, 26]])
+    assert how.tokens(x) == [["[CLS]", "a", "##ed", "[SEP]"]]
+    assert how.show(x) == ["aed"]
+
+
+def test_without_a_tokenizer_there_are_no_tokens(tmp_path):
+    folder = save_decoder("gpt2", tmp_path)
+    (folder / "tokenizer.json").unlink()
+    options = CausalLm(kind="causal-lm", path=str(folder), length=4)
+    assert hf_folder.display(options).tokens is None
 
 
 @pytest.mark.parametrize("missing", ["transformers", "sentencepiece"])
