@@ -145,11 +145,11 @@ def wrapped(text: str, width: float) -> list[str]:
 def _lines(text: str, inches: float) -> list[str]:
     """Return a text in lines that fit, broken at blanks if possible."""
     # drawing rounds each character's width to pixels: up to 4% at 150 dots per inch
-    most, lines = 0.96 * 72.0 * inches, []
+    most, lines, font = 0.96 * 72.0 * inches, [], _font()
     while text:
         width, end, blank = 0.0, 0, 0
         while end < len(text):
-            width += _advance(text[end])
+            width += _advance(text[end], font)
             if width > most:
                 break
             end += 1
@@ -165,24 +165,25 @@ def _drawable(character: str) -> str:
         return "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS} "
     code = ord(character)
     shown = character.isprintable() or character == "\N{NO-BREAK SPACE}"
-    if shown and code in _glyphs():
+    if shown and code in _glyphs(_font()):
         return character
     return f"<U+{code:04X}>"
 
 
-def _font() -> ft2font.FT2Font:
-    return ft2font.FT2Font(font_manager.findfont(font_manager.FontProperties()))
+def _font() -> str:
+    """Return the file of the figures' font, which a style may set."""
+    return font_manager.findfont(font_manager.FontProperties())
 
 
 @cache
-def _glyphs() -> frozenset[int]:
-    """Return the characters that the figures' font has."""
-    return frozenset(_font().get_charmap())
+def _glyphs(font: str) -> frozenset[int]:
+    """Return the characters that a font has."""
+    return frozenset(ft2font.FT2Font(font).get_charmap())
 
 
 @cache
-def _advance(character: str) -> float:
+def _advance(character: str, font: str) -> float:
     """Return the width of a character, in points."""
-    font = _font()
-    font.set_size(TEXT_SIZE, 72)
-    return float(font.load_char(ord(character)).linearHoriAdvance) / 65536.0
+    face = ft2font.FT2Font(font)
+    face.set_size(TEXT_SIZE, 72)
+    return float(face.load_char(ord(character)).linearHoriAdvance) / 65536.0

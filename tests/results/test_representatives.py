@@ -133,7 +133,7 @@ def test_lists_of_tokens_are_drawn_whole_and_are_json_in_the_table(tmp_path):
     figure = representatives_figure(listed, "high", "z")
     save(figure, tmp_path / "a.png")
     drawn = [text.get_text() for text in figure.axes[0].texts]
-    lines = [line for line in drawn if "word" in line or "CLS" in line]
+    lines = [line for line in drawn if "word" in line or "SEP" in line]
     assert lines[0].startswith("""['[CLS]', "it's", '##ing', '\xa0the', '\\n',""")
     assert all(line.endswith(("',", "']")) for line in lines), "broken between tokens"
     assert " ".join(lines).count("'[SEP]']") == 2 and "[...]" not in drawn
