@@ -143,7 +143,7 @@ def _check_output(output: Path) -> None:
     if output.exists() or output.is_symlink():
         raise UserError(f"{output} exists; choose another --output, or move it away")
     if not output.parent.is_dir():
-        raise UserError(f"--output {output}: there is no folder {output.parent}")
+        raise UserError(f"--output {output}: the folder {output.parent} does not exist")
 
 
 def _write(output: Path, text: str) -> None:

@@ -150,7 +150,7 @@ def _try_out(
 def _check(run: RunReader, config: Config, name: Path, shape: dict[str, Any], rounds: int) -> None:
     """Check that there are samples, and that both models have the same input space."""
     if rounds == 0:
-        raise UserError(f"{run.path} holds no committed round yet: there are no samples")
+        raise UserError(f"{run.path} has no committed rounds yet, so it has no samples")
     if shape["n_values"] is None:
         return  # known once the model is built
     own = input_space.space_of(str(run.path), run.config, run.n_sites, run.n_values)

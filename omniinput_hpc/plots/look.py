@@ -76,7 +76,7 @@ def use(
     Raises
     ------
     UserError
-        There are too many or too few labels, or there is no such style, or it cannot be read.
+        The number of labels is wrong, or the style does not exist or cannot be read.
     """
     if labels and len(labels) != len(groups):
         raise UserError(
@@ -121,15 +121,14 @@ def read_style(name: str) -> dict[str, Any]:
     Raises
     ------
     UserError
-        There is no such file or style, or matplotlib cannot read it.
+        The file or style does not exist, or matplotlib cannot read it.
     """
     if name in mpl_style.library:
         return {**mpl_style.library[name], **WITHOUT_TEX}
     if not os.path.isfile(name):
         known = ", ".join(word for word in mpl_style.available if not word.startswith("_"))
         raise UserError(
-            f"--style {name}: there is no such file, and matplotlib has no style of this name; it "
-            f"has: {known}"
+            f"--style {name}: this is neither a file nor a style of matplotlib, which has: {known}"
         )
     try:
         found = mpl.rc_params_from_file(name, fail_on_error=True, use_default_template=False)

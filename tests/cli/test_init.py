@@ -95,7 +95,7 @@ def test_a_bare_torch_network_is_sent_to_the_way_by_its_weights(capfd, tmp_path,
 BAD = {
     "there already": ([FACTORY, "--output", "there.toml"], "there.toml exists"),
     "another ending": ([FACTORY, "--output", "my.txt"], "must end with .toml"),
-    "no folder": ([FACTORY, "--output", "a/b.toml"], "there is no folder a"),
+    "no folder": ([FACTORY, "--output", "a/b.toml"], "the folder a does not exist"),
     "no model": (["nowhere/x"], "no such folder"),
     "no module": (["nowhere_at_all:make"], "no module nowhere_at_all"),
     "no function": (["omniinput_hpc.zoo.exact:nothing"], "has no function nothing"),

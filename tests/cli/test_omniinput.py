@@ -83,9 +83,8 @@ def test_a_flag_means_one_thing(parser_of):
                 kind = (action.type, action.nargs, type(action))
                 kinds.setdefault(flag, {}).setdefault(kind, []).append(name)
     different = {flag: found for flag, found in kinds.items() if len(found) > 1}
-    # --range and --test-sets are repeated, one for each run, where there are several; --label is a
-    # name in figures, and for judges, which draw none, a class
-    assert set(different) <= {"--range", "--per-bin", "--test-sets", "--label"}, different
+    # --range and --test-sets are repeated, one for each run, where there are several
+    assert set(different) <= {"--range", "--per-bin", "--test-sets"}, different
 
 
 @pytest.mark.parametrize("name", [n for n in OFFLINE])

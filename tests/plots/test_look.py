@@ -80,7 +80,7 @@ def test_one_label_for_each_run():
     [
         (
             None,
-            r"there is no such file, and matplotlib has no style of this name; it has: .*ggplot",
+            r"this is neither a file nor a style of matplotlib, which has: .*ggplot",
         ),
         ("font.size: huge\n", "cannot be read: Key font.size"),
         (b"\x89PNG\xff", "cannot be read: 'utf-8' codec"),

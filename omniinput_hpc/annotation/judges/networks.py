@@ -45,7 +45,7 @@ def class_probability(outputs: torch.Tensor, label: int, path: str) -> torch.Ten
     """
     n_classes = max(2, outputs.shape[1])
     if not 0 <= label < n_classes:
-        raise UserError(f"--label {label}: {path} has {n_classes} classes, numbered from 0")
+        raise UserError(f"--class {label}: {path} has {n_classes} classes, numbered from 0")
     outputs = outputs.double()
     if outputs.shape[1] == 1:
         return (outputs[:, 0] if label else -outputs[:, 0]).sigmoid()

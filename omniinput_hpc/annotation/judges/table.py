@@ -27,13 +27,13 @@ def _causal_lm(options: Options, device: str) -> Judge:
 def _sequence_classifier(options: Options, device: str) -> Judge:
     from omniinput_hpc.annotation.judges.language import TextClassifierJudge
 
-    return TextClassifierJudge(options.model, options.label, options.dtype, device)
+    return TextClassifierJudge(options.model, vars(options)["class"], options.dtype, device)
 
 
 def _image_classifier(options: Options, device: str) -> Judge:
     from omniinput_hpc.annotation.judges.networks import PictureClassifierJudge
 
-    return PictureClassifierJudge(options.model, options.label, device, options.factory)
+    return PictureClassifierJudge(options.model, vars(options)["class"], device, options.factory)
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class JudgeKind:
 
 JUDGES = {
     "causal-lm": JudgeKind("text", ("model", "template"), _causal_lm),
-    "sequence-classifier": JudgeKind("text", ("model", "label"), _sequence_classifier),
-    "image-classifier": JudgeKind("image", ("model", "label"), _image_classifier),
+    "sequence-classifier": JudgeKind("text", ("model", "class"), _sequence_classifier),
+    "image-classifier": JudgeKind("image", ("model", "class"), _image_classifier),
     "fid": JudgeKind("image", ("model", "reference"), None),
 }
 """By name; any other name is a rule, module:function."""
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--factory", metavar="module:function", help=factory)
     add("--template", type=Path, metavar="FILE", help="the prompt, with {text} for the text")
     add("--answers", nargs="+", default=(" no", " yes"), help="worst to best (default: no yes)")
-    add("--label", type=int, help="the class whose probability is the score")
+    add("--class", type=int, help="number of the class whose probability is the score")
     add("--reference", metavar="PATH", help="pictures for fid: see docs/scoring.md")
     dtype, device = "number type of the judge (default: %(default)s)", "(default: %(default)s)"
     add("--dtype", choices=["float32", "bfloat16", "float16"], default="float32", help=dtype)

@@ -67,7 +67,7 @@ def trial_inputs(
     last, half of the sites hold values of special tokens: the first third of the sites, where every
     special value occurs in at least one input, and some further sites. Values after a special value
     are therefore evaluated in pieces, too. The last input has no special values, if there are
-    others. On torch's device "meta", which computes no numbers, there are no batches.
+    others. The list is empty on torch's device "meta", which computes nothing.
     """
     device = token_ids.device
     if device.type == "meta":

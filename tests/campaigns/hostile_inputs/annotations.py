@@ -227,7 +227,7 @@ def cases(folder, network, template):
 
     for ending in (".pt2", ".safetensors"):
         a = f"an archive with two entries of one name, {ending}"
-        label, factory = ("--label", "0"), ("--factory", "image_models:tiny_module")
+        label, factory = ("--class", "0"), ("--factory", "image_models:tiny_module")
         found[f"{a}, judge"] = partial(
             judged, pictures, "image-classifier", archive(ending), *label
         )
