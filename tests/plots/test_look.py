@@ -97,7 +97,7 @@ def test_what_is_no_style_is_refused(tmp_path, text, words):
 
 
 def test_no_style_is_fetched_from_the_net():
-    with pytest.raises(UserError, match="no such file"):
+    with pytest.raises(UserError, match="neither a file nor a style"):
         look.use([["a.h5"]], style="https://example.org/my.mplstyle")
 
 
