@@ -80,7 +80,8 @@ def test_labels_titles_and_styles(drawn, tmp_path, script):
 @pytest.mark.parametrize("script", DRAWS)
 def test_mistakes_are_refused_in_a_sentence(drawn, script):
     (code, out, err), figures = drawn(script, *DRAWS[script], "--style", "nothing.mplstyle")
-    assert is_plain(code, err, "nothing.mplstyle: there is no such file") and not (out or figures)
+    no_style = "--style nothing.mplstyle: this is neither a file nor a style of matplotlib"
+    assert is_plain(code, err, no_style) and not (out or figures)
     (code, out, err), figures = drawn(script, *DRAWS[script], *["--label=a"] * 3)
     assert is_plain(code, err, "--label: expected one for each run") and not (out or figures)
 
