@@ -59,6 +59,15 @@ def interval(low: float, high: float, form: str, unknown: str = "interval not kn
     return f"{shown(low, form)} to {shown(high, form)}"
 
 
+def range_words(ends: tuple[float, float], scale: float = 1.0, digits: int = 4) -> str:
+    """Format a range divided by `scale`, rounded inwards so that it can be requested."""
+    unit, near = 10.0**digits, 1e-9  # keep numbers that are already round unchanged
+    low, high = ends[0] / scale, ends[1] / scale
+    if math.isfinite(low) and math.isfinite(high):
+        low, high = math.ceil(low * unit - near) / unit, math.floor(high * unit + near) / unit
+    return f"{low:.{digits}f} to {high:.{digits}f}"
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or the name of its type if it has none."""
     # str() of a KeyError puts its message in quotation marks

@@ -34,8 +34,9 @@ MAY_IMPORT = {
               "sampling", "estimators"),
     "annotation": (*LEAVES, "config", "estimators", *TORCH_FREE_MODELS, "runfile.lock"),
     "annotation.judges": (*LEAVES, "config", "estimators", "models", "annotation"),
-    "results": (*LEAVES, "config", "estimators", "runfile", "annotation", *TORCH_FREE_MODELS),
-    "plots": ("errors", "text", "estimators", "results", "models.table"),
+    "results": (*LEAVES, "config", "estimators", "runfile", "annotation", *TORCH_FREE_MODELS,
+                "plots"),
+    "plots": ("errors", "text", "estimators", "models.table"),
     "report": (*LEAVES, "config", "estimators", "runfile", "annotation", "results", "plots"),
     "api": (*LEAVES, "config", "estimators", "runfile", "annotation", "results", "plots",
             *TORCH_FREE_MODELS),
@@ -58,7 +59,7 @@ LIBRARIES = {
     "pydantic": ("config", "annotation"),
     "torch": ("models", "kernels", ZOO, "annotation.judges", "sampling.walkers",
               "sampling.anchors"),
-    "matplotlib": ("plots", "report", "api"),
+    "matplotlib": ("plots", "results", "report", "api"),
     "starlette": ("annotation",),
 }  # fmt: skip
 

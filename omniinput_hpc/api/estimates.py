@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.api import results
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.comparison.joined import joined_density
 from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES
@@ -20,8 +19,9 @@ from omniinput_hpc.estimators.precision_recall.from_rule import (
     rule_curve,
     sum_scores_of_runs,
 )
-from omniinput_hpc.models.table import z_label
-from omniinput_hpc.results import curves, tables
+from omniinput_hpc.results import curves
+from omniinput_hpc.results.curve import CurveResult
+from omniinput_hpc.results.density import DensityResult
 from omniinput_hpc.runfile.reader import RunReader
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ class Estimates:
 
     def __init__(self, readers: Sequence[RunReader]) -> None:
         self.readers = list(readers)
-        self._density: results.Density | None = None
+        self._density: DensityResult | None = None
 
-    def density(self) -> results.Density:
+    def density(self) -> DensityResult:
         """Return how many inputs have each output, with errors and the verdict.
 
         Raises
@@ -50,8 +50,7 @@ class Estimates:
             of different models, with different bins, or with the same seed.
         """
         if self._density is None:
-            found = joined_density(self.readers)
-            self._density = results.Density(found, self._label(), self._source())
+            self._density = DensityResult(self.readers, joined_density(self.readers))
         return self._density
 
     def precision_recall(
@@ -63,7 +62,7 @@ class Estimates:
         fewest_inputs: int = FEWEST_INPUTS,
         fewest_lanes: int = FEWEST_LANES,
         recall_range: tuple[float, float] | None = None,
-    ) -> results.PrecisionRecall:
+    ) -> CurveResult:
         """Return precision and recall over all inputs, by a rule or by score files.
 
         Parameters
@@ -91,22 +90,14 @@ class Estimates:
             sums = sum_scores_of_runs(self.readers, density, checked, fewest_inputs)
             its_side = curves.joint_side(self.readers, side)
             curve = rule_curve(density, sums, its_side.end, fewest, recall_range=recall_range)
-            found = curves.RunCurve(curve, density, name, its_side, fewest=fewest)
-        else:
-            files, key = [Path(path) for path in scores], None if key is None else Path(key)
-            by = curves.CurveOptions(rule, files, key, side, fewest, recall_range)
-            found = curves.curve_of(self.readers, density, by)
-        return results.PrecisionRecall(found, self._label(), self._source())
+            return CurveResult(self.readers, curve, density, name, its_side, fewest=fewest)
+        files, key = [Path(path) for path in scores], None if key is None else Path(key)
+        by = curves.CurveOptions(rule, files, key, side, fewest, recall_range)
+        return curves.curve_of(self.readers, density, by)
 
     def plot(self) -> Figure:
         """Return the figure of the density."""
         return self.density().plot()
-
-    def _label(self) -> str:
-        return z_label(self.readers[0].config)
-
-    def _source(self) -> str:
-        return tables.describe_run(*self.readers)
 
 
 class JoinedRuns(Estimates):

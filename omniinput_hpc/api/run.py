@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from omniinput_hpc.api import results
 from omniinput_hpc.api.estimates import Estimates
+from omniinput_hpc.api.samples import Samples
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.populations import log_q_of
-from omniinput_hpc.models.table import z_label
-from omniinput_hpc.results import diagnosis
+from omniinput_hpc.results.diagnosis import DiagnosisResult, diagnosis_of
 from omniinput_hpc.runfile import reader
 from omniinput_hpc.untrusted.parsing import parse_toml
 
@@ -59,7 +58,7 @@ class Run(Estimates):
 
     def samples(
         self, z: tuple[float, float] = (-np.inf, np.inf), rungs: Sequence[int] | None = None
-    ) -> results.Samples:
+    ) -> Samples:
         """Return the recorded inputs with z[0] <= output < z[1], of some or all rungs.
 
         Raises
@@ -90,9 +89,9 @@ class Run(Estimates):
         x, z_n, round_n, k, beta, weight = (
             np.concatenate(parts) for parts in zip(*found, strict=True)
         )
-        return results.Samples(x, z_n, round_n, k, beta, weight, self._source())
+        return Samples([self.reader], x, z_n, round_n, k, beta, weight)
 
-    def diagnose(self) -> results.Diagnosis:
+    def diagnose(self) -> DiagnosisResult:
         """Return how well the run mixes, and what to change.
 
         Raises
@@ -100,9 +99,7 @@ class Run(Estimates):
         EstimateError
             No committed round.
         """
-        found, run = diagnosis.diagnose(self.reader), self.reader
-        traces, paths = diagnosis.lane_traces(run), diagnosis.walker_paths(run)
-        return results.Diagnosis(found, z_label(run.config), self._source(), traces, paths)
+        return diagnosis_of(self.reader, checked=False)
 
     def to_arviz(self) -> xarray.DataTree:
         """Return the recorded outputs as a DataTree for ArviZ: see `api.arviz`."""

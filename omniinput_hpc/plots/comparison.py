@@ -15,7 +15,7 @@ from omniinput_hpc.estimators.comparison.samplers import SamplerComparison
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.plots import style
-from omniinput_hpc.results.curve_tables import range_words
+from omniinput_hpc.text import range_words
 
 MAX_INSIDE = 3
 """Largest number of ratios in a legend inside the panel; more would cover the curves."""

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.image import imread
 from matplotlib.patches import ConnectionPatch
 from matplotlib.ticker import MaxNLocator
 
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Side
 from omniinput_hpc.plots import style
-from omniinput_hpc.plots.representatives import wrapped
-from omniinput_hpc.results.representatives import Representative, Representatives
+from omniinput_hpc.plots.representatives import ShownInput, pixels_of, wrapped
 
 ROW_HEIGHT, IMAGE_HEIGHT = 0.48, 0.62  # inches
 CURVE_WIDTH = 2.5  # inches
@@ -29,15 +25,13 @@ TEXT_WIDTH = 4.5  # inches, at the letter size that `wrapped` measures; the text
 
 @style.styled
 def density_with_inputs_figure(
-    density: Density, found: Representatives, side: Side, label: str
+    density: Density, items: Sequence[ShownInput], texts: bool, side: Side, label: str
 ) -> Figure:
     """Draw log10 of the number of inputs against z, the confident end on top, with inputs.
 
-    To the right, the first drawn input of each bin of `found`; a line joins it to its own z.
-    `label` is the axis label of z, with its unit.
+    Each of `items`, in their order, stands to the right; a line joins it to its own z. They are
+    `texts`, or pictures. `label` is the axis label of z, with its unit.
     """
-    items = [found.of_bin(b)[0] for b in found.bins(side)]
-    texts = found.kind == "text"
     height = (ROW_HEIGHT if texts else IMAGE_HEIGHT) * len(items)
     width = style.FULL_WIDTH - CURVE_WIDTH if texts else IMAGES_WIDTH
     figure = style.blank(CURVE_WIDTH + width, max(3.0, height + 0.9))
@@ -56,8 +50,7 @@ def density_with_inputs_figure(
             color=style.FAINT, linewidth=0.6, zorder=1,
         ))  # fmt: skip
         left.plot(log10_g, item.z, "o", color=style.exact(), markersize=4, zorder=5)
-        z = found.z_text(item)
-        right.text(Z_LEFT, place + 0.5, z, fontsize=8, color=style.NOTE, va="center")
+        right.text(Z_LEFT, place + 0.5, item.z_text, fontsize=8, color=style.NOTE, va="center")
         show = _text if texts else _image
         show(right, place, item)
     return figure
@@ -77,15 +70,15 @@ def _curve(axes: Axes, density: Density, label: str) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(3))
 
 
-def _log10_at(density: Density, items: Sequence[Representative]) -> style.FloatArray:
+def _log10_at(density: Density, items: Sequence[ShownInput]) -> style.FloatArray:
     """Return log10 of the number of inputs in the bin of each input's output."""
     bins = np.searchsorted(density.edges, [item.z for item in items], side="right") - 1
     log_g_b = density.log_g_b[np.clip(bins, 0, len(density.log_g_b) - 1)]
     return np.asarray(log_g_b / style.LN10)
 
 
-def _text(axes: Axes, place: int, item: Representative) -> None:
-    lines = wrapped(item.drawn.strip(), TEXT_WIDTH)
+def _text(axes: Axes, place: int, item: ShownInput) -> None:
+    lines = wrapped(item.content.strip(), TEXT_WIDTH)
     if len(lines) > MAX_LINES:
         lines = [*lines[: MAX_LINES - 1], lines[MAX_LINES - 1] + " \N{HORIZONTAL ELLIPSIS}"]
     axes.text(
@@ -94,9 +87,8 @@ def _text(axes: Axes, place: int, item: Representative) -> None:
     )  # fmt: skip
 
 
-def _image(axes: Axes, place: int, item: Representative) -> None:
-    pixels = imread(io.BytesIO(base64.b64decode(item.shown.partition(",")[2])))
+def _image(axes: Axes, place: int, item: ShownInput) -> None:
     where = (IMAGE_LEFT, place + 0.04, 1.1 * IMAGE_HEIGHT, 0.92)
     inset = axes.inset_axes(where, transform=axes.transData)
-    inset.imshow(pixels, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
+    inset.imshow(pixels_of(item), cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
     inset.set_axis_off()

@@ -12,8 +12,8 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators.errors.chains import rhat_limit
+from omniinput_hpc.estimators.errors.diagnosis import Diagnosis
 from omniinput_hpc.plots import style
-from omniinput_hpc.results.diagnosis import Diagnosis
 
 MAX_POINTS = 600  # per line
 MAX_RUNG_LABELS = 8

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -16,9 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from omniinput_hpc.estimators.precision_recall.curves import Side
 from omniinput_hpc.plots.style import FULL_WIDTH, GRID, NOTE, blank, named, styled
-from omniinput_hpc.results.representatives import Representative, Representatives
 
 LINE_HEIGHT, TEXT_LEFT, LABEL_WIDTH = 0.17, 1.1, 1.3  # inches
 TEXT_SIZE = 8.5  # points
@@ -30,79 +29,37 @@ HOW_TO_READ = (
 )
 
 
-@styled
-def representatives_figure(found: Representatives, side: Side, label: str) -> Figure:
-    """Draw representative inputs by bin, beginning at the confident end."""
-    if found.kind == "text":
-        return _texts(found, side, label)
-    return _images([found], [""], side, label)
+@dataclass(frozen=True)
+class ShownInput:
+    """An input in a figure.
+
+    Attributes
+    ----------
+    z, z_text : its output, and how it is written
+    words : small print beside it: output, score, number of draws
+    content : its text, or its picture as a data URI
+    tokens : whether the text is a list of tokens
+    """
+
+    z: float
+    z_text: str
+    words: str
+    content: str
+    tokens: bool = False
+
+
+@dataclass(frozen=True)
+class ShownBin:
+    """A bin in a figure: its range of z, and its inputs."""
+
+    range: str
+    inputs: Sequence[ShownInput]
 
 
 @styled
-def side_by_side_figure(
-    found: Sequence[Representatives], names: Sequence[str], side: Side, label: str
-) -> Figure:
-    """Draw pictures of several runs next to each other: rows are bins, which all runs share."""
-    return _images(found, [named(name, i) for i, name in enumerate(names)], side, label)
-
-
-def _range(found: Representatives, bin_: int) -> str:
-    low, high = found.edges[bin_ : bin_ + 2]
-    return f"{low:.6g} to {high:.6g}"
-
-
-def _caption(found: Representatives, item: Representative) -> str:
-    words = [found.z_text(item)]
-    words += [] if item.score is None else [f"score {item.score:.2g}"]
-    words += [] if item.draws == 1 else [f"\N{MULTIPLICATION SIGN}{item.draws}"]
-    return ", ".join(words)
-
-
-def _images(
-    found: Sequence[Representatives], names: Sequence[str], side: Side, label: str
-) -> Figure:
-    bins = sorted({b for one in found for b in one.bins(side)}, reverse=side == "high")
-    most = [max(len(one.of_bin(b)) for b in bins) for one in found]
-    gaps = GAP * (len(found) - 1)
-    cell = min(max((FULL_WIDTH - LABEL_WIDTH - gaps) / sum(most), LEAST_CELL), 0.8)
-    width = max(LABEL_WIDTH + cell * sum(most) + gaps, LEAST_WIDTH)
-    figure = blank(width, (cell + 0.25) * len(bins) + HEAD + (0.2 if any(names) else 0.0))
-    below = -0.136 / cell  # the line of small print, in units of a picture
-    # between two runs stands an empty column
-    widths = [w for n in most for w in [*[cell] * n, GAP]][:-1]
-    grid = figure.subplots(
-        len(bins), len(widths), squeeze=False, gridspec_kw={"width_ratios": widths}
-    )
-    for axes in grid.ravel():
-        axes.set_axis_off()
-        axes.set_box_aspect(1.0)
-    at: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": 9}
-    for row, b in zip(grid, bins, strict=True):
-        row[0].text(-0.12, 0.5, _range(found[0], b), transform=row[0].transAxes, **at)
-    for n, (one, name) in enumerate(zip(found, names, strict=True)):
-        first = sum(most[:n]) + n
-        here = grid[:, first : first + most[n]]
-        if name:
-            over: dict[str, Any] = {"transform": here[0, 0].transAxes, "in_layout": False}
-            here[0, 0].text(0.0, 1.1, name, fontsize=9, **over)
-        for row, b in zip(here, bins, strict=True):
-            for axes, item in zip(row, one.of_bin(b), strict=False):
-                _picture(axes, item)
-                axes.set_title(_caption(one, item), fontsize=7, pad=2, y=below, color=NOTE)
-    figure.suptitle(f"{label}\n{HOW_TO_READ}", x=0.01, ha="left", fontsize=9)
-    return figure
-
-
-def _picture(axes: Axes, item: Representative) -> None:
-    pixels = imread(io.BytesIO(base64.b64decode(item.shown.partition(",")[2])))
-    axes.imshow(pixels, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
-
-
-def _texts(found: Representatives, side: Side, label: str) -> Figure:
-    blocks: list[tuple[str, list[tuple[str, list[str]]]]] = []
-    for b in found.bins(side):
-        texts = [(_caption(found, item), _first_lines(item)) for item in found.of_bin(b)]
-        blocks.append((_range(found, b), texts))
+def texts_figure(bins: Sequence[ShownBin], label: str) -> Figure:
+    """Draw the texts of each bin, in the order given; `label` is the axis label of z."""
+    blocks = [(b.range, [(item.words, _first_lines(item)) for item in b.inputs]) for b in bins]
     lines = sum(1.5 + sum(0.3 + len(wrapped) for _, wrapped in texts) for _, texts in blocks)
     height = HEAD + LINE_HEIGHT * (lines + 1.5)
     figure = blank(FULL_WIDTH, height)
@@ -125,14 +82,60 @@ def _texts(found: Representatives, side: Side, label: str) -> Figure:
     return figure
 
 
+@styled
+def pictures_figure(runs: Sequence[Sequence[ShownBin]], names: Sequence[str], label: str) -> Figure:
+    """Draw pictures of several runs next to each other: rows are bins, which all runs share.
+
+    `names` are those of the runs, or "" for a single run, which needs none.
+    """
+    names = [name and named(name, i) for i, name in enumerate(names)]
+    bins = runs[0]
+    most = [max(len(b.inputs) for b in one) for one in runs]
+    gaps = GAP * (len(runs) - 1)
+    cell = min(max((FULL_WIDTH - LABEL_WIDTH - gaps) / sum(most), LEAST_CELL), 0.8)
+    width = max(LABEL_WIDTH + cell * sum(most) + gaps, LEAST_WIDTH)
+    figure = blank(width, (cell + 0.25) * len(bins) + HEAD + (0.2 if any(names) else 0.0))
+    below = -0.136 / cell  # the line of small print, in units of a picture
+    # between two runs stands an empty column
+    widths = [w for n in most for w in [*[cell] * n, GAP]][:-1]
+    grid = figure.subplots(
+        len(bins), len(widths), squeeze=False, gridspec_kw={"width_ratios": widths}
+    )
+    for axes in grid.ravel():
+        axes.set_axis_off()
+        axes.set_box_aspect(1.0)
+    at: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": 9}
+    for row, b in zip(grid, bins, strict=True):
+        row[0].text(-0.12, 0.5, b.range, transform=row[0].transAxes, **at)
+    for n, (one, name) in enumerate(zip(runs, names, strict=True)):
+        first = sum(most[:n]) + n
+        here = grid[:, first : first + most[n]]
+        if name:
+            over: dict[str, Any] = {"transform": here[0, 0].transAxes, "in_layout": False}
+            here[0, 0].text(0.0, 1.1, name, fontsize=9, **over)
+        for row, b in zip(here, one, strict=True):
+            for axes, item in zip(row, b.inputs, strict=False):
+                axes.imshow(
+                    pixels_of(item), cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest"
+                )
+                axes.set_title(item.words, fontsize=7, pad=2, y=below, color=NOTE)
+    figure.suptitle(f"{label}\n{HOW_TO_READ}", x=0.01, ha="left", fontsize=9)
+    return figure
+
+
+def pixels_of(item: ShownInput) -> Any:
+    """Return the pixels of a picture."""
+    return imread(io.BytesIO(base64.b64decode(item.content.partition(",")[2])))
+
+
 def _write(axes: Axes, x: float, y: float, words: str, **style: Any) -> float:
     """Write one line, and return where the next one begins."""
     axes.text(x, y, words, va="top", ha="left", parse_math=False, **style)
     return y + LINE_HEIGHT
 
 
-def _first_lines(item: Representative) -> list[str]:
-    lines = wrapped(item.drawn, FULL_WIDTH - TEXT_LEFT - 0.1)
+def _first_lines(item: ShownInput) -> list[str]:
+    lines = wrapped(item.content, FULL_WIDTH - TEXT_LEFT - 0.1)
     most = MAX_TOKEN_LINES if item.tokens else MAX_TEXT_LINES
     return lines if len(lines) <= most else [*lines[: most - 1], "[...]"]
 

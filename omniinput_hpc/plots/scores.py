@@ -17,34 +17,11 @@ from omniinput_hpc.estimators.precision_recall.agreement import PeopleComparison
 from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, bin_scores
 from omniinput_hpc.plots import style
-from omniinput_hpc.plots.density import exact_line, rho_r_figure
-from omniinput_hpc.results.curve_tables import range_words
+from omniinput_hpc.plots.density import exact_line
+from omniinput_hpc.text import range_words
 
 SCORE_LIMITS = (-0.05, 1.05)
 SCORE_LABEL = "mean score r(z)"
-
-
-def curve_figures(
-    density: Density,
-    curve: Curve,
-    label: str,
-    exact: Exact | None,
-    exact_curve: ExactCurve | None,
-    by_scores: bool,
-) -> dict[str, Figure]:
-    """Return the figures of a curve, by the ending of their file.
-
-    These are precision and ROC; with scores also r(z); with a rule and exact values also rho and r.
-    """
-    figures = {
-        ".pr.png": curve_figure(density, curve, exact, exact_curve),
-        ".roc.png": roc_figure(density, curve),
-    }
-    if by_scores:
-        figures[".r.png"] = r_figure(density, curve, label, exact)
-    elif exact is not None:
-        figures[".rho_r.png"] = rho_r_figure(density, curve, label, exact)
-    return figures
 
 
 @style.styled

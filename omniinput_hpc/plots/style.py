@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -20,10 +20,7 @@ from matplotlib.style import context as style_context
 from matplotlib.text import Text
 
 from omniinput_hpc.estimators import FloatArray
-from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.models.table import z_label as z_label
 from omniinput_hpc.plots import look
-from omniinput_hpc.results.tables import DescribedRun
 
 P = ParamSpec("P")
 
@@ -248,56 +245,6 @@ class Caption:
     title: str = ""
     remark: str = ""
     converged: bool = True
-
-
-def caption_of(
-    runs: Sequence[DescribedRun], densities: Sequence[Density] = (), about: str = ""
-) -> Caption:
-    """Return the caption of a figure of some runs and of the densities that it shows.
-
-    `about` is the last line of the title, for instance a curve's side and rule. The user's own
-    title replaces all lines.
-    """
-    noisy = any(run.config.noisy for run in runs)
-    remarks = ["model.noise = true: the output is not a function of the input"] * noisy
-    trusted = max((density.trusted_below for density in densities), default=-np.inf)
-    if trusted > -np.inf:
-        remarks.append(f"outputs below z = {trusted:.3g} have not equilibrated but are counted")
-    converged = all(density.verdict.converged for density in densities)
-    given = look.current().title
-    titles = [*map(title_of, runs), *filter(None, [about])] if given is None else [given]
-    return Caption("\n".join(titles), "; ".join(remarks), converged)
-
-
-def about_curve(side: str, by: str | None) -> str:
-    """Return the line of a title that states a curve's side and the source of its scores."""
-    scores = f", scores by {by}" if by else ""
-    return f"inputs are accepted from the {side} end of z{scores}"
-
-
-def joined(captions: Sequence[Caption]) -> Caption:
-    """Return one caption that joins those of several runs."""
-    remarks = dict.fromkeys(one.remark for one in captions if one.remark)
-    converged = all(one.converged for one in captions)
-    given = look.current().title
-    titles = [one.title for one in captions] if given is None else [given]
-    return Caption("\n".join(titles), "; ".join(remarks), converged)
-
-
-def title_of(run: DescribedRun) -> str:
-    """Return a run's label or file name, its model, space and rounds on one line."""
-    whose = " ".join(filter(None, [run.config.model.kind, Path(run.config.model_name).name]))
-    label = look.current().label_of.get(str(run.path), Path(run.path).stem)
-    decades = run.n_sites * np.log10(run.n_values)
-    rounds = (
-        f"{run.rounds}"
-        if run.rounds == run.rounds_planned
-        else (f"{run.rounds} of {run.rounds_planned}")
-    )
-    return (
-        f"{label}: {whose}, {run.n_sites} sites of {run.n_values:,} values "
-        f"(10^{decades:.1f} inputs), {rounds} rounds"
-    )
 
 
 def plain_names(figure: Figure) -> None:

@@ -11,12 +11,13 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.plots.comparison import models_figure, samplers_figure
 from omniinput_hpc.plots.overlay import Overlaid, overlay_figure
-from omniinput_hpc.plots.style import z_label
 from omniinput_hpc.report.content import Content
 from omniinput_hpc.report.page import Drawing, drawing, render
 from omniinput_hpc.report.sections import DASH, rounds_of
-from omniinput_hpc.results import comparison, curve_tables
+from omniinput_hpc.results import comparison
+from omniinput_hpc.results.curve import interval_words
 from omniinput_hpc.runfile.reader import RunReader
+from omniinput_hpc.text import range_words
 
 
 def compared(
@@ -25,12 +26,12 @@ def compared(
     """Return the part: first the verdict (a comparison's last line), then figures and a table."""
     lines, figures = _judged(names, runs, contents)
     models = [
-        Overlaid(name, z_label(run.config), content.density, [], {})
-        for name, run, content in zip(names, runs, contents, strict=True)
+        Overlaid(name, content.density.label, content.density.estimate, [], {})
+        for name, content in zip(names, contents, strict=True)
     ]
     overlaid = drawing(
         lambda: overlay_figure(models), "Number of inputs per output, all runs", "all densities",
-        all(content.density.verdict.converged for content in contents),
+        all(content.density.converged for content in contents),
     )  # fmt: skip
     return render(
         "compared.html", lines=[*lines[-1:], *lines[:-1]], figures=[overlaid, *figures],
@@ -44,9 +45,9 @@ def _row(name: str, run: RunReader, content: Content) -> list[str]:
     found, side, aupr, interval, over = content.found, DASH, DASH, DASH, DASH
     if found is not None and np.isfinite(found.curve.aupr):
         curve = found.curve
-        aupr, interval = f"{curve.aupr:.6f}", curve_tables.interval_words(curve)
-        over, side = curve_tables.range_words(curve.aupr_range, digits=2), curve.side
-    converged = "yes" if content.density.verdict.converged else "no"
+        aupr, interval = f"{curve.aupr:.6f}", interval_words(curve)
+        over, side = range_words(curve.aupr_range, digits=2), curve.side
+    converged = "yes" if content.density.converged else "no"
     return [name, rounds_of(run), converged, side, aupr, interval, over]
 
 
@@ -54,14 +55,14 @@ def _judged(
     names: Sequence[str], runs: Sequence[RunReader], contents: Sequence[Content]
 ) -> tuple[list[str], list[Drawing]]:
     """Return the lines and figures of `omniinput compare`, or why these runs are not compared."""
-    densities = [content.density for content in contents]
+    densities = [content.density.estimate for content in contents]
     curves = [content.found for content in contents if content.found is not None]
     one_model = len({run.fingerprint for run in runs}) == 1
     try:
         comparison.require_one_space(runs)
         if one_model:
             two = comparison.compare_two_samplers([[run] for run in runs], densities, names)
-            label, pair = z_label(runs[0].config), (names[0], names[1])
+            label, pair = contents[0].density.label, (names[0], names[1])
             return two.lines, [drawing(
                 lambda: samplers_figure(densities[0], densities[1], two.found, pair, label),
                 "Two runs of one model, and their difference", "samplers",

@@ -13,8 +13,10 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.results import representatives
-from omniinput_hpc.results.curves import CurveOptions, RunCurve, curve_of, density_for
-from omniinput_hpc.results.diagnosis import Diagnosis, diagnose
+from omniinput_hpc.results.curve import CurveResult
+from omniinput_hpc.results.curves import CurveOptions, curve_of, density_for
+from omniinput_hpc.results.density import DensityResult
+from omniinput_hpc.results.diagnosis import DiagnosisResult, diagnose
 from omniinput_hpc.runfile.reader import RunReader
 
 
@@ -59,9 +61,9 @@ class Content:
     """
 
     options: ReportOptions
-    density: Density
-    diagnosis: Diagnosis
-    found: RunCurve | None
+    density: DensityResult
+    diagnosis: DiagnosisResult
+    found: CurveResult | None
     inputs: representatives.Representatives
 
 
@@ -71,9 +73,13 @@ def content_of(run: RunReader, options: ReportOptions) -> Content:
     if not options.one_run:  # each of several runs has its own score files, or none
         # `comparison` applies the range of recall, once all runs are on one scale
         by = replace(by.of_model(run.fingerprint), recall_range=None)
-    found = curve_of([run], density, by) if by.rule or by.scores else None
+    found = None
+    if by.rule or by.scores:
+        found = curve_of([run], density, by)
+        found = replace(found, thresholds=options.thresholds, test_sets=options.test_sets)
     inputs = _inputs(run, density, options, by.scores)
-    return Content(options, density, diagnose(run, density.verdict.rhat_k), found, inputs)
+    mixing = DiagnosisResult([run], diagnose(run, density.verdict.rhat_k))
+    return Content(options, DensityResult([run], density), mixing, found, inputs)
 
 
 def _inputs(

@@ -10,24 +10,20 @@ import numpy as np
 from markupsafe import Markup
 
 from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.errors.diagnosis import Diagnosis
 from omniinput_hpc.estimators.precision_recall.curves import Curve
-from omniinput_hpc.plots.density import density_figure
-from omniinput_hpc.plots.scores import annotators_figure, curve_figure, r_figure, roc_figure
-from omniinput_hpc.plots.style import LN10, z_label
+from omniinput_hpc.plots.scores import annotators_figure
+from omniinput_hpc.plots.style import LN10
 from omniinput_hpc.report.content import Content
 from omniinput_hpc.report.page import drawing, render
 from omniinput_hpc.report.summary import summary
-from omniinput_hpc.results import curve_tables, tables
-from omniinput_hpc.results.curves import confident_side, reach_lines, side_lines
+from omniinput_hpc.results import tables
+from omniinput_hpc.results.curves import confident_side
 from omniinput_hpc.results.density import (
     CHECKS,
-    VISITED,
     check_rows,
-    density_columns,
-    summarize_density,
 )
-from omniinput_hpc.results.diagnosis import Diagnosis, advice
-from omniinput_hpc.results.representatives import columns_of
+from omniinput_hpc.results.diagnosis import ladder_line
 from omniinput_hpc.results.score_tables import agreement_lines
 from omniinput_hpc.runfile.reader import RunReader
 
@@ -37,7 +33,7 @@ SHOWN_ELSEWHERE = ("config", "format", "model_fingerprint")
 
 def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
     """Return the section on the `number`-th run; `name` distinguishes it from the others."""
-    label, verdict = z_label(run.config), content.density.verdict
+    verdict = content.density.estimate.verdict
     said = [f"Not converged: {reason}." for reason in verdict.reasons]
     if verdict.converged:
         said = [f"Converged: all {len(verdict.checks)} checks passed (see Diagnostics)."]
@@ -52,21 +48,21 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         config=run.config_toml,
         environment=[(k, v) for k, v in run.texts.items() if k not in SHOWN_ELSEWHERE],
         checks={"names": CHECKS, "rows": check_rows(verdict.checks)},
-        rungs=_rungs(content.diagnosis),
-        mixing=_mixing(content.diagnosis, content.density),
-        advice=advice(content.diagnosis),
-        density=_without_verdict(summarize_density(content.density)),
+        rungs=_rungs(content.diagnosis.found),
+        mixing=_mixing(content.diagnosis.found, content.density.estimate),
+        advice=content.diagnosis.advice,
+        density=content.density.numbers(),
         density_figure=drawing(
-            lambda: density_figure(content.density, label),
+            content.density.figure,
             f"Number of inputs per bin of the output, and its standard error: {name}",
             f"{number} density",
             verdict.converged,
         ),
-        curve=_curve(content, label, name, number),
+        curve=_curve(content, name, number),
         inputs=content.inputs,
         side=confident_side(run, content.options.curve.side).end,
         masked=content.options.masked,
-        files=_files(content, tables.describe_run(run), name),
+        files=_files(content, name),
     )
 
 
@@ -112,7 +108,7 @@ def _mixing(d: Diagnosis, density: Density) -> list[str]:
     said = []
     if np.isfinite(d.barrier):
         said.append(
-            f"{d.ladder_line}. {d.trips_v.sum()} round trips by "
+            f"{ladder_line(d)}. {d.trips_v.sum()} round trips by "
             f"{np.count_nonzero(d.trips_v)} of {len(d.trips_v)} walkers."
         )
     return [*said, f"Moves outside the bins: {density.outside_k2.sum():,}."]
@@ -128,42 +124,30 @@ def _share(value: float) -> str:
     return DASH if not np.isfinite(value) else f"{value:.1%}"
 
 
-def _without_verdict(said: list[str]) -> list[str]:
-    """Return lines without the verdict, which is at the head of the section."""
-    about = ("converged: ", "not converged: ", VISITED)
-    return [line for line in said if not line.startswith(about)]
-
-
-def _curve(content: Content, label: str, name: str, number: int) -> dict[str, Any] | None:
+def _curve(content: Content, name: str, number: int) -> dict[str, Any] | None:
     """Return the lines and figures of the curve; None without a rule or scores."""
     found = content.found
     if found is None:
         return None
-    curve, density = found.curve, found.density
     figures = {
-        "Precision over log recall with its 95% band": lambda: curve_figure(density, curve),
-        "Mean score per bin": lambda: r_figure(density, curve, label),
-        "Right against wrong inputs accepted (unnormalized ROC)": (
-            lambda: roc_figure(density, curve)
-        ),
+        "Precision over log recall with its 95% band": found.figure,
+        "Mean score per bin": found.r_figure,
+        "Right against wrong inputs accepted (unnormalized ROC)": found.roc_figure,
     }
-    joined, result = found.joined, found.result
-    fewest = content.options.curve.fewest
-    said = _without_verdict(curve_tables.summarize_curve(density, curve, fewest))
+    joined, result = found.joined, found.scored
+    said = found.numbers()
     if joined is not None and result is not None:
         said += agreement_lines(
             joined.scored, joined.first_ar, joined.second_ar, joined.given_ag, joined.gold_g
         )
-        by_annotator = (joined.scored, result.used_b, label)
+        by_annotator = (joined.scored, result.used_b, found.label)
         figures["Mean score per annotator"] = lambda: annotators_figure(*by_annotator)
-    converged = density.verdict.converged
     drawn = [
-        drawing(make, f"{what}: {name}", f"{number} {what}", converged)
+        drawing(make, f"{what}: {name}", f"{number} {what}", found.converged)
         for what, make in figures.items()
     ]
-    options = content.options
-    lines = [*side_lines(found), *said, last_threshold(density, curve)]
-    lines += reach_lines(found, options.thresholds, options.test_sets)
+    last = last_threshold(found.density, found.curve)
+    lines = [*found.side_lines(), *said, last, *found.reach_lines()]
     by = found.by if joined else f"the rule {found.by}"
     return {"by": by, "lines": lines, "figures": drawn}
 
@@ -191,13 +175,13 @@ def last_threshold(density: Density, curve: Curve) -> str:
     )
 
 
-def _files(content: Content, source: str, name: str) -> list[dict[str, str]]:
+def _files(content: Content, name: str) -> list[dict[str, str]]:
     """Return the tables that the page carries as downloads."""
     density, found, options = content.density, content.found, content.options
-    files = {"density": tables.table_text(density_columns(density))}
+    files = {"density": tables.table_text(density.table())}
     if found is not None:
-        files["pr"] = tables.table_text(curve_tables.curve_columns(found.curve))
-    files["representatives"] = tables.table_text(columns_of(content.inputs, not options.masked))
+        files["pr"] = tables.table_text(found.table())
+    files["representatives"] = tables.table_text(content.inputs.columns(not options.masked))
     return [
         {"name": f"{name}.{what}.csv", "base64": base64.b64encode(text.encode()).decode("ascii")}
         for what, text in files.items()

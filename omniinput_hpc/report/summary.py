@@ -6,9 +6,10 @@ import numpy as np
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.plots.style import LN10, title_of
+from omniinput_hpc.plots.style import LN10
 from omniinput_hpc.report.content import Content
-from omniinput_hpc.results.curves import RunCurve
+from omniinput_hpc.results.caption import title_of
+from omniinput_hpc.results.curve import CurveResult
 from omniinput_hpc.runfile.reader import RunReader
 
 QUARTERS = (0.25, 0.75)
@@ -18,7 +19,7 @@ UNTIL = {"low": "up to", "high": "down to"}
 
 def summary(run: RunReader, content: Content) -> list[str]:
     """Return plain sentences on the inputs, their outputs, and how many are right."""
-    density = content.density
+    density = content.density.estimate
     said = [f"{title_of(run)}, {len(run.beta_k)} temperatures."]
     said.append(_outputs(density))
     if content.found is not None:
@@ -45,9 +46,9 @@ def _outputs(density: Density) -> str:
     return f"{met}. Half of {which} have an output from {lower:.6g} to {upper:.6g}."
 
 
-def _right(found: RunCurve) -> str:
+def _right(found: CurveResult) -> str:
     """Return the output up to which at least half of the accepted inputs are right, in words."""
-    curve, side = found.curve, found.side.end
+    curve, side = found.curve, found.side
     half = np.flatnonzero(curve.precision_t >= 0.5)
     begin = f"If inputs are accepted from the {side} end, "
     if not half.size:

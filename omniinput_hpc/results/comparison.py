@@ -24,7 +24,8 @@ from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Densit
 from omniinput_hpc.estimators.errors.jackknife import Interval
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Range
 from omniinput_hpc.models import input_space
-from omniinput_hpc.results.curves import CurveOptions, RunCurve, curve_of, side_lines
+from omniinput_hpc.results.curve import CurveResult
+from omniinput_hpc.results.curves import CurveOptions, curve_of
 from omniinput_hpc.results.normalization import shift_of
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.run_groups import require_apart, seed_lines
@@ -83,7 +84,7 @@ def compare_two_samplers(
 
 def curves_of(
     groups: Sequence[Sequence[RunReader]], densities: Sequence[Density], options: CurveOptions
-) -> list[RunCurve]:
+) -> list[CurveResult]:
     """Return the models' curves, by a rule or each by the score files of its model.
 
     `groups` are the runs of each density, one or several. Each curve covers the range between its
@@ -124,7 +125,7 @@ def compare_with_first(
     groups: Sequence[Sequence[RunReader]],
     densities: Sequence[Density],
     names: Sequence[str],
-    curves: Sequence[RunCurve],
+    curves: Sequence[CurveResult],
     z_range: Sequence[float] | None,
     recall_range: Range | None = None,
 ) -> ModelResult:
@@ -135,7 +136,7 @@ def compare_with_first(
     """
     first = curves[0].curve
     shown, found = [(names[0], first, 0.0)], []
-    lines = [f"{n}: {line}" for n, c in zip(names, curves, strict=True) for line in side_lines(c)]
+    lines = [f"{n}: {line}" for n, c in zip(names, curves, strict=True) for line in c.side_lines()]
     for i in range(1, len(groups)):
         pair = (densities[0], densities[i])
         shift, error, how = shift_of((groups[0], groups[i]), pair, z_range)

@@ -14,7 +14,7 @@ from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.comparison.joined import joined_density
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.density.wide_bins import in_width
-from omniinput_hpc.estimators.precision_recall.curves import Curve, Range, Side
+from omniinput_hpc.estimators.precision_recall.curves import Range, Side
 from omniinput_hpc.estimators.precision_recall.from_rule import (
     load_rule,
     rule_curve,
@@ -22,18 +22,10 @@ from omniinput_hpc.estimators.precision_recall.from_rule import (
 )
 from omniinput_hpc.estimators.precision_recall.from_scores import (
     ScoredCurve,
-    kept_scores,
     scored_curve,
 )
-from omniinput_hpc.estimators.precision_recall.thresholds import at_thresholds, unreached
 from omniinput_hpc.models.table import ConfidentSide, side_of
-from omniinput_hpc.results.curve_tables import (
-    FEWEST_PER_BIN,
-    threshold_lines,
-    unreached_lines,
-    wrong_way_lines,
-)
-from omniinput_hpc.results.score_tables import summarize_scores
+from omniinput_hpc.results.curve import CurveResult
 from omniinput_hpc.runfile.reader import RunReader
 
 
@@ -64,28 +56,6 @@ class CurveOptions:
     def of_model(self, fingerprint: str) -> CurveOptions:
         """Return these options with only the score files of one model, which may be none."""
         return replace(self, scores=scores_of_model(fingerprint, self.scores, self.key))
-
-
-@dataclass(frozen=True)
-class RunCurve:
-    """The curve of one run, or of several joined runs of one model.
-
-    Attributes
-    ----------
-    density : of the runs, in the curve's bins
-    by : the rule, or the names of the annotators
-    side : the confident end that the curve is counted from
-    joined, result : the scores and their result; None with a rule
-    fewest : as in `CurveOptions`
-    """
-
-    curve: Curve
-    density: Density
-    by: str
-    side: ConfidentSide
-    joined: Joined | None = None
-    result: ScoredCurve | None = None
-    fewest: tuple[int, int] = FEWEST_PER_BIN
 
 
 def density_for(runs: Sequence[RunReader], options: CurveOptions) -> Density:
@@ -123,21 +93,6 @@ def other_side(runs: Sequence[RunReader], given: Side | None) -> str:
     return given if given is not None and own != {given} else ""
 
 
-def side_lines(found: RunCurve) -> list[str]:
-    """Return the lines on the side that a curve is counted from."""
-    return [str(found.side), *wrong_way_lines(found.curve, found.density)]
-
-
-def notes_of(found: RunCurve) -> list[str]:
-    """Return the lines on the scores and their annotators; none with a rule."""
-    if found.joined is None or found.result is None:
-        return []
-    scored = found.joined.scored
-    kept = kept_scores(found.density, found.result.scores)
-    said = summarize_scores(found.result, scored, found.side.end)
-    return [*found.joined.notes, *said, *filter(None, [kept])]
-
-
 def chosen_thresholds(words: Sequence[str], sets: Mapping[str, FloatArray]) -> list[float]:
     """Return the outputs named by --threshold: numbers, or SET:Q for a quantile of a test set.
 
@@ -167,23 +122,7 @@ def chosen_thresholds(words: Sequence[str], sets: Mapping[str, FloatArray]) -> l
     return found
 
 
-def reach_lines(
-    found: RunCurve, thresholds: Sequence[float], sets: Mapping[str, FloatArray]
-) -> list[str]:
-    """Return the lines on chosen thresholds, and warnings of test data beyond the curve's ends.
-
-    Raises
-    ------
-    EstimateError
-        A threshold lies beyond the curve's ends.
-    """
-    curve, edges = found.curve, found.density.edges
-    beyond = {name: unreached(curve, edges, z_n) for name, z_n in sets.items()}
-    at = at_thresholds(curve, edges, thresholds)
-    return threshold_lines(at, curve, found.density.absolute) + unreached_lines(beyond)
-
-
-def curve_of(runs: Sequence[RunReader], density: Density, options: CurveOptions) -> RunCurve:
+def curve_of(runs: Sequence[RunReader], density: Density, options: CurveOptions) -> CurveResult:
     """Return the curve by the rule, if there is one, else by the score files.
 
     Raises
@@ -204,10 +143,10 @@ def curve_of(runs: Sequence[RunReader], density: Density, options: CurveOptions)
         sums = sum_scores_of_runs(runs, density, load_rule(options.rule), options.fewest[0])
         ends = options.recall_range
         curve = rule_curve(density, sums, side.end, options.fewest, recall_range=ends)
-        return RunCurve(curve, density, options.rule, side, fewest=options.fewest)
+        return CurveResult(runs, curve, density, options.rule, side, fewest=options.fewest)
     joined, result = curve_by_scores(runs, density, options)
     by = ", ".join(joined.scored.annotators)
-    return RunCurve(result.curve, result.density, by, side, joined, result, options.fewest)
+    return CurveResult(runs, result.curve, result.density, by, side, joined, result, options.fewest)
 
 
 def curve_by_scores(

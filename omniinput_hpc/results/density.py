@@ -1,15 +1,17 @@
-"""A density as people and files get it: printed lines, columns, and its part of the record."""
+"""A density: its columns, printed lines, part of the record, and picture."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import FloatArray
-from omniinput_hpc.estimators.density.certified import Certified, predicted_sites
+from omniinput_hpc.estimators.comparison.to_exact import Exact, compared_densities
+from omniinput_hpc.estimators.density.certified import predicted_sites
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
 from omniinput_hpc.estimators.density.draw_constants import constants_apart
 from omniinput_hpc.estimators.density.known_ratio import Ends, exact_difference
@@ -18,71 +20,232 @@ from omniinput_hpc.estimators.errors.convergence import MAX_BLOCKS, Check
 from omniinput_hpc.estimators.errors.jackknife import t_quantile
 from omniinput_hpc.estimators.populations import constants_of, is_annealed
 from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.results.record import Record
+from omniinput_hpc.results.result import Written
+from omniinput_hpc.results.tables import Columns
 from omniinput_hpc.text import shown
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-def describe_density(density: Density, source: str) -> list[str]:
-    """Return the lines that describe a density and its errors."""
-    verdict, n_groups = density.verdict, len(density.lanes_g)
-    bounded = int(np.isfinite(density.log_g_upper_b).sum())
-    if density.absolute:
+
+@dataclass(frozen=True, repr=False)
+class DensityResult(Written):
+    """How many inputs have each output: a row for each bin that has counts.
+
+    Attributes
+    ----------
+    estimate : `estimators.density.density.Density`, all bins and the jackknife replicates
+    exact : exact values in the same bins, to compare with
+    further : lines on other estimates from the same runs
+    bins : name of bins other than the run's; "" for the run's own
+    remark : clause about such bins, for the source
+    """
+
+    NAME: ClassVar = "density"
+    TITLE: ClassVar = "Density of"
+    NOT_WRITTEN: ClassVar = frozenset({"z", "log_g_low", "log_g_high"})
+
+    estimate: Density
+    exact: Exact | None = None
+    further: Sequence[str] = ()
+    bins: str = ""
+    remark: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of its files."""
+        return f"{self.bins}.{self.NAME}" if self.bins else self.NAME
+
+    @property
+    def source(self) -> str:
+        """The runs, their rounds, and their model."""
+        return super().source + self.remark
+
+    @property
+    def converged(self) -> bool:
+        """Whether the errors can be relied on."""
+        return self.estimate.verdict.converged
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the run has not converged, one sentence each."""
+        return self.estimate.verdict.reasons
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """The checks of convergence: name, value, threshold, sentence and remedy of each."""
+        return self.estimate.verdict.checks
+
+    @property
+    def absolute(self) -> bool:
+        """Whether exp(log_g) counts inputs; otherwise it sums to 1."""
+        return self.estimate.absolute
+
+    @property
+    def z(self) -> FloatArray:
+        """Mean output of each bin, float64 [n]."""
+        return self._of(self.estimate.z_b)
+
+    @property
+    def log_g(self) -> FloatArray:
+        """Natural log of the number of inputs in each bin, float64 [n]."""
+        return self._of(self.estimate.log_g_b)
+
+    @property
+    def log_g_error(self) -> FloatArray:
+        """Standard error of log_g, float64 [n]; inf if unknown."""
+        return self._of(self.estimate.log_g_error_b)
+
+    def interval(self, level: float = 0.95) -> tuple[FloatArray, FloatArray]:
+        """Return low and high ends of log_g's intervals, float64 [n] each; infinite if unknown.
+
+        They are unreliable if `converged` is false, and in bins with few counts (see `log_g_upper`
+        in the columns).
+        """
+        width = t_quantile(len(self.estimate.lanes_g), level) * self.log_g_error
+        return self.log_g - width, self.log_g + width
+
+    def _of(self, values_b: FloatArray) -> FloatArray:
+        return values_b[self.estimate.count_b > 0]
+
+    def columns(self) -> Columns:
+        """Return the columns of RUN.density.csv, the mean output z, and log_g's 95 % interval.
+
+        log_g_upper is NaN if log_g and its error give an interval, and a number if they do not.
+        """
+        density, (low, high) = self.estimate, self.interval()
+        bins = np.flatnonzero(density.count_b)
+        return {
+            "z_lower": density.edges[bins],
+            "z_upper": density.edges[bins + 1],
+            "log_g": self.log_g,
+            "log_g_error": self.log_g_error,
+            "count": density.count_b[bins],
+            "effective_count": density.effective_b[bins],
+            "log_g_upper": density.log_g_upper_b[bins],
+            "z": self.z,
+            "log_g_low": low,
+            "log_g_high": high,
+        }
+
+    def lines(self) -> list[str]:
+        """Return what ``omniinput reweight`` prints."""
+        constants = constants_lines(self.estimate.ends, self.estimate.pinned)
+        lines = [self.source, *self.summary(), *constants, *self.further]
+        if self.exact is not None:
+            lines += map(str, compared_densities(self.estimate, self.exact))
+        return lines + check_lines(self.checks)
+
+    def summary(self) -> list[str]:
+        """Return the numbers and the verdict in words."""
+        return self.numbers() + verdict_lines(self.estimate)
+
+    def numbers(self) -> list[str]:
+        """Return the summary without the verdict."""
+        density = self.estimate
+        filled = density.count_b > 0
+        bounded_b = np.isfinite(density.log_g_upper_b)
+        error = density.log_g_error_b[filled & ~bounded_b]
+        known = np.isfinite(error)
         lines = [
-            f"absolute: yes (the space holds exp({density.log_inputs:.10g}) inputs; "
-            "share of the beta = 0 rung's moves inside the bins: "
-            f"{density.share_inside:.6g})"
+            f"{filled.sum()} of {len(filled)} bins have counts, {density.count_b.sum():,} in all; "
+            f"{density.outside_k2[:, 0].sum():,} moves below the bins, "
+            f"{density.outside_k2[:, 1].sum():,} above"
         ]
-    else:
-        why = "no rung has beta = 0"
-        if not np.isnan(density.share_inside):
-            why = "all moves of the beta = 0 rung fell outside the bins"
-        lines = [f"absolute: no ({why}); log_g is relative: the sum of exp(log_g) is 1"]
-    lines += verdict_lines(density)
-    blocks = f"{verdict.n_blocks} blocks of rounds" if verdict.n_blocks else "no blocks"
-    lines += [
-        f"errors: one standard error, jackknife over {n_groups} groups of lanes; Student's t has "
-        f"{n_groups - 1} degrees of freedom; inf if only one group visited the bin",
-        f"log_g_upper: 95% upper bound of log_g in the {bounded} bins with fewer than "
-        f"{MIN_EFFECTIVE_COUNT:.0f} effective counts, whose log_g_error is not reliable; nan "
-        "elsewhere, and in all bins of a run that has not converged, whose log_g_error is only the "
-        "spread of its lanes",
-        f"checked against: {blocks} (at most {MAX_BLOCKS}), median ratio of the errors "
-        f"{verdict.ratio:.3g} over {verdict.n_bins} bins",
-        f"source: {source}",
-    ]
-    return lines
+        if density.absolute:
+            lines.append(
+                "log_g is absolute: ln of the number of inputs per bin, "
+                f"ln(all inputs inside the bins) = {logsumexp(density.log_g_b):.6f}"
+            )
+        else:
+            lines.append("log_g is relative: no moves at beta = 0 inside the bins")
+        if known.any():
+            lines.append(
+                f"standard error of log_g: median {np.median(error[known]):.4f}, largest "
+                f"{error[known].max():.4f}; not known in {(~known).sum()} bins"
+            )
+        if bounded_b.any():
+            lines.append(
+                f"{bounded_b.sum()} further bins have fewer than {MIN_EFFECTIVE_COUNT:.0f} "
+                "effective counts: use their upper bounds, not their errors"
+            )
+        if not density.verdict.converged:
+            lines.append("these errors are only the spread of the lanes: the run has not converged")
+        return lines
+
+    def about(self) -> list[str]:
+        """Return the lines that describe the density and its errors."""
+        density, verdict = self.estimate, self.estimate.verdict
+        n_groups = len(density.lanes_g)
+        bounded = int(np.isfinite(density.log_g_upper_b).sum())
+        if density.absolute:
+            lines = [
+                f"absolute: yes (the space holds exp({density.log_inputs:.10g}) inputs; "
+                "share of the beta = 0 rung's moves inside the bins: "
+                f"{density.share_inside:.6g})"
+            ]
+        else:
+            why = "no rung has beta = 0"
+            if not np.isnan(density.share_inside):
+                why = "all moves of the beta = 0 rung fell outside the bins"
+            lines = [f"absolute: no ({why}); log_g is relative: the sum of exp(log_g) is 1"]
+        lines += verdict_lines(density)
+        blocks = f"{verdict.n_blocks} blocks of rounds" if verdict.n_blocks else "no blocks"
+        lines += [
+            f"errors: one standard error, jackknife over {n_groups} groups of lanes; Student's t "
+            f"has {n_groups - 1} degrees of freedom; inf if only one group visited the bin",
+            f"log_g_upper: 95% upper bound of log_g in the {bounded} bins with fewer than "
+            f"{MIN_EFFECTIVE_COUNT:.0f} effective counts, whose log_g_error is not reliable; nan "
+            "elsewhere, and in all bins of a run that has not converged, whose log_g_error is only "
+            "the spread of its lanes",
+            f"checked against: {blocks} (at most {MAX_BLOCKS}), median ratio of the errors "
+            f"{verdict.ratio:.3g} over {verdict.n_bins} bins",
+            f"source: {self.source}",
+        ]
+        return lines
+
+    def record(self, into: Record, of: str = "") -> None:
+        """Add the verdict, and the values over all bins; `of` names the runs (default: the file).
+
+        No number is added that is not known.
+        """
+        density, of = self.estimate, of or into.run_path.stem
+        checks = [_record_of(check) for check in self.checks]
+        into.verdicts.append(
+            {"of": of, "converged": self.converged, "reasons": list(self.reasons), "checks": checks}
+        )
+        filled = density.count_b > 0
+        error = density.log_g_error_b[filled & np.isnan(density.log_g_upper_b)]
+        known = error[np.isfinite(error)]
+        into.values[f"{of}: absolute"] = {"value": bool(density.absolute)}
+        into.add_value(f"{of}: bins with counts", int(filled.sum()))
+        into.add_value(f"{of}: ln inputs inside the bins", float(logsumexp(density.log_g_b)))
+        into.add_value(f"{of}: share inside the bins", float(density.share_inside))
+        if known.size:
+            into.add_value(f"{of}: median error of log_g", float(np.median(known)))
+            into.add_value(f"{of}: largest error of log_g", float(known.max()))
+
+    def drawn(self) -> Sequence[Density]:
+        """Return the density."""
+        return [self.estimate]
+
+    def figure(self) -> Figure:
+        """Return the density with its errors, or with its difference from the exact one."""
+        from omniinput_hpc.plots.density import density_figure
+
+        return density_figure(self.estimate, self.label, self.exact)
 
 
-def summarize_density(density: Density) -> list[str]:
-    """Return the lines that are printed."""
-    filled = density.count_b > 0
-    bounded_b = np.isfinite(density.log_g_upper_b)
-    error = density.log_g_error_b[filled & ~bounded_b]
-    known = np.isfinite(error)
-    lines = [
-        f"{filled.sum()} of {len(filled)} bins have counts, {density.count_b.sum():,} in all; "
-        f"{density.outside_k2[:, 0].sum():,} moves below the bins, "
-        f"{density.outside_k2[:, 1].sum():,} above"
-    ]
-    if density.absolute:
-        lines.append(
-            "log_g is absolute: ln of the number of inputs per bin, "
-            f"ln(all inputs inside the bins) = {logsumexp(density.log_g_b):.6f}"
-        )
-    else:
-        lines.append("log_g is relative: no moves at beta = 0 inside the bins")
-    if known.any():
-        lines.append(
-            f"standard error of log_g: median {np.median(error[known]):.4f}, largest "
-            f"{error[known].max():.4f}; not known in {(~known).sum()} bins"
-        )
-    if bounded_b.any():
-        lines.append(
-            f"{bounded_b.sum()} further bins have fewer than {MIN_EFFECTIVE_COUNT:.0f} effective "
-            "counts: use their upper bounds, not their errors"
-        )
-    if not density.verdict.converged:
-        lines.append("these errors are only the spread of the lanes: the run has not converged")
-    return lines + verdict_lines(density)
+def _record_of(check: Check) -> dict[str, Any]:
+    """Return a check of a verdict for the record, without numbers that are not known."""
+    numbers = {"value": float(check.value), "threshold": float(check.threshold)}
+    words = {"sentence": check.sentence, "remedy": check.remedy}
+    return {
+        "name": check.name, "passed": check.passed,
+        **{key: number for key, number in numbers.items() if np.isfinite(number)},
+        **{key: word for key, word in words.items() if word},
+    }  # fmt: skip
 
 
 VISITED = "for visited inputs only:"
@@ -113,23 +276,6 @@ def check_lines(checks: Sequence[Check]) -> list[str]:
     """Return the checks of a verdict as a table for the terminal."""
     rows = [list(CHECKS), *check_rows(checks)]
     return [f"{row[0]:44s}{row[1]:>10}{row[2]:>10}  {row[3]}".rstrip() for row in rows]
-
-
-def density_columns(density: Density) -> dict[str, NDArray]:
-    """Return the columns of the density file: a row per bin that has counts.
-
-    log_g_upper is NaN if log_g and its error give an interval, and a number if they do not.
-    """
-    bins = np.flatnonzero(density.count_b)
-    return {
-        "z_lower": density.edges[bins],
-        "z_upper": density.edges[bins + 1],
-        "log_g": density.log_g_b[bins],
-        "log_g_error": density.log_g_error_b[bins],
-        "count": density.count_b[bins],
-        "effective_count": density.effective_b[bins],
-        "log_g_upper": density.log_g_upper_b[bins],
-    }
 
 
 def constants_lines(ends: Ends | None, pinned: bool) -> list[str]:
@@ -185,6 +331,11 @@ def populations_lines(run: RunData) -> list[str]:
     ]
 
 
+def constants_of_run(run: RunData) -> list[str]:
+    """Return lines on the normalization constants that a run's draws or populations give."""
+    return populations_lines(run) + draw_constants_lines(run)
+
+
 def mbar_line(run: RunData, f_k: FloatArray) -> str:
     """Return a line that compares free energies f_k from bins with those from samples."""
     samples = read_samples(run)
@@ -207,43 +358,3 @@ def other_bins_clause(run: RunData) -> str:
         f"in other bins, from only its {recorded:,} recorded samples: one in "
         f"{moves / max(recorded, 1):.3g} of its counts, so errors are larger"
     )
-
-
-def certified_columns(found: Certified) -> dict[str, NDArray]:
-    """Return the columns of RUN.certified.csv: a row per threshold."""
-    return {
-        "z": found.z_t,
-        "log_inputs": found.log_n_t,
-        "log_inputs_low": found.low_t,
-        "log_inputs_high": found.high_t,
-        "exact": found.exact_t.astype(np.int64),
-    }
-
-
-def describe_certified(found: Certified) -> list[str]:
-    """Return lines that explain certified bounds; the first one is also printed."""
-    return [
-        "certified: each pair of bounds on the number of inputs with outputs up to z holds with "
-        f"95% probability, from {found.n_groups:,} groups of independent draws, assuming only that "
-        "the model's conditional probabilities add up to at most 1",
-        "log_inputs: ln of the number, -inf if none was drawn; exact: 1 if a census lists all",
-        f"z is below the draws' own loss by {found.apart:.2g} at most, which the bounds allow for",
-    ]
-
-
-def compare_certified(found: Certified, density: Density) -> list[str]:
-    """Return a line on whether a density's numbers of inputs lie within certified bounds."""
-    if not density.absolute:
-        return []
-    upto_b = np.logaddexp.accumulate(density.log_g_b)
-    log_n_t = upto_b[np.searchsorted(density.edges[1:], found.z_t - 1e-9)]
-    seen = np.isfinite(log_n_t)
-    outside = seen & ((log_n_t < found.low_t) | (log_n_t > found.high_t))
-    line = (
-        f"the density is within these bounds at {(seen & ~outside).sum()} of {seen.sum()} "
-        "thresholds"
-    )
-    if outside.any():
-        z = found.z_t[outside]
-        line += f"; it is not at z = {z[0]:.4g}" + (f" to {z[-1]:.4g}" if len(z) > 1 else "")
-    return [line]

@@ -5,81 +5,128 @@ Effective sample sizes come from arviz-stats. Needs neither MPI nor torch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from omniinput_hpc.config import Config, input_file
-from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
+from omniinput_hpc.config import Config
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.density.facts import MIN_TRIP_TIMES
 from omniinput_hpc.estimators.errors.chains import chain_diagnostics, lanes_disagree
+from omniinput_hpc.estimators.errors.convergence import Check
+from omniinput_hpc.estimators.errors.diagnosis import Diagnosis
 from omniinput_hpc.estimators.run_data import require_rounds
+from omniinput_hpc.results.density import DensityResult, check_lines, populations_lines
+from omniinput_hpc.results.record import Record
+from omniinput_hpc.results.result import Written
+from omniinput_hpc.results.tables import Columns
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.text import shown
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NOTHING = "nothing stands out"
 FEW_SWAPS, MANY_SWAPS = 0.2, 0.9
 FEW_MOVES = 0.01
 MAX_DIAGNOSED_SAMPLES = 20_000
 """Most samples of a rung that its diagnostics use; longer series are thinned."""
 
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """Mixing diagnostics of a run's committed rounds.
+@dataclass(frozen=True, repr=False)
+class DiagnosisResult(Written):
+    """How well a run mixes: a row for each rung.
 
     Attributes
     ----------
-    beta_k : float64 [K], NaN for flat-histogram rungs
-    z_mean_k, z_std_k : float64 [K], of the recorded samples
-    ess_k, rhat_k : float64 [K], of z over lanes; NaN if there are too few samples
-    accepted_kn : float64 [K, n], share of accepted moves by kind of move; NaN if none was tried
-    part_names : names of the kinds of move
-    swapped_k : float64 [K - 1], share of accepted swaps; NaN if none was tried
-    barrier : float, Lambda, the sum of the rejection rates; NaN without swaps
-    trips_v : int64 [W K], completed round trips per walker
-    drawn_k : bool [K], rungs with fresh draws, which count as moves of the first kind
-    trip_rate, ideal_rate : float, round trips per lane and exchange, and 1 / (2 + 2 Lambda)
-    exchanges : int, number of counted exchanges
+    found : the numbers
+    checks : of the run's density, or why it has none
+    density : of the run; None if there is none
+    constants : lines on the normalization constants of annealed populations
+    traces, paths_rv : of the figure: the recorded z of one lane by rung, float64 [T], and the rung
+        of some walkers after each round, int64 [rounds, n]
     """
 
-    beta_k: FloatArray
-    z_mean_k: FloatArray
-    z_std_k: FloatArray
-    ess_k: FloatArray
-    rhat_k: FloatArray
-    accepted_kn: FloatArray
-    part_names: tuple[str, ...]
-    swapped_k: FloatArray
-    barrier: float
-    trips_v: IntArray
-    trip_rate: float
-    ideal_rate: float
-    drawn_k: BoolArray
-    exchanges: int
+    NAME: ClassVar = "diagnose"
+    TITLE: ClassVar = "Mixing of"
+
+    found: Diagnosis
+    checks: Sequence[Check] = ()
+    density: DensityResult | None = None
+    constants: Sequence[str] = ()
+    traces: Mapping[int, FloatArray] = field(default_factory=dict)
+    paths_rv: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
 
     @property
-    def rungs_needed(self) -> int:
-        """Approximate number of rungs that the ladder needs, 1 + 2 Lambda; requires swaps."""
-        return max(2, round(1 + 2 * self.barrier))
+    def advice(self) -> list[str]:
+        """Changes to make, one sentence each; empty if nothing stands out."""
+        return advice(self.found)
 
-    @property
-    def ladder_line(self) -> str:
-        """Lambda, the number of rungs needed, and the number of rungs."""
-        return (
-            f"Lambda = {self.barrier:.2f}: about {self.rungs_needed} rungs are needed "
-            f"(1 + 2 Lambda); the ladder has {len(self.beta_k)}"
-        )
+    def columns(self) -> Columns:
+        """Return the columns of RUN.diagnose.csv, a row per rung; the last has no swap_up."""
+        d = self.found
+        return {
+            "rung": np.arange(len(d.beta_k), dtype=np.float64),
+            "beta": d.beta_k,
+            "z_mean": d.z_mean_k,
+            "z_std": d.z_std_k,
+            "ess": d.ess_k,
+            "rhat": d.rhat_k,
+            "swap_up": np.append(d.swapped_k, np.nan),
+            **{f"accepted {name}": d.accepted_kn[:, n] for n, name in enumerate(d.part_names)},
+        }
 
-    @property
-    def trip_time(self) -> float:
-        """Exchanges per round trip of one of a lane's K walkers, at best with these swap rates.
+    def lines(self) -> list[str]:
+        """Return what ``omniinput diagnose`` prints: the table, the checks, what to change."""
+        constants = list(self.constants)
+        if constants:
+            constants.append("mean z, sd z, ESS and R-hat are of walkers, not of what they weigh")
+        checks = check_lines(self.checks) if len(self.checks) > 1 else []
+        failed = [f"not converged: {check.reason}" for check in self.checks if not check.passed]
+        hints = [*failed, *self.advice] or [NOTHING]
+        return [self.source, *table(self.found), *constants, *checks, *hints]
 
-        That is K (2 + 2 sum r / (1 - r)) for rejections r, as in the verdict; `ideal_rate` is the
-        limit of very many rungs.
-        """
-        if not (self.swapped_k > 0).all():  # NaN: no swap was tried
-            return len(self.beta_k) / self.ideal_rate
-        return len(self.beta_k) * (2.0 + 2.0 * float((1.0 / self.swapped_k - 1.0).sum()))
+    def summary(self) -> list[str]:
+        """Return what to change."""
+        return self.advice or [NOTHING]
+
+    def about(self) -> list[str]:
+        """Return the source and what to change."""
+        return [self.source, *self.advice]
+
+    def record(self, into: Record) -> None:
+        """Add the density's verdict, Lambda, round trips, and the worst rungs."""
+        if self.density is not None:
+            self.density.record(into)
+        d = self.found
+        into.add_value("Lambda", d.barrier)
+        into.add_value("rungs needed", d.rungs_needed if np.isfinite(d.barrier) else np.nan)
+        into.add_value("round trips", int(d.trips_v.sum()))
+        into.add_value("smallest effective sample size", float(np.min(d.ess_k)))
+        into.add_value("largest R-hat", float(np.max(d.rhat_k)))
+
+    def figure(self) -> Figure:
+        """Return accepted moves, R-hat, traces and walkers' paths."""
+        from omniinput_hpc.plots.diagnosis import diagnosis_figure
+
+        return diagnosis_figure(self.found, self.traces, self.paths_rv, self.label)
+
+
+def diagnosis_of(run: RunReader, checked: bool = True) -> DiagnosisResult:
+    """Diagnose a run, if `checked` with the checks of its density; raises as `diagnose` does."""
+    density, checks, rhat_k = None, [], None
+    if checked:
+        try:
+            density = DensityResult([run], density_of_run(run))
+        except EstimateError as error:
+            checks = [Check("density", sentence=f"there is no density: {error}")]
+        else:
+            checks, rhat_k = [*density.checks], density.estimate.verdict.rhat_k
+    found, series = diagnose(run, rhat_k), (lane_traces(run), walker_paths(run))
+    return DiagnosisResult([run], found, checks, density, populations_lines(run), *series)
 
 
 def diagnose(run: RunReader, rhat_k: FloatArray | None = None) -> Diagnosis:
@@ -94,7 +141,7 @@ def diagnose(run: RunReader, rhat_k: FloatArray | None = None) -> Diagnosis:
         No round is committed yet.
     """
     require_rounds(run, "diagnose")
-    config = input_file.parse(run.config_toml, f"{run.path} (stored input)")
+    config = run.config
     attempted_kn, accepted_kn = run.acceptance_kn()
     swaps_k2 = run.swaps_k2()
     with np.errstate(invalid="ignore"):
@@ -246,7 +293,7 @@ def table(d: Diagnosis) -> list[str]:
     if d.drawn_k.any():
         lines.append(f"* fresh draws are counted among the moves of kind {d.part_names[0]}")
     if np.isfinite(d.barrier):
-        lines.append(d.ladder_line)
+        lines.append(ladder_line(d))
         trips = f"{d.trips_v.sum()} by {np.count_nonzero(d.trips_v)} of {len(d.trips_v)} walkers"
         rate = f"{d.trip_rate:.4f} per lane and exchange, ideal {d.ideal_rate:.4f}"
         if _few_exchanges(d):
@@ -258,22 +305,16 @@ def table(d: Diagnosis) -> list[str]:
     return lines
 
 
+def ladder_line(d: Diagnosis) -> str:
+    """Return Lambda, the number of rungs needed, and the number of rungs."""
+    return (
+        f"Lambda = {d.barrier:.2f}: about {d.rungs_needed} rungs are needed "
+        f"(1 + 2 Lambda); the ladder has {len(d.beta_k)}"
+    )
+
+
 def _few_exchanges(d: Diagnosis) -> bool:
     return bool(len(d.swapped_k)) and d.exchanges < MIN_TRIP_TIMES * d.trip_time
-
-
-def columns(d: Diagnosis) -> dict[str, FloatArray]:
-    """Return the columns of the CSV file, a row per rung; the last rung has no swap_up."""
-    return {
-        "rung": np.arange(len(d.beta_k), dtype=np.float64),
-        "beta": d.beta_k,
-        "z_mean": d.z_mean_k,
-        "z_std": d.z_std_k,
-        "ess": d.ess_k,
-        "rhat": d.rhat_k,
-        "swap_up": np.append(d.swapped_k, np.nan),
-        **{f"accepted {name}": d.accepted_kn[:, n] for n, name in enumerate(d.part_names)},
-    }
 
 
 def _share(value: float) -> str:

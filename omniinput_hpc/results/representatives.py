@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,17 @@ from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Side
 from omniinput_hpc.estimators.run_data import evenly_spaced_rounds
 from omniinput_hpc.models.images.files import shape_of
+from omniinput_hpc.results.density import DensityResult
+from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.redact import mask
-from omniinput_hpc.results.tables import Columns
+from omniinput_hpc.results.result import Written
+from omniinput_hpc.results.tables import Columns, describe_run
 from omniinput_hpc.runfile.reader import RunReader
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from omniinput_hpc.plots.representatives import ShownBin, ShownInput
 
 PER_BIN, MAX_BINS = 5, 12
 MAX_PICTURES, MAX_PICTURE_BYTES = 1_000_000, 1 << 28
@@ -53,9 +61,8 @@ class Representative:
     score: float | None = None
     tokens: Sequence[str] = ()
 
-    @property
-    def drawn(self) -> str:
-        """The text in figures: with tokens, their list, which is broken only between them."""
+    def in_figures(self) -> str:
+        """Return the text in figures: with tokens, their list, broken only between them."""
         if not self.tokens:
             return self.shown
         unbroken = (repr(token).replace(" ", "\N{NO-BREAK SPACE}") for token in self.tokens)
@@ -92,6 +99,51 @@ class Representatives:
         width = self.edges[item.bin + 1] - self.edges[item.bin]
         return f"{item.z:z.{max(0, 1 - math.floor(math.log10(width)))}f}"
 
+    def columns(self, with_values: bool) -> Columns:
+        """Return the table's columns, a row per input.
+
+        Texts are JSON strings, and lists of tokens JSON lists, so that each row is one line and no
+        text is a formula in a spreadsheet.
+        """
+        items = self.items
+        bins = np.array([item.bin for item in items])
+        scores = [np.nan if item.score is None else item.score for item in items]
+        columns: Columns = {
+            "z_lower": self.edges[bins],
+            "z_upper": self.edges[bins + 1],
+            "z": np.array([f"{item.z:.9g}" for item in items]),
+            "draws": np.array([item.draws for item in items]),
+            "score": np.array([f"{score:.6g}" for score in scores]),
+        }
+        if self.kind == "text":
+            columns["text"] = np.array([json.dumps(item.shown) for item in items])
+        if any(item.tokens for item in items):
+            columns["tokens"] = np.array([json.dumps(item.tokens) for item in items])
+        if with_values:
+            columns["values"] = np.array(
+                [" ".join(map(str, item.values.tolist())) for item in items]
+            )
+        return columns
+
+    def shown_bins(self, bins: Sequence[int]) -> list[ShownBin]:
+        """Return bins as figures show them."""
+        from omniinput_hpc.plots.representatives import ShownBin, ShownInput
+
+        def shown(item: Representative) -> ShownInput:
+            words = [self.z_text(item)]
+            words += [] if item.score is None else [f"score {item.score:.2g}"]
+            words += [] if item.draws == 1 else [f"\N{MULTIPLICATION SIGN}{item.draws}"]
+            content, tokens = item.in_figures(), bool(item.tokens)
+            return ShownInput(item.z, words[0], ", ".join(words), content, tokens)
+
+        return [
+            ShownBin(
+                f"{self.edges[b]:.6g} to {self.edges[b + 1]:.6g}",
+                [shown(item) for item in self.of_bin(b)],
+            )
+            for b in bins
+        ]
+
     def bins(self, side: Side) -> list[int]:
         """Return the bins that have inputs, beginning at the confident end."""
         return sorted({item.bin for item in self.items}, reverse=side == "high")
@@ -103,6 +155,85 @@ class Representatives:
         items = [replace(item, shown=mask(item.shown)) for item in self.items]
         prefix = None if self.prefix is None else mask(self.prefix)
         return replace(self, prefix=prefix, items=items)
+
+
+@dataclass(frozen=True, repr=False)
+class RepresentativesResult(Written):
+    """Representative inputs of one run, or of several whose pictures are shown side by side.
+
+    Attributes
+    ----------
+    names : of the runs
+    found, densities : of each run
+    side : the end of z whose bins come first
+    with_values : whether the table holds the inputs' values
+    """
+
+    NAME: ClassVar = "representatives"
+    TITLE: ClassVar = "Representative inputs of"
+
+    names: Sequence[str]
+    found: Sequence[Representatives]
+    densities: Sequence[Density]
+    side: Side
+    with_values: bool
+
+    def columns(self) -> Columns:
+        """Return the table's columns; of several runs, `run` is the name of each input's run."""
+        tables = [one.columns(self.with_values) for one in self.found]
+        if len(tables) == 1:
+            return tables[0]
+        run = np.repeat(self.names, [len(one.items) for one in self.found])
+        return {"run": run} | {key: np.concatenate([t[key] for t in tables]) for key in tables[0]}
+
+    def lines(self) -> list[str]:
+        """Return each run, and how its inputs are displayed and drawn."""
+        pairs = zip(self.runs, self.found, strict=True)
+        return [
+            line
+            for run, one in pairs
+            for line in (describe_run(run), f"{one.note}; {one.how_drawn}")
+        ]
+
+    def about(self) -> list[str]:
+        """Return how the inputs are drawn, and the runs."""
+        return [f"representative inputs: {self.found[0].how_drawn}", *map(describe_run, self.runs)]
+
+    def record(self, into: Record) -> None:
+        """Add the verdict on each density."""
+        for run, density, name in zip(self.runs, self.densities, self.names, strict=True):
+            DensityResult([run], density).record(into, name)
+
+    def drawn(self) -> Sequence[Density]:
+        """Return the densities."""
+        return self.densities
+
+    def figure(self) -> Figure:
+        """Return the inputs by bin, beginning at the side."""
+        from omniinput_hpc.plots import representatives as plots
+
+        bins = sorted({b for one in self.found for b in one.bins(self.side)})
+        if self.side == "high":
+            bins.reverse()
+        shown = [one.shown_bins(bins) for one in self.found]
+        if self.found[0].kind == "text":
+            return plots.texts_figure(shown[0], self.label)
+        names = self.names if len(shown) > 1 else [""]
+        return plots.pictures_figure(shown, names, self.label)
+
+    def density_figure(self) -> Figure:
+        """Return the first run's density, with an input of each bin."""
+        from omniinput_hpc.plots.density_with_inputs import density_with_inputs_figure
+
+        one = self.found[0]
+        items = [b.inputs[0] for b in one.shown_bins(one.bins(self.side))]
+        texts = one.kind == "text"
+        return density_with_inputs_figure(self.densities[0], items, texts, self.side, self.label)
+
+    def figures(self) -> dict[str, Figure]:
+        """Return the inputs; of one run also its density with them."""
+        one = {"density_with_inputs": self.density_figure()} if len(self.found) == 1 else {}
+        return {self.NAME: self.figure()} | one
 
 
 def edges_for(
@@ -219,31 +350,6 @@ def of_tasks(
     return Representatives(
         tasks.kind, prefix, "as the annotators saw them", how_drawn, edges, items
     )
-
-
-def columns_of(found: Representatives, with_values: bool) -> Columns:
-    """Return the table's columns, a row per input.
-
-    Texts are JSON strings, and lists of tokens JSON lists, so that each row is one line and no text
-    is a formula in a spreadsheet.
-    """
-    items = found.items
-    bins = np.array([item.bin for item in items])
-    scores = [np.nan if item.score is None else item.score for item in items]
-    columns: Columns = {
-        "z_lower": found.edges[bins],
-        "z_upper": found.edges[bins + 1],
-        "z": np.array([f"{item.z:.9g}" for item in items]),
-        "draws": np.array([item.draws for item in items]),
-        "score": np.array([f"{score:.6g}" for score in scores]),
-    }
-    if found.kind == "text":
-        columns["text"] = np.array([json.dumps(item.shown) for item in items])
-    if any(item.tokens for item in items):
-        columns["tokens"] = np.array([json.dumps(item.tokens) for item in items])
-    if with_values:
-        columns["values"] = np.array([" ".join(map(str, item.values.tolist())) for item in items])
-    return columns
 
 
 def pictures_at_ends(run: RunReader, n: int) -> list[list[tuple[float, NDArray[np.uint8]]]]:

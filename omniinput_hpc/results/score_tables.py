@@ -11,9 +11,8 @@ from omniinput_hpc.estimators.precision_recall.agreement import compare_pair, kr
 from omniinput_hpc.estimators.precision_recall.allocation import Allocation
 from omniinput_hpc.estimators.precision_recall.curves import Side, area
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, ScoredCurve, scored_curve
-from omniinput_hpc.results.curve_tables import range_words
 from omniinput_hpc.results.tables import Columns, read_table
-from omniinput_hpc.text import interval, shown
+from omniinput_hpc.text import interval, range_words, shown
 
 
 def summarize_scores(result: ScoredCurve, scored: Scored, side: Side) -> list[str]:

@@ -104,7 +104,7 @@ def test_other_verbs_trust_as_well(capsys, cold, verb, tmp_path):
 
 def test_figures_say_so(cold):
     from omniinput_hpc.estimators.density.density import density_of_run
-    from omniinput_hpc.plots.style import caption_of
+    from omniinput_hpc.results.caption import caption_of
 
     with open_run(cold[0]) as run:
         density = density_of_run(run)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ from run_tools import environment
 from score_files import write_score_files
 
 import omniinput_hpc as oi
-from omniinput_hpc.api.tables import Interval
 from omniinput_hpc.cli.omniinput import main
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.results.result import Interval
 from omniinput_hpc.results.tables import read_table
 
 
@@ -143,8 +144,7 @@ def test_texts_and_tables_of_notebooks(run):
 
 
 def test_texts_are_escaped(run):
-    density = run.density()
-    named = type(density)(density.estimate, density.label, "<script>alert(1)</script>")
+    named = replace(run.density(), remark="<script>alert(1)</script>")
     assert "<script>" not in named._repr_html_() and "&lt;script&gt;" in named._repr_html_()
 
 

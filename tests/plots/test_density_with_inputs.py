@@ -3,17 +3,23 @@
 import base64
 import io
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from configs import config_with
 from matplotlib.image import imsave
 from matplotlib.patches import ConnectionPatch
 from normalized_chain import NormalizedChain
 
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.plots.density_with_inputs import density_with_inputs_figure
 from omniinput_hpc.plots.style import save
-from omniinput_hpc.results.representatives import Representative, Representatives, edges_for
+from omniinput_hpc.results.representatives import (
+    Representative,
+    Representatives,
+    RepresentativesResult,
+    edges_for,
+)
 
 MODEL = NormalizedChain(0, sharpness=1.5, spread=0.5)
 DENSITY = density_of_run(MODEL.ancestral_run((0.0, 0.5, 1.0), 1))
@@ -30,6 +36,11 @@ def found_with(kind, shown_of):
     return Representatives(kind, None, "a note", "a law", edges, items)
 
 
+def figure_of(found, side):
+    runs = [SimpleNamespace(config=config_with(model={"kind": "python", "factory": "a:b"}))]
+    return RepresentativesResult(runs, ["a"], [found], [DENSITY], side, True).density_figure()
+
+
 @pytest.mark.parametrize("side", ["low", "high"])
 def test_texts_stand_from_the_confident_end_down_and_points_on_the_curve(side, tmp_path):
     texts = found_with(
@@ -37,7 +48,7 @@ def test_texts_stand_from_the_confident_end_down_and_points_on_the_curve(side, t
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # of a glyph that the font lacks
-        figure = density_with_inputs_figure(DENSITY, texts, side, "output z")
+        figure = figure_of(texts, side)
         save(figure, tmp_path / "a.png")
     left, right = figure.axes
     said = [text.get_text() for text in right.texts if "bin" in text.get_text()]
@@ -64,7 +75,7 @@ def test_pictures_are_drawn_beside_their_bins(tmp_path):
     imsave(file, np.eye(4), format="png")
     uri = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
     found = found_with("image", lambda b, number: uri)
-    figure = density_with_inputs_figure(DENSITY, found, "high", "logit")
+    figure = figure_of(found, "high")
     save(figure, tmp_path / "a.png")
     assert len(figure.axes[1].child_axes) == len(found.bins("high"))
     assert all(

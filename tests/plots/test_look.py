@@ -8,6 +8,7 @@ from omniinput_hpc.cli.scripts import run_script
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.plots import look, style
 from omniinput_hpc.plots.density import density_figure
+from omniinput_hpc.results.caption import caption_of
 
 STYLE = 'font.size: 17\naxes.prop_cycle: cycler("color", ["#102030", "405060"])\n'
 
@@ -60,8 +61,8 @@ def test_a_saved_figure_has_the_style_of_its_command_only(tmp_path):
 
     def main(arguments):
         look.use([["a.h5"]], ["A"], "Mine", *arguments)
-        style.save(style.blank(2.0, 1.0), tmp_path / "drawn.png", style.caption_of([]))
-        assert style.caption_of([]).title == "Mine"
+        style.save(style.blank(2.0, 1.0), tmp_path / "drawn.png", caption_of([]))
+        assert caption_of([]).title == "Mine"
 
     for words, width in ([[], 200], [[str(tmp_path / "fine.mplstyle")], 80]):
         assert run_script(main, words) == 0

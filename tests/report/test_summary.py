@@ -24,9 +24,7 @@ def found(side, precision_t, absolute=True):
         precision_t=np.array(precision_t), threshold_t=np.array([1.0, 2.0, 3.0]),
         log_recall_t=np.log([10.0, 100.0, 1000.0]),
     )  # fmt: skip
-    return SimpleNamespace(
-        curve=curve, side=SimpleNamespace(end=side), density=density(absolute=absolute)
-    )
+    return SimpleNamespace(curve=curve, side=side, density=density(absolute=absolute))
 
 
 def said_of(density_, found_=None):
@@ -34,7 +32,9 @@ def said_of(density_, found_=None):
         path="runs/a.h5", config=config_with(model={"kind": "python", "factory": "a:b"}), n_sites=3,
         n_values=10, rounds=4, rounds_planned=4, beta_k=np.zeros(5),
     )  # fmt: skip
-    return summary.summary(run, SimpleNamespace(density=density_, found=found_))
+    return summary.summary(
+        run, SimpleNamespace(density=SimpleNamespace(estimate=density_), found=found_)
+    )
 
 
 def test_where_the_outputs_are():

@@ -5,9 +5,11 @@ import io
 import json
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from configs import config_with
 from matplotlib.image import imsave
 from run_files import write_run
 from scored_model import BETA_K, FINE, MODEL, independent_run
@@ -16,14 +18,13 @@ from omniinput_hpc.annotation.choose import draw_independently
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import Density, density_of_run
-from omniinput_hpc.plots.representatives import representatives_figure, side_by_side_figure
 from omniinput_hpc.plots.style import Caption, save
 from omniinput_hpc.results import representatives
 from omniinput_hpc.results.representatives import (
     Representative,
     Representatives,
+    RepresentativesResult,
     choose_inputs,
-    columns_of,
     edges_for,
     pictures_at_ends,
 )
@@ -90,6 +91,11 @@ def some(kind, words):
     return Representatives(kind, None, "a note", "a law", np.array([0.0, 1.0, 2.0]), items)
 
 
+def figure_of(found, names=("run",)):
+    runs = [SimpleNamespace(config=config_with(model={"kind": "python", "factory": "a:b"}))]
+    return RepresentativesResult(runs * len(found), names, found, [], "high", True).figure()
+
+
 def test_pictures_of_any_text(tmp_path):
     words = [
         "$x_1$ and \\frac{",
@@ -100,7 +106,7 @@ def test_pictures_of_any_text(tmp_path):
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # of a glyph that the font lacks
-        figure = representatives_figure(some("text", words), "high", "z")
+        figure = figure_of([some("text", words)])
         save(figure, tmp_path / "a.png")
     drawn = [text.get_text() for text in figure.axes[0].texts]
     assert "1 to 2" in drawn and any("<U+4E2D><U+6587>" in line for line in drawn)
@@ -118,29 +124,29 @@ def test_pictures_of_any_text(tmp_path):
 
 def test_a_table_is_a_line_per_input():
     words = ['a "quoted", one', "=cmd()|'x'\nsecond line", "plain"]
-    lines = table_text(columns_of(some("text", words), with_values=True)).splitlines()
+    lines = table_text(some("text", words).columns(with_values=True)).splitlines()
     assert len(lines) == 1 + len(words)
     assert lines[0] == "z_lower,z_upper,z,draws,score,text,values"
     assert lines[2] == '1,2,1.5,2,0.5,"""=cmd()|\'x\'\\nsecond line""",0 1 2'
     images = replace(some("image", ["data:..."]))
-    assert list(columns_of(images, with_values=False))[-2:] == ["draws", "score"]
+    assert list(images.columns(with_values=False))[-2:] == ["draws", "score"]
 
 
 def test_lists_of_tokens_are_drawn_whole_and_are_json_in_the_table(tmp_path):
     tokens = ["[CLS]", "it's", "##ing", " the", "\n", *(f"word{i}" for i in range(60)), "[SEP]"]
     found = some("text", ["one text", "another"])
     listed = replace(found, items=[replace(item, tokens=tokens) for item in found.items])
-    figure = representatives_figure(listed, "high", "z")
+    figure = figure_of([listed])
     save(figure, tmp_path / "a.png")
     drawn = [text.get_text() for text in figure.axes[0].texts]
     lines = [line for line in drawn if "word" in line or "SEP" in line]
     assert lines[0].startswith("""['[CLS]', "it's", '##ing', '\xa0the', '\\n',""")
     assert all(line.endswith(("',", "']")) for line in lines), "broken between tokens"
     assert " ".join(lines).count("'[SEP]']") == 2 and "[...]" not in drawn
-    rows = columns_of(listed, with_values=True)
+    rows = listed.columns(with_values=True)
     assert list(rows)[-3:] == ["text", "tokens", "values"]
     assert json.loads(rows["tokens"][0]) == tokens and json.loads(rows["text"][0]) == "one text"
-    assert "tokens" not in columns_of(found, with_values=True)
+    assert "tokens" not in found.columns(with_values=True)
 
 
 def test_tokens_need_a_tokenizer(run):
@@ -155,7 +161,7 @@ def test_pictures_of_two_runs_share_rows(tmp_path):
     imsave(file, np.eye(4), format="png")
     uri = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
     first, second = some("image", [uri] * 5), some("image", [uri] * 3)
-    figure = side_by_side_figure([first, second], ["gwg", "metropolis"], "high", "logit")
+    figure = figure_of([first, second], ["gwg", "metropolis"])
     save(figure, tmp_path / "a.png")
     shown = [axes for axes in figure.axes if axes.images]
     assert len(shown) == 8

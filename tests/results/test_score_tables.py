@@ -8,11 +8,16 @@ from scored_model import a_density, scored_inputs
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.precision_recall.from_scores import scored_curve
-from omniinput_hpc.results.curve_tables import curve_columns
+from omniinput_hpc.models.table import ConfidentSide
+from omniinput_hpc.results.curve import CurveResult
 from omniinput_hpc.results.score_tables import fid_columns, summarize_scores
 from omniinput_hpc.results.tables import write_table
 
 DENSITY, SCORED = a_density(1), scored_inputs(np.random.default_rng(1), per_bin=40)
+
+
+def columns_of(result):
+    return CurveResult([], result.curve, DENSITY, "", ConfidentSide("low", "")).columns()
 
 
 @pytest.mark.parametrize(
@@ -29,7 +34,7 @@ def test_one_sided_bounds_are_named(score, side, words):
     n = int(result.used_b.sum())
     assert any(f"no {what} input in {n} of {n} bins" in line for line in lines)
     assert not any("nan" in line for line in lines)
-    columns = curve_columns(result.curve)
+    columns = columns_of(result)
     assert (columns["one_sided"] == side).all() and (columns["r_one_sided"] == side).all()
 
 
@@ -37,7 +42,7 @@ def test_intervals_with_two_ends_are_not_named_so():
     result = scored_curve(DENSITY, SCORED)
     lines = summarize_scores(result, SCORED, "low")
     assert not any("AUPR is at" in line for line in lines)
-    columns = curve_columns(result.curve)
+    columns = columns_of(result)
     assert (columns["one_sided"] == 0).all()
     np.testing.assert_array_equal(columns["r_one_sided"] == 1, columns["r"] == 0)
 

@@ -18,11 +18,11 @@ from omniinput_hpc.estimators.comparison.to_exact import (
 )
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
-from omniinput_hpc.results.curve_tables import curve_columns, describe_curve, summarize_curve
-from omniinput_hpc.results.density import density_columns, describe_density, summarize_density
+from omniinput_hpc.models.table import ConfidentSide
+from omniinput_hpc.results.curve import CurveResult
+from omniinput_hpc.results.density import DensityResult
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.tables import (
-    describe_run,
     read_exact,
     read_table,
     read_test_sets,
@@ -143,34 +143,37 @@ def test_missed_bins_are_counted(tmp_path):
 def test_columns_and_header_lines():
     run = independent_run(MODEL, BETA_K, EDGES, walkers=16, seed=3)
     density = density_of_run(run)
-    columns = density_columns(density)
+    result = DensityResult([run], density)
+    columns = result.table()
     assert list(columns)[:5] == ["z_lower", "z_upper", "log_g", "log_g_error", "count"]
     assert list(columns)[5:] == ["effective_count", "log_g_upper"]
     assert columns["count"].sum() == run.counts_kb().sum() and (columns["count"] > 0).all()
     np.testing.assert_allclose(columns["z_upper"] - columns["z_lower"], MODEL.unit)
-    header = describe_density(density, describe_run(run))
+    header = result.about()
     assert header[0].startswith("absolute: yes") and header[1] == "converged: yes"
     assert any("memory.h5, 16 of 16 rounds, 8 sites of 4 values" in line for line in header)
     curve = rule_curve(density, sum_scores(run, density, first_is_zero), whole=True)
-    assert list(curve_columns(curve))[:7] == [
+    found = CurveResult([run], curve, density, "r", ConfidentSide("low", ""))
+    assert list(found.table())[:7] == [
         "threshold", "precision", "precision_low", "precision_high",
         "log_recall", "log_recall_low", "log_recall_high",
     ]  # fmt: skip
-    assert any(line.startswith(f"AUPR: {curve.aupr:.6f}") for line in describe_curve(curve, "r"))
-    assert "z >= threshold" in describe_curve(replace(curve, side="high"), "r")[0]
-    assert "converged: yes" in summarize_density(density)
-    assert "converged: yes" in summarize_curve(density, curve)
+    assert any(line.startswith(f"AUPR: {curve.aupr:.6f}") for line in found.about())
+    assert "z >= threshold" in replace(found, curve=replace(curve, side="high")).about()[0]
+    assert "converged: yes" in result.summary()
+    assert "converged: yes" in found.lines()
 
 
 def test_what_is_wrong_stands_in_the_header():
     run = independent_run(MODEL, BETA_K[BETA_K != 0], EDGES, walkers=1, rounds=2, moves=100)
     run.rounds_planned = 9
     density = density_of_run(run)
-    header = describe_density(density, describe_run(run))
+    result = DensityResult([run], density)
+    header = result.about()
     assert header[0].startswith("absolute: no (no rung has beta = 0)")
     assert "converged: no" in header and any("one lane" in line for line in header)
     assert any("2 of 9 rounds, not finished" in line for line in header)
-    assert any("relative" in line for line in summarize_density(density))
+    assert any("relative" in line for line in result.summary())
 
 
 def test_outputs_of_test_sets_are_read_as_they_were_written(tmp_path):

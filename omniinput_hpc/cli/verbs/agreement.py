@@ -12,9 +12,11 @@ from omniinput_hpc.annotation.join import join_scores
 from omniinput_hpc.cli.scripts import add_figure_options, add_key, new_parser, new_record
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.precision_recall import agreement
+from omniinput_hpc.models.table import z_label
 from omniinput_hpc.plots import look
 from omniinput_hpc.plots.scores import agreement_figure
-from omniinput_hpc.plots.style import caption_of, save_as, z_label
+from omniinput_hpc.plots.style import save_as
+from omniinput_hpc.results.caption import caption_of
 from omniinput_hpc.results.score_tables import fid_columns
 from omniinput_hpc.results.tables import describe_run
 from omniinput_hpc.runfile.reader import open_run

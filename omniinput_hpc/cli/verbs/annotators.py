@@ -19,10 +19,14 @@ from omniinput_hpc.estimators.precision_recall.annotators import (
     convergence,
     steps_from,
 )
+from omniinput_hpc.models.table import z_label
 from omniinput_hpc.plots import look
 from omniinput_hpc.plots.scores import annotators_figure, convergence_figure
-from omniinput_hpc.plots.style import caption_of, save_as, z_label
+from omniinput_hpc.plots.style import save_as
+from omniinput_hpc.results.caption import caption_of
+from omniinput_hpc.results.curve import record_aupr
 from omniinput_hpc.results.curves import curve_by_scores, density_for, other_side
+from omniinput_hpc.results.density import DensityResult
 from omniinput_hpc.results.names import claim_name, words_of
 from omniinput_hpc.results.score_tables import agreement_lines
 from omniinput_hpc.results.tables import describe_run
@@ -61,9 +65,9 @@ def main(arguments: list[str], program: str = "annotators.py") -> None:
     about = ["AUPR from a part of the scores, 95% interval", source]
     figure = convergence_figure(settled, density.absolute)
     files += record.add_results(f"convergence{name}", about, columns, save_as(figure, caption))
-    record.add_density(density, options.run.stem)
+    DensityResult([run], density).record(record)
     for n, curve in settled.items():
-        record.add_curve(curve, f"{n} scores a bin")
+        record_aupr(record, curve, f"{n} scores a bin")
     record.notes = [source, *joined.notes, *lines]
     record.save()
     print("\n".join([*record.notes, *files]))

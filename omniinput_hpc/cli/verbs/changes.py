@@ -15,9 +15,11 @@ from omniinput_hpc.cli.scripts import add_figure_options, new_parser, new_record
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.other_outputs import log_g_change
+from omniinput_hpc.models.table import z_label
 from omniinput_hpc.plots import look
 from omniinput_hpc.plots.changes import changes_figure
-from omniinput_hpc.plots.style import caption_of, save_as, z_label
+from omniinput_hpc.plots.style import save_as
+from omniinput_hpc.results.caption import caption_of
 from omniinput_hpc.results.changes import (
     aupr_line,
     aupr_of,
@@ -27,6 +29,7 @@ from omniinput_hpc.results.changes import (
     lines_of,
     read_changed,
 )
+from omniinput_hpc.results.density import DensityResult
 from omniinput_hpc.results.tables import beside, describe_run
 from omniinput_hpc.runfile.reader import open_run
 
@@ -82,7 +85,7 @@ def main(arguments: list[str], program: str = "changes.py") -> None:
         f"changes.{name}", about, bin_columns(found), save_as(figure, caption)
     )
     for stem, density in zip(names, found.densities, strict=True):
-        record.add_density(density, stem)
+        DensityResult([run], density).record(record, stem)
     record.notes = lines
     record.save()
     print("\n".join([*lines, *inputs, str(table), *files]))

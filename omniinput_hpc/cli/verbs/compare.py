@@ -17,12 +17,15 @@ from omniinput_hpc.cli.scripts import (
     new_record,
 )
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.table import z_label
 from omniinput_hpc.plots import look
 from omniinput_hpc.plots.comparison import models_figure, samplers_figure
-from omniinput_hpc.plots.style import about_curve, caption_of, save_as, z_label
+from omniinput_hpc.plots.style import save_as
 from omniinput_hpc.results import comparison
+from omniinput_hpc.results.caption import caption_of
+from omniinput_hpc.results.curve import about_curve, record_aupr
 from omniinput_hpc.results.curves import density_for, other_side
-from omniinput_hpc.results.density import verdict_lines
+from omniinput_hpc.results.density import DensityResult, verdict_lines
 from omniinput_hpc.results.names import claim_name, names_of, words_of
 from omniinput_hpc.results.run_groups import group_of
 from omniinput_hpc.results.tables import describe_run
@@ -56,7 +59,7 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
             record.add_run(run)
         for name, density in zip(names, densities, strict=True):
             lines += [f"{name}: {line}" for line in verdict_lines(density)]
-            record.add_density(density, name)
+            DensityResult(runs, density).record(record, name)
         if one_model:
             about = ""
             ending, two = "samplers", comparison.compare_two_samplers(groups, densities, names)
@@ -70,10 +73,10 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
             several = comparison.compare_with_first(
                 groups, densities, names, curves, options.range, by.recall_range
             )
-            about = about_curve(curves[0].side.end, options.rule)
+            about = about_curve(curves[0].side, options.rule)
             absolute = all(density.absolute for density in densities)
             for name, curve, _ in several.curves:
-                record.add_curve(curve, name)
+                record_aupr(record, curve, name)
             for name, found in several.comparisons:
                 comparison.add_to(record, found, names[0], name)
             figure = models_figure(several.curves, several.comparisons, absolute)

@@ -20,6 +20,7 @@ from omniinput_hpc.cli.scripts import (
 )
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.precision_recall.allocation import MAX_BUDGET, allocate, range_of
+from omniinput_hpc.results.curve import record_aupr
 from omniinput_hpc.results.curves import curve_by_scores, density_for
 from omniinput_hpc.results.names import claim_name, words_of
 from omniinput_hpc.results.score_tables import allocation_columns, allocation_lines
@@ -59,7 +60,7 @@ def main(arguments: list[str], program: str = "next_scores.py") -> None:
         lines = allocation_lines(path.name, result, allocation, options.budget, columns)
         target = beside(in_results(options, path), f".next{name}.csv")
         record.add_table(target, lines, columns)
-        record.add_curve(result.curve, path.stem)
+        record_aupr(record, result.curve, path.stem)
         record.notes += lines
         print("\n".join([*lines, str(target)]))
     record.save()

@@ -8,11 +8,13 @@ from __future__ import annotations
 from omniinput_hpc.cli.scripts import add_figure_options, add_range, new_parser, new_record
 from omniinput_hpc.estimators.comparison.normalization import normalize
 from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.models.table import z_label
 from omniinput_hpc.plots import look
 from omniinput_hpc.plots.comparison import normalization_figure
-from omniinput_hpc.plots.style import caption_of, save_as, z_label
+from omniinput_hpc.plots.style import save_as
+from omniinput_hpc.results.caption import caption_of
 from omniinput_hpc.results.comparison import require_one_space
-from omniinput_hpc.results.density import verdict_lines
+from omniinput_hpc.results.density import DensityResult, verdict_lines
 from omniinput_hpc.results.names import names_of
 from omniinput_hpc.results.normalization import (
     normalization_lines,
@@ -58,7 +60,7 @@ def main(arguments: list[str], program: str = "normalize.py") -> None:
     name, about = f"normalized.{two.stem}", [scale, *lines, *sources]
     files = record.add_results(name, about, columns, save_as(figure, caption))
     for stem, density in zip(names, (a, b), strict=True):
-        record.add_density(density, stem)
+        DensityResult([run_a, run_b], density).record(record, stem)
     if best.shift is not None:
         record.add_value("shift of the second log_g", float(best.shift.value))
     if best.ratio is not None:

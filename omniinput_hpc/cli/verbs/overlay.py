@@ -11,9 +11,12 @@ from omniinput_hpc.cli.arguments import count
 from omniinput_hpc.cli.scripts import add_figure_options, check_output, new_parser, new_record
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.models.table import z_label
 from omniinput_hpc.plots import look, overlay
-from omniinput_hpc.plots.style import caption_of, joined, save, z_label
-from omniinput_hpc.results.curve_tables import beyond_lines
+from omniinput_hpc.plots.style import save
+from omniinput_hpc.results.caption import caption_of
+from omniinput_hpc.results.curve import beyond_lines
+from omniinput_hpc.results.density import DensityResult
 from omniinput_hpc.results.names import names_of
 from omniinput_hpc.results.representatives import pictures_at_ends
 from omniinput_hpc.results.tables import read_test_sets
@@ -36,19 +39,23 @@ def main(arguments: list[str], program: str = "overlay.py") -> None:
         raise UserError("--test-sets: more files than runs")
     check_output(options.output, [*options.run, *options.test_sets])
     sets_of = [read_test_sets(path) for path in options.test_sets]
-    models, titles, warnings = [], [], []
+    models, runs, warnings = [], [], []
     record = new_record(program, arguments, options, options.run[0])
     sets_of += [{}] * (len(options.run) - len(sets_of))
     for path, name, shown in zip(options.run, names_of(options.run), sets_of, strict=True):
         with open_run(path, options.on_damage) as run:
             density, chosen = density_of_run(run), pictures_at_ends(run, options.inputs)
             record.add_run(run)
-            record.add_density(density, name)
+            DensityResult([run], density).record(record, name)
             label = z_label(run.config)
-            titles.append(caption_of([run], [density]))
+            runs.append(run)
         models.append(overlay.Overlaid(name, label, density, chosen, shown))
         warnings += beyond_lines(density, shown, name)
-    save(overlay.overlay_figure(models), options.output, joined(titles))
+    save(
+        overlay.overlay_figure(models),
+        options.output,
+        caption_of(runs, [one.density for one in models]),
+    )
     record.files.append(str(options.output))
     record.notes = warnings
     record.save()

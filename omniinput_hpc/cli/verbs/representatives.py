@@ -10,8 +10,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-import numpy as np
-
 from omniinput_hpc.cli.scripts import (
     add_figure_options,
     add_shown_options,
@@ -21,21 +19,18 @@ from omniinput_hpc.cli.scripts import (
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.density.density import Density, density_of_run
+from omniinput_hpc.models.table import z_label
 from omniinput_hpc.plots import look
-from omniinput_hpc.plots.density_with_inputs import density_with_inputs_figure
-from omniinput_hpc.plots.representatives import representatives_figure, side_by_side_figure
-from omniinput_hpc.plots.style import caption_of, joined, save, z_label
 from omniinput_hpc.results.curves import confident_side
 from omniinput_hpc.results.names import names_of
 from omniinput_hpc.results.representatives import (
     Representatives,
-    columns_of,
+    RepresentativesResult,
     edges_for,
     representatives,
     with_tokens,
 )
 from omniinput_hpc.results.run_groups import RunGroup
-from omniinput_hpc.results.tables import Columns, beside, describe_run
 from omniinput_hpc.runfile.reader import RunReader, open_run
 
 
@@ -44,34 +39,22 @@ def main(arguments: list[str], program: str = "representatives.py") -> None:
     options = read_arguments(arguments, program)
     names, edges = names_of(options.run), None
     record = new_record(program, arguments, options, RunGroup(tuple(options.run)).path)
-    found, captions, sides, labels = [], [], [], []
-    for path, name in zip(options.run, names, strict=True):
+    found, densities, sides, runs = [], [], [], []
+    for path in options.run:
         with open_run(path, options.on_damage) as run:
             record.add_run(run)
             density = density_of_run(run)
             edges = edges_for(density, options.range, options.width) if edges is None else edges
             found.append(_inputs_of(run, density, edges, options))
-            captions.append(caption_of([run], [density]))
+            densities.append(density)
             sides.append(confident_side(run, options.side).end)
-            labels.append(z_label(run.config))
-            record.add_density(density, name)
-            record.notes += [describe_run(run), f"{found[-1].note}; {found[-1].how_drawn}"]
-    _check_together(found, labels, sides)
-
-    table, picture = (beside(record.run_path, f".representatives.{end}") for end in ("csv", "png"))
-    about = [f"representative inputs: {found[0].how_drawn}", *record.notes[::2]]
-    record.add_table(table, about, _columns(found, names, options.mask))
-    record.files.append(str(picture))
-    if len(found) > 1:
-        save(side_by_side_figure(found, names, sides[0], labels[0]), picture, joined(captions))
-    else:
-        save(representatives_figure(found[0], sides[0], labels[0]), picture, captions[0])
-        both = beside(record.run_path, ".density_with_inputs.png")
-        figure = density_with_inputs_figure(density, found[0], sides[0], labels[0])
-        save(figure, both, captions[0])
-        record.files.append(str(both))
+            runs.append(run)
+    result = RepresentativesResult(runs, names, found, densities, sides[0], not options.mask)
+    _check_together(found, [z_label(run.config) for run in runs], sides)
+    record.notes = result.lines()
+    files = result.write(record)
     record.save()
-    print("\n".join([*record.notes, *record.files]))
+    print("\n".join([*record.notes, *files]))
 
 
 def read_arguments(arguments: list[str], program: str) -> argparse.Namespace:
@@ -116,12 +99,3 @@ def _check_together(
             "these runs have different outputs, so that they share no bins: give runs of models "
             f"with the same output and side ({'; '.join(dict.fromkeys(labels))})"
         )
-
-
-def _columns(found: list[Representatives], names: list[str], masked: bool) -> Columns:
-    """Return the table's columns; of several runs, `run` is the name of each input's run."""
-    tables = [columns_of(one, with_values=not masked) for one in found]
-    if len(found) == 1:
-        return tables[0]
-    run = np.repeat(names, [len(one.items) for one in found])
-    return {"run": run} | {key: np.concatenate([t[key] for t in tables]) for key in tables[0]}

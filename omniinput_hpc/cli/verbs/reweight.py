@@ -17,18 +17,13 @@ import numpy as np
 from omniinput_hpc.cli.scripts import add_figure_options, new_parser, new_record, other_bins_of
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.joined import joined_density
-from omniinput_hpc.estimators.comparison.to_exact import compared_densities
 from omniinput_hpc.estimators.density import other_bins
 from omniinput_hpc.estimators.density.certified import KnownBelow, certify, predicted_sites
-from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.plots import look
-from omniinput_hpc.plots.certified import certified_figure
-from omniinput_hpc.plots.density import density_figure
-from omniinput_hpc.plots.style import Caption, caption_of, save_as, z_label
 from omniinput_hpc.results import density as results
 from omniinput_hpc.results import tables
-from omniinput_hpc.results.record import Record
+from omniinput_hpc.results.certified import CertifiedResult
 from omniinput_hpc.results.run_groups import RunGroup
 from omniinput_hpc.runfile import census_file
 from omniinput_hpc.runfile.reader import RunReader, open_run
@@ -68,52 +63,26 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
         for run in files:
             record.add_run(run)
         runs: list[RunData] = [*files]
-        source, label = tables.describe_run(*files), z_label(files[0].config)
+        bins = remark = ""
         if options.bins is not None:
-            source += "; " + results.other_bins_clause(runs[0])
+            bins = record.parameters["bins"] = other_bins.name_of(options.bins)
+            remark = "; " + results.other_bins_clause(runs[0])
             runs = [other_bins.in_other_bins(run, options.bins) for run in runs]
         density = joined_density(runs)
-        caption = caption_of(files, [density])
-        constants = results.constants_lines(density.ends, density.pinned)
-        for run in files:
-            constants += results.populations_lines(run) + results.draw_constants_lines(run)
-        without_bins = [results.mbar_line(runs[0], density.f_k)] if options.unbinned else []
-        bounds: list[str] = []
+        further = [line for run in files for line in results.constants_of_run(run)]
+        further += [results.mbar_line(runs[0], density.f_k)] if options.unbinned else []
         more: list[str] = []
         if options.certified:
-            bounds, more = _certify(files[0], options.census, density, record, label, caption)
+            known = _known_below(options.census, files[0]) if options.census else None
+            bounds = certify(files[0], predicted_sites(files[0]), known)
+            certified = CertifiedResult(files, bounds, density)
+            more, further = certified.write(record), further + certified.summary()
     exact = tables.read_exact(options.exact, density.edges) if options.exact else None
-
-    figure = density_figure(density, label, exact)
-    about, columns = results.describe_density(density, source), results.density_columns(density)
-    name = "density"
-    if options.bins is not None:
-        name = f"{other_bins.name_of(options.bins)}.density"
-        record.parameters["bins"] = other_bins.name_of(options.bins)
-    written = record.add_results(name, about, columns, save_as(figure, caption))
-
-    lines = [source, *results.summarize_density(density), *constants, *without_bins, *bounds]
-    if exact is not None:
-        lines += map(str, compared_densities(density, exact))
-    lines += results.check_lines(density.verdict.checks)
-    record.add_density(density, joined.stem)
-    record.notes = lines
+    result = results.DensityResult(files, density, exact, further, bins, remark)
+    written = result.write(record)
+    record.notes = result.lines()
     record.save()
-    print("\n".join([*lines, *written, *more]))
-
-
-def _certify(
-    run: RunReader, census: Path | None, density: Density, record: Record, label: str,
-    caption: Caption,
-) -> tuple[list[str], list[str]]:  # fmt: skip
-    """Write the certified bounds; return the lines to print, and the names of the files."""
-    known = _known_below(census, run) if census else None
-    found = certify(run, predicted_sites(run), known)
-    columns = results.certified_columns(found)
-    about = results.describe_certified(found)
-    draw = save_as(certified_figure(found, density, label), caption)
-    files = record.add_results("certified", about, columns, draw)
-    return [about[0], *results.compare_certified(found, density)], files
+    print("\n".join([*record.notes, *written, *more]))
 
 
 def _known_below(path: Path, run: RunReader) -> KnownBelow:

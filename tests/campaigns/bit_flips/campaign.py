@@ -37,9 +37,9 @@ from omniinput_hpc.config import input_file  # noqa: E402
 from omniinput_hpc.errors import UserError  # noqa: E402
 from omniinput_hpc.estimators import EstimateError  # noqa: E402
 from omniinput_hpc.estimators.density.density import density_of_run  # noqa: E402
-from omniinput_hpc.results import curve_tables, diagnosis, tables  # noqa: E402
-from omniinput_hpc.results import density as results  # noqa: E402
+from omniinput_hpc.results import diagnosis  # noqa: E402
 from omniinput_hpc.results.curves import CurveOptions, curve_of  # noqa: E402
+from omniinput_hpc.results.density import DensityResult  # noqa: E402
 from omniinput_hpc.runfile.reader import open_run  # noqa: E402
 from omniinput_hpc.sampling import restart  # noqa: E402
 
@@ -95,14 +95,13 @@ def numbers(path):
     """Return a hash of all that the scripts print of a run."""
     with open_run(path) as there:
         density = density_of_run(there)
-        lines = [*results.describe_density(density, tables.describe_run(there).partition(" ")[2]),
-                 *results.summarize_density(density)]  # fmt: skip
-        found = diagnosis.diagnose(there)
-        lines += diagnosis.table(found) + diagnosis.advice(found)
-        columns = [*results.density_columns(density).values(), *diagnosis.columns(found).values()]
+        result = DensityResult([there], density)
+        lines = result.about() + result.summary()
+        found = diagnosis.DiagnosisResult([there], diagnosis.diagnose(there))
+        lines += diagnosis.table(found.found) + found.advice
+        columns = [*result.table().values(), *found.columns().values()]
         by = CurveOptions("toy_rules:begins_with_zero", [], None, "low", (1, 1))
-        curve = curve_of([there], density, by).curve
-        columns += curve_tables.curve_columns(curve).values()
+        columns += curve_of([there], density, by).columns().values()
         samples = [part for pair in there.samples() for part in pair]
         about = [there.fingerprint, there.config_toml, str(there.config)]
         lines = [line.replace(str(path), "") for line in lines]

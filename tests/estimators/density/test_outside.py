@@ -9,7 +9,7 @@ from lattice import LEVEL_EDGES as EDGES
 from omniinput_hpc.estimators.density.density import density_of_run, density_of_runs
 from omniinput_hpc.estimators.density.outside import Outside, outside_bins
 from omniinput_hpc.plots.density import density_figure
-from omniinput_hpc.results.density import describe_density, summarize_density
+from omniinput_hpc.results.density import DensityResult
 
 CUTS = {"below": EDGES[4:], "above": EDGES[:16], "both": EDGES[4:16]}
 
@@ -42,7 +42,8 @@ def test_mass_outside_is_named_by_share_and_side(cut):
         share = getattr(density.outside, side)
         assert reason.startswith(f"{100 * share:.2g} % of all inputs lie {side} the bins")
         assert f"set bins.{'lower' if side == 'below' else 'upper'} to about" in reason
-    for words in (summarize_density(density), describe_density(density, "here")):
+    result = DensityResult([run], density)
+    for words in (result.summary(), result.about()):
         assert all(f"not converged: {reason}" in words for reason in verdict.reasons)
     title = density_figure(density, "z").axes[0].get_title(loc="left")
     assert all(f"of all inputs lie {side} the bins" in title for side in sides)

@@ -26,7 +26,7 @@ from omniinput_hpc.estimators.precision_recall.from_rule import (
     sum_scores_of_runs,
 )
 from omniinput_hpc.histogram import bin_of
-from omniinput_hpc.results.curve_tables import thin_lines
+from omniinput_hpc.results.curve import thin_lines
 
 WIDE_EDGES = np.arange(-0.01, 6.5, 0.8)  # three or four levels a bin
 

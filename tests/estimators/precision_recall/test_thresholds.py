@@ -14,7 +14,7 @@ from omniinput_hpc.estimators.precision_recall.thresholds import (
     none_right,
     unreached,
 )
-from omniinput_hpc.results.curve_tables import left_out_lines, none_right_lines
+from omniinput_hpc.results.curve import left_out_lines, none_right_lines
 
 ASKED = (1.0, 2.0, 3.5)
 

@@ -10,14 +10,14 @@ from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.curves import accumulate, area
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
 from omniinput_hpc.estimators.precision_recall.thresholds import at_thresholds, unreached
-from omniinput_hpc.results.curve_tables import (
+from omniinput_hpc.results.curve import (
     aupr_line,
     beyond_lines,
-    range_words,
     threshold_lines,
     unreached_lines,
     wrong_way_lines,
 )
+from omniinput_hpc.text import range_words
 
 
 def sampled(seed=1):
