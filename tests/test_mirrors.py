@@ -13,7 +13,7 @@ PACKAGES = {"omniinput_hpc": "", "omniinput_zoo": "zoo"}
 OTHER_FOLDERS = {"analysis", "benchmarks", "campaigns", "gpu", "helpers", "mpi", "slurm", "wheels"}
 TESTED_ELSEWHERE = {
     "": {"config/test_input_file.py": ["errors"], "api/test_run.py": ["__init__"]},
-    "api": {"api/test_run.py": ["results", "tables"]},
+    "api": {"api/test_run.py": ["samples"]},
     "annotation": {
         "annotation/test_tasks.py": ["jsonl"],
         "annotation/test_page.py": ["security", "server", "session"],
@@ -55,6 +55,7 @@ TESTED_ELSEWHERE = {
     "estimators/density": {
         "estimators/density/test_verdict.py": ["arrivals", "checks", "lanes_alike", "rung_counts"],
     },
+    "estimators/errors": {"results/test_diagnosis.py": ["diagnosis"]},
     "kernels": {
         "kernels/test_table.py": ["__init__"],
         "kernels/test_contributing_example.py": ["state"],
@@ -91,6 +92,9 @@ TESTED_ELSEWHERE = {
         "analysis/test_changes_script.py": ["changes"],
         "analysis/test_two_model_scripts.py": ["comparison", "normalization"],
         "analysis/test_score_scripts.py": ["curves"],
+        "analysis/test_certified_script.py": ["certified"],
+        "api/test_run.py": ["result"],
+        "plots/test_overlay.py": ["overlay"],
         "results/test_tables.py": ["density"],
     },
     "runfile": {

@@ -295,8 +295,3 @@ def save(figure: Figure, path: Path, caption: Caption | None = None) -> None:
         plain_names(figure)
         figure.savefig(path, format="png")
         figure.savefig(path.with_suffix(".pdf"), format="pdf", metadata={"CreationDate": None})
-
-
-def save_as(figure: Figure, caption: Caption) -> Callable[[Path], None]:
-    """Return a function that saves a figure to a path, as `save` does."""
-    return lambda path: save(figure, path, caption)

@@ -9,13 +9,12 @@ from markupsafe import Markup
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.plots.comparison import models_figure, samplers_figure
-from omniinput_hpc.plots.overlay import Overlaid, overlay_figure
 from omniinput_hpc.report.content import Content
 from omniinput_hpc.report.page import Drawing, drawing, render
 from omniinput_hpc.report.sections import DASH, rounds_of
 from omniinput_hpc.results import comparison
 from omniinput_hpc.results.curve import interval_words
+from omniinput_hpc.results.overlay import OverlayResult
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.text import range_words
 
@@ -25,12 +24,10 @@ def compared(
 ) -> Markup:
     """Return the part: first the verdict (a comparison's last line), then figures and a table."""
     lines, figures = _judged(names, runs, contents)
-    models = [
-        Overlaid(name, content.density.label, content.density.estimate, [], {})
-        for name, content in zip(names, contents, strict=True)
-    ]
+    densities = [content.density.estimate for content in contents]
+    all_ = OverlayResult(runs, names, densities)
     overlaid = drawing(
-        lambda: overlay_figure(models), "Number of inputs per output, all runs", "all densities",
+        all_.figure, "Number of inputs per output, all runs", "all densities",
         all(content.density.converged for content in contents),
     )  # fmt: skip
     return render(
@@ -60,27 +57,16 @@ def _judged(
     one_model = len({run.fingerprint for run in runs}) == 1
     try:
         comparison.require_one_space(runs)
+        groups = [[run] for run in runs]
         if one_model:
-            two = comparison.compare_two_samplers([[run] for run in runs], densities, names)
-            label, pair = contents[0].density.label, (names[0], names[1])
-            return two.lines, [drawing(
-                lambda: samplers_figure(densities[0], densities[1], two.found, pair, label),
-                "Two runs of one model, and their difference", "samplers",
-            )]  # fmt: skip
+            two = comparison.compare_two_samplers(groups, densities, names)
+            caption = "Two runs of one model, and their difference"
+            return two.summary(), [drawing(two.figure, caption, "samplers")]
         if len(curves) < len(runs):
             return ["Give --rule or --scores to compare precision and recall."], []
-        several = comparison.compare_with_first(
-            [[run] for run in runs],
-            densities,
-            names,
-            curves,
-            None,
-            contents[0].options.curve.recall_range,
-        )
-        absolute = all(density.absolute for density in densities)
-        return several.lines, [drawing(
-            lambda: models_figure(several.curves, several.comparisons, absolute),
-            "Precision over log recall on one scale, and the ratio of the areas", "models",
-        )]  # fmt: skip
+        ends = contents[0].options.curve.recall_range
+        several = comparison.compare_with_first(groups, densities, names, curves, None, ends)
+        caption = "Precision over log recall on one scale, and the ratio of the areas"
+        return several.summary(), [drawing(several.figure, caption, "models")]
     except (UserError, EstimateError) as error:
         return [f"These runs cannot be compared: {error}."], []

@@ -12,7 +12,6 @@ from markupsafe import Markup
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.diagnosis import Diagnosis
 from omniinput_hpc.estimators.precision_recall.curves import Curve
-from omniinput_hpc.plots.scores import annotators_figure
 from omniinput_hpc.plots.style import LN10
 from omniinput_hpc.report.content import Content
 from omniinput_hpc.report.page import drawing, render
@@ -24,7 +23,7 @@ from omniinput_hpc.results.density import (
     check_rows,
 )
 from omniinput_hpc.results.diagnosis import ladder_line
-from omniinput_hpc.results.score_tables import agreement_lines
+from omniinput_hpc.results.scores import AnnotatorsResult, agreement_lines
 from omniinput_hpc.runfile.reader import RunReader
 
 DASH = "\N{EN DASH}"
@@ -134,21 +133,18 @@ def _curve(content: Content, name: str, number: int) -> dict[str, Any] | None:
         "Mean score per bin": found.r_figure,
         "Right against wrong inputs accepted (unnormalized ROC)": found.roc_figure,
     }
-    joined, result = found.joined, found.scored
     said = found.numbers()
-    if joined is not None and result is not None:
-        said += agreement_lines(
-            joined.scored, joined.first_ar, joined.second_ar, joined.given_ag, joined.gold_g
-        )
-        by_annotator = (joined.scored, result.used_b, found.label)
-        figures["Mean score per annotator"] = lambda: annotators_figure(*by_annotator)
+    if found.joined is not None and found.scored is not None:
+        annotators = AnnotatorsResult(found.runs, found.density, found.joined, found.scored)
+        said += agreement_lines(found.joined)
+        figures["Mean score per annotator"] = annotators.figure
     drawn = [
         drawing(make, f"{what}: {name}", f"{number} {what}", found.converged)
         for what, make in figures.items()
     ]
     last = last_threshold(found.density, found.curve)
     lines = [*found.side_lines(), *said, last, *found.reach_lines()]
-    by = found.by if joined else f"the rule {found.by}"
+    by = found.by if found.joined else f"the rule {found.by}"
     return {"by": by, "lines": lines, "figures": drawn}
 
 

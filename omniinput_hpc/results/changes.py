@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators import FloatArray, IntArray
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.comparison.other_outputs import (
     AuprChange,
     Changes,
@@ -23,13 +25,18 @@ from omniinput_hpc.estimators.precision_recall.curves import Range, Side
 from omniinput_hpc.estimators.precision_recall.from_rule import load_rule
 from omniinput_hpc.estimators.run_data import require_rounds
 from omniinput_hpc.results.curves import confident_side
-from omniinput_hpc.results.density import verdict_lines
+from omniinput_hpc.results.density import DensityResult, verdict_lines
+from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.redact import mask
 from omniinput_hpc.results.representatives import edges_for, how_to_show
-from omniinput_hpc.results.tables import Columns
+from omniinput_hpc.results.result import Written
+from omniinput_hpc.results.tables import Columns, beside
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.runfile.rescored import open_rescored
 from omniinput_hpc.text import shown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -85,60 +92,113 @@ def aupr_of(
     return aupr_change(found.runs, found.densities, load_rule(rule), end, asked)
 
 
-def bin_columns(found: Changed) -> Columns:
-    """Return the table of z' - z, a row per bin of z that has draws."""
-    c = found.changes
-    bins = np.flatnonzero(c.draws_b)
-    return {
-        "z_lower": c.edges[bins],
-        "z_upper": c.edges[bins + 1],
-        "draws": c.draws_b[bins],
-        "effective": c.effective_b[bins],
-        "mean_change": c.mean_b[bins],
-        "mean_change_error": c.error_b[bins],
-        "sd_change": c.sd_b[bins],
-    }
+@dataclass(frozen=True, repr=False)
+class ChangesResult(Written):
+    """How another model's outputs of a run's draws differ: a row for each bin of z.
 
+    Attributes
+    ----------
+    found : both models' outputs
+    names : of the run and of the other model
+    aupr : how the AUPR by a rule changes, or why it is not known; None without a rule
+    """
 
-def density_columns(found: Changed) -> Columns:
-    """Return the table of both densities, a row per bin of the run in which both have counts."""
-    own, other = found.densities
-    change_b, error_b = log_g_change(own, other)
-    bins = np.flatnonzero(np.isfinite(change_b))
-    return {
-        "z_lower": own.edges[bins],
-        "z_upper": own.edges[bins + 1],
-        "log_g": own.log_g_b[bins],
-        "log_g_error": own.log_g_error_b[bins],
-        "other_log_g": other.log_g_b[bins],
-        "change": change_b[bins],
-        "change_error": error_b[bins],
-        "effective": own.effective_b[bins],
-        "other_effective": other.effective_b[bins],
-    }
+    NAME: ClassVar = "changes"
+    TITLE: ClassVar = "Changes of the outputs of"
 
+    found: Changed
+    names: tuple[str, str]
+    aupr: AuprChange | EstimateError | None = None
 
-def lines_of(found: Changed, names: tuple[str, str]) -> list[str]:
-    """Return lines with the verdicts, and z' - z on each rung."""
-    lines = []
-    for name, density in zip(names, found.densities, strict=True):
-        lines += [f"{name}: {line}" for line in verdict_lines(density)]
-    c, beta_k = found.changes, found.densities[0].beta_k
-    lines.append("beta: z, z' - z of its draws, standard deviation of z' - z")
-    lines += [
-        f"{beta:7.4g}: {z:7.4f}, {mean:+.5f} +- {shown(error, '.5f', '(not known)')}, "
-        f"{shown(sd, '.5f')}"
-        for beta, z, mean, error, sd in zip(beta_k, c.z_k, c.mean_k, c.error_k, c.sd_k, strict=True)
-    ]
-    return lines
+    @property
+    def name(self) -> str:
+        """The name of its files, with the other model's."""
+        return f"{self.NAME}.{self.names[1]}"
 
+    def columns(self) -> Columns:
+        """Return the table of z' - z, a row per bin of z that has draws."""
+        c = self.found.changes
+        bins = np.flatnonzero(c.draws_b)
+        return {
+            "z_lower": c.edges[bins],
+            "z_upper": c.edges[bins + 1],
+            "draws": c.draws_b[bins],
+            "effective": c.effective_b[bins],
+            "mean_change": c.mean_b[bins],
+            "mean_change_error": c.error_b[bins],
+            "sd_change": c.sd_b[bins],
+        }
 
-def aupr_line(found: AuprChange, names: tuple[str, str]) -> str:
-    """Return the line on both AUPRs."""
-    return (
-        f"AUPR of {names[0]} {found.own:.4f}, of {names[1]} {found.other:.4f}, change "
-        f"{found.change}, over ln recall {found.lower:.3f} to {found.upper:.3f}"
-    )
+    def density_columns(self) -> Columns:
+        """Return the table of both densities, a row per bin in which both have counts."""
+        own, other = self.found.densities
+        change_b, error_b = log_g_change(own, other)
+        bins = np.flatnonzero(np.isfinite(change_b))
+        return {
+            "z_lower": own.edges[bins],
+            "z_upper": own.edges[bins + 1],
+            "log_g": own.log_g_b[bins],
+            "log_g_error": own.log_g_error_b[bins],
+            "other_log_g": other.log_g_b[bins],
+            "change": change_b[bins],
+            "change_error": error_b[bins],
+            "effective": own.effective_b[bins],
+            "other_effective": other.effective_b[bins],
+        }
+
+    def lines(self) -> list[str]:
+        """Return the verdicts, z' - z on each rung, and the change of the AUPR."""
+        lines = [self.source, f"{self.found.runs[0].rounds} rounds rescored"]
+        for name, density in zip(self.names, self.found.densities, strict=True):
+            lines += [f"{name}: {line}" for line in verdict_lines(density)]
+        c, beta_k = self.found.changes, self.found.densities[0].beta_k
+        lines.append("beta: z, z' - z of its draws, standard deviation of z' - z")
+        lines += [
+            f"{beta:7.4g}: {z:7.4f}, {mean:+.5f} +- {shown(error, '.5f', '(not known)')}, "
+            f"{shown(sd, '.5f')}"
+            for beta, z, mean, error, sd in zip(
+                beta_k, c.z_k, c.mean_k, c.error_k, c.sd_k, strict=True
+            )
+        ]
+        return lines + self._aupr_lines()
+
+    def _aupr_lines(self) -> list[str]:
+        found, names = self.aupr, self.names
+        if not isinstance(found, AuprChange):
+            return [] if found is None else [f"AUPR: {found}"]
+        return [
+            f"AUPR of {names[0]} {found.own:.4f}, of {names[1]} {found.other:.4f}, change "
+            f"{found.change}, over ln recall {found.lower:.3f} to {found.upper:.3f}"
+        ]
+
+    def about(self) -> list[str]:
+        """Return what the columns mean, and the lines."""
+        return ["z' - z over all inputs of a bin of z, z' of the other model", *self.lines()]
+
+    def record(self, into: Record) -> None:
+        """Add the change of the AUPR, and both densities."""
+        if isinstance(self.aupr, AuprChange):
+            into.add_interval("change of the AUPR", self.aupr.change)
+        for density, name in zip(self.found.densities, self.names, strict=True):
+            DensityResult(self.runs, density).record(into, name)
+
+    def drawn(self) -> Sequence[Density]:
+        """Return both densities."""
+        return self.found.densities
+
+    def figure(self) -> Figure:
+        """Return z' - z against z, and the change of the density below."""
+        from omniinput_hpc.plots.changes import changes_figure
+
+        own, other = self.found.densities
+        change = log_g_change(own, other)
+        return changes_figure(self.found.changes, own, change, self.names, self.label)
+
+    def write(self, into: Record, tag: str = "") -> list[str]:
+        """Write also the densities, to RUN.log_g_changes.NAME.csv."""
+        table = beside(into.run_path, f".log_g_{self.name}{tag}.csv")
+        into.add_table(table, ["both models' densities, of the same draws"], self.density_columns())
+        return [str(table), *super().write(into, tag)]
 
 
 def extremes(

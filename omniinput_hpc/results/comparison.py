@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -22,16 +23,21 @@ from omniinput_hpc.estimators.comparison.samplers import (
 )
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
 from omniinput_hpc.estimators.errors.jackknife import Interval
-from omniinput_hpc.estimators.precision_recall.curves import Curve, Range
+from omniinput_hpc.estimators.precision_recall.curves import Range
 from omniinput_hpc.models import input_space
-from omniinput_hpc.results.curve import CurveResult
+from omniinput_hpc.results.curve import CurveResult, about_curve
 from omniinput_hpc.results.curves import CurveOptions, curve_of
+from omniinput_hpc.results.density import DensityResult, verdict_lines
 from omniinput_hpc.results.normalization import shift_of
 from omniinput_hpc.results.record import Record
+from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.run_groups import require_apart, seed_lines
-from omniinput_hpc.results.tables import Columns
+from omniinput_hpc.results.tables import Columns, describe_run
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.text import shown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def require_one_space(runs: Sequence[RunReader]) -> None:
@@ -43,18 +49,73 @@ def require_one_space(runs: Sequence[RunReader]) -> None:
         input_space.require_same(spaces[0], space)
 
 
-@dataclass(frozen=True)
-class SamplerResult:
-    """Comparison of two runs of one model: printed lines, and the columns of the CSV file."""
+@dataclass(frozen=True, repr=False)
+class Compared(Written):
+    """Runs, or groups of joined runs, that are compared.
+
+    Attributes
+    ----------
+    groups, densities, names : the runs of each density, its estimate, and its name
+    """
+
+    groups: Sequence[Sequence[RunReader]]
+    densities: Sequence[Density]
+    names: Sequence[str]
+
+    def lines(self) -> list[str]:
+        """Return what ``omniinput compare`` prints: the runs, their verdicts, the comparison."""
+        lines = [describe_run(*group) for group in self.groups]
+        for name, density in zip(self.names, self.densities, strict=True):
+            lines += [f"{name}: {line}" for line in verdict_lines(density)]
+        return lines + self.summary()
+
+    def record(self, into: Record) -> None:
+        """Add the densities."""
+        for runs, density, name in zip(self.groups, self.densities, self.names, strict=True):
+            DensityResult(runs, density).record(into, name)
+
+    def drawn(self) -> Sequence[Density]:
+        """Return the densities."""
+        return self.densities
+
+
+@dataclass(frozen=True, repr=False)
+class SamplersResult(Compared):
+    """Two runs of one model: a row for each range of bins."""
+
+    NAME: ClassVar = "samplers"
+    TITLE: ClassVar = "Samplers:"
 
     found: SamplerComparison
-    lines: list[str]
-    columns: Columns
+
+    def columns(self) -> Columns:
+        """Return the columns of A.samplers.csv."""
+        found, edges = self.found, self.densities[0].edges
+        return {
+            "z_lower": edges[found.first_r],
+            "z_upper": edges[found.stop_r],
+            "delta_log_g": found.delta_r,
+            "delta_error": found.error_r,
+        }
+
+    def summary(self) -> list[str]:
+        """Return the comparison in words."""
+        lines = seed_lines(self.groups) + sampler_lines(self.found, self.names[0], self.names[1])
+        if not all(density.verdict.converged for density in self.densities):
+            lines = [NOT_CONVERGED + line for line in lines]
+        return lines
+
+    def figure(self) -> Figure:
+        """Return both densities, with their difference below."""
+        from omniinput_hpc.plots.comparison import samplers_figure
+
+        (a, b), pair = self.densities, (self.names[0], self.names[1])
+        return samplers_figure(a, b, self.found, pair, self.label)
 
 
 def compare_two_samplers(
     groups: Sequence[Sequence[RunReader]], densities: Sequence[Density], names: Sequence[str]
-) -> SamplerResult:
+) -> SamplersResult:
     """Compare two runs of one model, or two groups of joined runs.
 
     Raises
@@ -69,17 +130,8 @@ def compare_two_samplers(
     found = compare_samplers(*pair)
     p, where, n = compare_inputs((groups[0], groups[1]), pair, found)
     found = replace(found, inputs_p=p, inputs_where=where, n_features=n)
-    edges = pair[0].edges
-    lines = seed_lines(groups) + sampler_lines(found, names[0], names[1])
-    if not all(density.verdict.converged for density in pair):
-        lines = [NOT_CONVERGED + line for line in lines]
-    columns: Columns = {
-        "z_lower": edges[found.first_r],
-        "z_upper": edges[found.stop_r],
-        "delta_log_g": found.delta_r,
-        "delta_error": found.error_r,
-    }
-    return SamplerResult(found, lines, columns)
+    runs = [run for group in groups for run in group]
+    return SamplersResult(runs, groups, densities, names, found)
 
 
 def curves_of(
@@ -104,21 +156,75 @@ def curves_of(
     return curves
 
 
-@dataclass(frozen=True)
-class ModelResult:
-    """The first model compared with each other one: what is printed, written and plotted.
+@dataclass(frozen=True, repr=False)
+class ModelsResult(Compared):
+    """The first model compared with each other one: a row for each common recall.
 
     Attributes
     ----------
-    curves : name, curve, and shift of its log recall, of every model
-    comparisons : name and comparison of every model but the first
-    lines, columns : the printed text, and the columns of the CSV file
+    curves : of each model
+    found : the first model and each other one
+    shifts, normalized_by : what is added to the log recall of each other model, and how it is known
     """
 
-    curves: list[tuple[str, Curve, float]]
-    comparisons: list[tuple[str, ModelComparison]]
-    lines: list[str]
-    columns: Columns
+    NAME: ClassVar = "compared"
+    TITLE: ClassVar = "Models:"
+
+    curves: Sequence[CurveResult]
+    found: Sequence[ModelComparison]
+    shifts: Sequence[float]
+    normalized_by: Sequence[str]
+
+    def columns(self) -> Columns:
+        """Return the curves at common recalls; `model` numbers each comparison's second model."""
+        tables: list[Columns] = [
+            {
+                "model": np.full(len(c.log_recall_x), number),
+                "log_recall": c.log_recall_x,
+                "precision_1": c.precision_ax,
+                "precision": c.precision_bx,
+                "difference": c.difference_x.value,
+                "difference_low": c.difference_x.low,
+                "difference_high": c.difference_x.high,
+                "cumulative_ratio": c.cumulative_x.value,
+                "cumulative_ratio_low": c.cumulative_x.low,
+                "cumulative_ratio_high": c.cumulative_x.high,
+            }
+            for number, c in enumerate(self.found, start=2)
+        ]
+        return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+
+    def summary(self) -> list[str]:
+        """Return each curve's side, and each comparison in words."""
+        pairs = zip(self.names, self.curves, strict=True)
+        lines = [f"{name}: {line}" for name, curve in pairs for line in curve.side_lines()]
+        for i, (both, how) in enumerate(zip(self.found, self.normalized_by, strict=True), start=1):
+            apart = [self.names[j] for j in (0, i) if not self.densities[j].verdict.converged]
+            lines.append(f"normalized by: {how}")
+            lines += model_lines(both, self.names[0], self.names[i], apart)
+        return lines
+
+    def record(self, into: Record) -> None:
+        """Add the densities, the AUPRs, and both AUPRs over the common range of recall."""
+        super().record(into)
+        for name, curve in zip(self.names, self.curves, strict=True):
+            into.add_aupr(curve.curve, name)
+        for other, found in zip(self.names[1:], self.found, strict=True):
+            _record_pair(into, found, self.names[0], other)
+
+    def about_figure(self) -> str:
+        """Return the side, and the rule if there is one."""
+        first = self.curves[0]
+        return about_curve(first.side, None if first.joined else first.by)
+
+    def figure(self) -> Figure:
+        """Return all curves on one scale, with the ratios of the areas below."""
+        from omniinput_hpc.plots.comparison import models_figure
+
+        curves = [one.curve for one in self.curves]
+        shown = list(zip(self.names, curves, [0.0, *self.shifts], strict=True))
+        others = list(zip(self.names[1:], self.found, strict=True))
+        return models_figure(shown, others, all(density.absolute for density in self.densities))
 
 
 def compare_with_first(
@@ -128,28 +234,24 @@ def compare_with_first(
     curves: Sequence[CurveResult],
     z_range: Sequence[float] | None,
     recall_range: Range | None = None,
-) -> ModelResult:
+) -> ModelsResult:
     """Compare the first model with each other; raises as `shift_of` and `compare_models` do.
 
     groups : the runs of each density, one or several
     recall_range : of log recall, on the first model's scale (default: what both curves reach)
     """
-    first = curves[0].curve
-    shown, found = [(names[0], first, 0.0)], []
-    lines = [f"{n}: {line}" for n, c in zip(names, curves, strict=True) for line in c.side_lines()]
+    first, found, shifts, methods = curves[0].curve, [], [], []
     for i in range(1, len(groups)):
         pair = (densities[0], densities[i])
         shift, error, how = shift_of((groups[0], groups[i]), pair, z_range)
-        both = compare_models(first, curves[i].curve, shift, error, recall_range)
-        shown.append((names[i], curves[i].curve, shift))
-        found.append((names[i], both))
-        unconverged = [names[j] for j in (0, i) if not densities[j].verdict.converged]
-        said = model_lines(both, names[0], names[i], unconverged)
-        lines += [f"normalized by: {how}", *said]
-    return ModelResult(shown, found, lines, _model_columns([both for _, both in found]))
+        found.append(compare_models(first, curves[i].curve, shift, error, recall_range))
+        shifts.append(shift)
+        methods.append(how)
+    runs = [run for group in groups for run in group]
+    return ModelsResult(runs, groups, densities, names, curves, found, shifts, methods)
 
 
-def add_to(record: Record, found: ModelComparison, first: str, other: str) -> None:
+def _record_pair(record: Record, found: ModelComparison, first: str, other: str) -> None:
     """Record both models' AUPRs over their common range of recall, the difference and the ratio."""
     intervals = {
         f"AUPR of {first}, beside {other}": found.aupr_a,
@@ -160,26 +262,6 @@ def add_to(record: Record, found: ModelComparison, first: str, other: str) -> No
     for name, interval in intervals.items():
         record.add_interval(name, interval)
         record.values[name]["over_ln_recall"] = [found.lower, found.upper]
-
-
-def _model_columns(found: Sequence[ModelComparison]) -> Columns:
-    """Return the curves at common recalls; `model` numbers the second model of each comparison."""
-    tables: list[Columns] = [
-        {
-            "model": np.full(len(c.log_recall_x), number),
-            "log_recall": c.log_recall_x,
-            "precision_1": c.precision_ax,
-            "precision": c.precision_bx,
-            "difference": c.difference_x.value,
-            "difference_low": c.difference_x.low,
-            "difference_high": c.difference_x.high,
-            "cumulative_ratio": c.cumulative_x.value,
-            "cumulative_ratio_low": c.cumulative_x.low,
-            "cumulative_ratio_high": c.cumulative_x.high,
-        }
-        for number, c in enumerate(found, start=2)
-    ]
-    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
 def sampler_lines(found: SamplerComparison, name_a: str, name_b: str) -> list[str]:

@@ -30,7 +30,7 @@ from omniinput_hpc.models.table import ConfidentSide
 from omniinput_hpc.results.density import DensityResult, verdict_lines
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.result import Interval, Written
-from omniinput_hpc.results.score_tables import summarize_scores
+from omniinput_hpc.results.scores import summarize_scores
 from omniinput_hpc.results.tables import Columns
 from omniinput_hpc.text import range_words
 
@@ -218,7 +218,7 @@ class CurveResult(Written):
     def record(self, into: Record) -> None:
         """Add the density's verdict and values, and the AUPR."""
         DensityResult(self.runs, self.density).record(into)
-        record_aupr(into, self.curve, into.run_path.stem)
+        into.add_aupr(self.curve, into.run_path.stem)
 
     def drawn(self) -> Sequence[Density]:
         """Return the density."""
@@ -276,13 +276,6 @@ def about_curve(side: str, by: str | None) -> str:
     """Return the line of a title that states a curve's side and the source of its scores."""
     scores = f", scores by {by}" if by else ""
     return f"inputs are accepted from the {side} end of z{scores}"
-
-
-def record_aupr(into: Record, curve: Curve, of: str) -> None:
-    """Add a curve's AUPR with its interval, its range of recall, and the side to the record."""
-    name = f"{of}: AUPR"
-    into.add_value(name, curve.aupr, curve.aupr_error, curve.aupr_low, curve.aupr_high)
-    into.values[name] |= {"over_ln_recall": list(curve.aupr_range), "side": curve.side}
 
 
 def left_out_lines(density: Density, curve: Curve) -> list[str]:

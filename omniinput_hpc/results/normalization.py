@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -17,10 +19,16 @@ from omniinput_hpc.estimators.comparison.normalization import (
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.convergence import LEAST_ERROR
 from omniinput_hpc.estimators.errors.jackknife import estimate
-from omniinput_hpc.results.tables import Columns
+from omniinput_hpc.results.density import DensityResult, verdict_lines
+from omniinput_hpc.results.record import Record
+from omniinput_hpc.results.result import Written
+from omniinput_hpc.results.tables import Columns, describe_run
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.runfile.rescored import find, open_rescored
 from omniinput_hpc.text import interval, shown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MAX_PAIRED_SAMPLES = 5_000_000
 """Most samples of a run that are read for a normalization."""
@@ -100,17 +108,90 @@ def shift_of(
     return float(result.value), float(result.error), name
 
 
-def normalized_columns(densities: tuple[Density, Density], shift: float) -> Columns:
-    """Return both densities in the bins with counts, with `shift` added to the second one."""
-    parts = [(d, np.flatnonzero(d.count_b)) for d in densities]
-    shifted = zip(parts, (0.0, shift), strict=True)
-    return {
-        "model": np.concatenate([np.full(len(i), m) for m, (_, i) in enumerate(parts, start=1)]),
-        "z_lower": np.concatenate([d.edges[i] for d, i in parts]),
-        "z_upper": np.concatenate([d.edges[i + 1] for d, i in parts]),
-        "log_g": np.concatenate([d.log_g_b[i] + s for (d, i), s in shifted]),
-        "log_g_error": np.concatenate([d.log_g_error_b[i] for d, i in parts]),
-    }
+@dataclass(frozen=True, repr=False)
+class NormalizationResult(Written):
+    """Two models' densities on one scale: the bins with counts, of the first and of the second.
+
+    Attributes
+    ----------
+    densities, names : of the two
+    found : the ratio of their numbers of inputs by each normalization
+    rescored : the source of the other model's outputs of each run's samples
+    """
+
+    NAME: ClassVar = "normalized"
+    TITLE: ClassVar = "Normalization of"
+
+    densities: tuple[Density, Density]
+    names: tuple[str, str]
+    found: Normalizations
+    rescored: tuple[str, str]
+
+    @property
+    def name(self) -> str:
+        """The name of its files, with the second run's."""
+        return f"{self.NAME}.{self.runs[1].path.stem}"
+
+    @property
+    def shift(self) -> float:
+        """What is added to the second log_g."""
+        shift = self.found.best().shift
+        return 0.0 if shift is None else float(shift.value)
+
+    def columns(self) -> Columns:
+        """Return both densities, on the scale of the first."""
+        parts = [(d, np.flatnonzero(d.count_b)) for d in self.densities]
+        shifted = zip(parts, (0.0, self.shift), strict=True)
+        return {
+            "model": np.concatenate(
+                [np.full(len(i), m) for m, (_, i) in enumerate(parts, start=1)]
+            ),
+            "z_lower": np.concatenate([d.edges[i] for d, i in parts]),
+            "z_upper": np.concatenate([d.edges[i + 1] for d, i in parts]),
+            "log_g": np.concatenate([d.log_g_b[i] + s for (d, i), s in shifted]),
+            "log_g_error": np.concatenate([d.log_g_error_b[i] for d, i in parts]),
+        }
+
+    def lines(self) -> list[str]:
+        """Return the runs, and what ``omniinput normalize`` prints of them."""
+        return [*self._sources(), *self.summary()]
+
+    def _sources(self) -> list[str]:
+        return [*map(describe_run, self.runs), f"rescored: {'; '.join(self.rescored)}"]
+
+    def summary(self) -> list[str]:
+        """Return the ratios, and the verdicts on both densities."""
+        lines = normalization_lines(self.found, *self.names)
+        for name, density in zip(self.names, self.densities, strict=True):
+            lines += [f"{name}: {line}" for line in verdict_lines(density)]
+        return lines
+
+    def about(self) -> list[str]:
+        """Return the scale of the table, and the lines."""
+        one, two = (run.path for run in self.runs)
+        best = self.found.best().name
+        scale = f"model 1: {one}, model 2: {two}, on the scale of model 1 by: {best}"
+        return [scale, *self.summary(), *self._sources()]
+
+    def record(self, into: Record) -> None:
+        """Add the densities, the shift, and the ratio."""
+        for run, density, name in zip(self.runs, self.densities, self.names, strict=True):
+            DensityResult([run], density).record(into, name)
+        best = self.found.best()
+        if best.shift is not None:
+            into.add_value("shift of the second log_g", self.shift)
+        if best.ratio is not None:
+            into.add_interval("ln ratio of inputs in the range, first by second", best.ratio)
+
+    def drawn(self) -> Sequence[Density]:
+        """Return both densities."""
+        return self.densities
+
+    def figure(self) -> Figure:
+        """Return both densities on one scale, with the ratio by each normalization below."""
+        from omniinput_hpc.plots.comparison import normalization_figure
+
+        return normalization_figure(*self.densities, self.found, self.names, self.label)
 
 
 def normalization_lines(found: Normalizations, name_a: str, name_b: str) -> list[str]:

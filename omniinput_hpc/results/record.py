@@ -8,7 +8,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.errors.jackknife import Interval
+from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.results.tables import beside, write_table
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.text import __version__, write_atomically
@@ -75,6 +76,12 @@ class Record:
         level = {"level": LEVEL} if {"low", "high"} & set(known) else {}
         self.values[name] = known | level
 
+    def add_aupr(self, curve: Curve, of: str) -> None:
+        """Add a curve's AUPR with its interval, its range of recall, and the side."""
+        name = f"{of}: AUPR"
+        self.add_value(name, curve.aupr, curve.aupr_error, curve.aupr_low, curve.aupr_high)
+        self.values[name] |= {"over_ln_recall": list(curve.aupr_range), "side": curve.side}
+
     def add_interval(self, name: str, interval: Interval) -> None:
         """Add a number with its 95 % interval."""
         ends = (interval.value, interval.error, interval.low, interval.high)
@@ -87,17 +94,6 @@ class Record:
         write_table(path, columns)
         rows = len(next(iter(columns.values()))) if columns else 0
         self.note_table(path, about, list(columns), rows)
-
-    def add_results(
-        self, name: str, about: Sequence[str], columns: Mapping[str, NDArray[Any]],
-        draw: Callable[[Path], None],
-    ) -> list[str]:  # fmt: skip
-        """Write RUN.NAME.csv (see `add_table`), draw RUN.NAME.png; return their paths as text."""
-        table, picture = (beside(self.run_path, f".{name}.{end}") for end in ("csv", "png"))
-        self.add_table(table, about, columns)
-        draw(picture)
-        self.files.append(str(picture))
-        return [str(table), str(picture)]
 
     def note_table(self, path: Path, about: Sequence[str], names: Sequence[str], rows: int) -> None:
         """Record a CSV file that was written, with columns of these names."""

@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -200,24 +201,23 @@ class Written(Result):
 
         `tag` follows NAME, see `names.claim_name`.
         """
-        path = beside(into.run_path, f".{self.name}{tag}.csv")
-        into.add_table(path, self.about(), self.table())
-        paths = [into.files[-1], *self.save(into, tag)]
+        table = beside(into.run_path, f".{self.name}{tag}.csv")
+        into.add_table(table, self.about(), self.table())
+        paths = [str(table)]
+        for name, figure in self.figures().items():
+            picture = beside(into.run_path, f".{name}{tag}.png")
+            self.save(figure, picture)
+            into.files.append(str(picture))
+            paths.append(str(picture))
         self.record(into)
         return paths
 
-    def save(self, into: Record, tag: str = "") -> list[str]:
-        """Write the pictures only; return their names."""
+    def save(self, figure: Figure, path: Path) -> None:
+        """Save a picture as PNG and PDF, with a caption about the runs."""
         from omniinput_hpc.plots import style
         from omniinput_hpc.results.caption import caption_of
 
-        caption, paths = caption_of(self.runs, self.drawn(), self.about_figure()), []
-        for name, figure in self.figures().items():
-            path = beside(into.run_path, f".{name}{tag}.png")
-            style.save(figure, path, caption)
-            paths.append(str(path))
-        into.files += paths
-        return paths
+        style.save(figure, path, caption_of(self.runs, self.drawn(), self.about_figure()))
 
 
 def _cell(value: Any) -> str:

@@ -10,7 +10,7 @@ from omniinput_hpc.annotation.join import join_scores
 from omniinput_hpc.annotation.tasks import KeyItem, Task, read_key, write_key, write_tasks
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.precision_recall.from_scores import bin_scores, scored_curve
-from omniinput_hpc.results.score_tables import summarize_scores
+from omniinput_hpc.results.scores import summarize_scores
 
 RUN = {"path": "runs/r.h5", "model_fingerprint": "m", "range": [1.0, 2.0]}
 

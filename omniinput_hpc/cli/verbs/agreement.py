@@ -11,14 +11,9 @@ from pathlib import Path
 from omniinput_hpc.annotation.join import join_scores
 from omniinput_hpc.cli.scripts import add_figure_options, add_key, new_parser, new_record
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.precision_recall import agreement
-from omniinput_hpc.models.table import z_label
+from omniinput_hpc.estimators.precision_recall.agreement import compare_with_people
 from omniinput_hpc.plots import look
-from omniinput_hpc.plots.scores import agreement_figure
-from omniinput_hpc.plots.style import save_as
-from omniinput_hpc.results.caption import caption_of
-from omniinput_hpc.results.score_tables import fid_columns
-from omniinput_hpc.results.tables import describe_run
+from omniinput_hpc.results.scores import AgreementResult
 from omniinput_hpc.runfile.reader import open_run
 
 
@@ -40,19 +35,10 @@ def main(arguments: list[str], program: str = "agreement.py") -> None:
         if run.rounds == 0:
             raise UserError(f"{options.run} holds no committed round yet")
         joined = join_scores(run.fingerprint, options.scores, options.key)
-        source, label = describe_run(run), z_label(run.config)
-        caption = caption_of([run])
-    found = agreement.compare_with_people(joined.scored, joined.judges)
-    columns = agreement.people_columns(joined.scored, joined.judges, found)
-    lines = agreement.people_lines(joined.scored, joined.judges, found)
-    if options.fid:
-        columns |= fid_columns(options.fid, options.fid_run, columns["z_lower"])
-        _, who = agreement.compared_with(joined.judges)
-        lines.append(agreement.fid_line(columns[f"r_{who}"], columns["fid"], who))
-
-    figure = agreement_figure(columns, found, label)
-    about = [*lines, f"source: {source}"]
-    written = record.add_results("agreement", about, columns, save_as(figure, caption))
-    record.notes = [source, *joined.notes, *lines]
+    found = compare_with_people(joined.scored, joined.judges)
+    fid = (options.fid, options.fid_run) if options.fid else None
+    result = AgreementResult([run], joined, found, fid)
+    record.notes = result.lines()
+    written = result.write(record)
     record.save()
     print("\n".join([*record.notes, *written]))

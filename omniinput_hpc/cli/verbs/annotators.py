@@ -5,8 +5,6 @@ Writes RUN.annotators.csv and RUN.convergence.csv, each with a picture.
 
 from __future__ import annotations
 
-import numpy as np
-
 from omniinput_hpc.cli.scripts import (
     add_figure_options,
     add_score_options,
@@ -14,22 +12,11 @@ from omniinput_hpc.cli.scripts import (
     new_parser,
     new_record,
 )
-from omniinput_hpc.estimators.precision_recall.annotators import (
-    annotator_columns,
-    convergence,
-    steps_from,
-)
-from omniinput_hpc.models.table import z_label
+from omniinput_hpc.estimators.precision_recall.annotators import convergence, steps_from
 from omniinput_hpc.plots import look
-from omniinput_hpc.plots.scores import annotators_figure, convergence_figure
-from omniinput_hpc.plots.style import save_as
-from omniinput_hpc.results.caption import caption_of
-from omniinput_hpc.results.curve import record_aupr
 from omniinput_hpc.results.curves import curve_by_scores, density_for, other_side
-from omniinput_hpc.results.density import DensityResult
 from omniinput_hpc.results.names import claim_name, words_of
-from omniinput_hpc.results.score_tables import agreement_lines
-from omniinput_hpc.results.tables import describe_run
+from omniinput_hpc.results.scores import AnnotatorsResult, ConvergenceResult
 from omniinput_hpc.runfile.reader import open_run
 
 
@@ -44,30 +31,16 @@ def main(arguments: list[str], program: str = "annotators.py") -> None:
 
     with open_run(options.run, options.on_damage) as run:
         record.add_run(run)
-        density = density_for([run], curve_options(options))
-        joined, result = curve_by_scores([run], density, curve_options(options))
-        source, label = describe_run(run), z_label(run.config)
-        caption = caption_of([run], [density])
+        by = curve_options(options)
+        density = density_for([run], by)
+        joined, scored = curve_by_scores([run], density, by)
         words = words_of(None, options.scores, other_side([run], options.side))
-    name = claim_name(record, ".annotators.csv", words)
-    steps = steps_from(options.fewest_inputs)
-    settled = convergence(density, joined.scored, result.curve.side, steps, options.fewest_lanes)
-
-    lines = agreement_lines(
-        joined.scored, joined.first_ar, joined.second_ar, joined.given_ag, joined.gold_g
-    )
-    figure = annotators_figure(joined.scored, result.used_b, label)
-    about, columns = [*lines, f"source: {source}"], annotator_columns(joined.scored)
-    files = record.add_results(f"annotators{name}", about, columns, save_as(figure, caption))
-    rows = [(n, curve.aupr, curve.aupr_low, curve.aupr_high) for n, curve in settled.items()]
-    names = ("per_bin", "aupr", "low", "high")
-    columns = dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
-    about = ["AUPR from a part of the scores, 95% interval", source]
-    figure = convergence_figure(settled, density.absolute)
-    files += record.add_results(f"convergence{name}", about, columns, save_as(figure, caption))
-    DensityResult([run], density).record(record)
-    for n, curve in settled.items():
-        record_aupr(record, curve, f"{n} scores a bin")
-    record.notes = [source, *joined.notes, *lines]
+    tag = claim_name(record, ".annotators.csv", words)
+    steps, side = steps_from(options.fewest_inputs), scored.curve.side
+    settled = convergence(density, joined.scored, side, steps, options.fewest_lanes)
+    result = AnnotatorsResult([run], density, joined, scored)
+    record.notes = result.lines()
+    files = result.write(record, tag)
+    files += ConvergenceResult([run], density, settled).write(record, tag)
     record.save()
     print("\n".join([*record.notes, *files]))

@@ -14,23 +14,9 @@ from pathlib import Path
 from omniinput_hpc.cli.scripts import add_figure_options, new_parser, new_record, recall_range
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.comparison.other_outputs import log_g_change
-from omniinput_hpc.models.table import z_label
+from omniinput_hpc.estimators.comparison.other_outputs import AuprChange
 from omniinput_hpc.plots import look
-from omniinput_hpc.plots.changes import changes_figure
-from omniinput_hpc.plots.style import save_as
-from omniinput_hpc.results.caption import caption_of
-from omniinput_hpc.results.changes import (
-    aupr_line,
-    aupr_of,
-    bin_columns,
-    density_columns,
-    extremes,
-    lines_of,
-    read_changed,
-)
-from omniinput_hpc.results.density import DensityResult
-from omniinput_hpc.results.tables import beside, describe_run
+from omniinput_hpc.results.changes import ChangesResult, aupr_of, extremes, read_changed
 from omniinput_hpc.runfile.reader import open_run
 
 
@@ -60,32 +46,15 @@ def main(arguments: list[str], program: str = "changes.py") -> None:
         record.add_run(run)
         found = read_changed(run, options.rescored, options.width)
         name = options.rescored.stem.rpartition(".rescored.")[2]
-        names = (options.run.stem, name)
-        lines = [
-            describe_run(run),
-            f"{found.runs[0].rounds} rounds rescored",
-            *lines_of(found, names),
-        ]
+        aupr: AuprChange | EstimateError | None = None
         if options.rule:
             try:
                 aupr = aupr_of(found, run, options.rule, options.side, options.recall_range)
             except EstimateError as error:  # the other results do not depend on it
-                lines.append(f"AUPR: {error}")
-            else:
-                lines.append(aupr_line(aupr, names))
-                record.add_interval("change of the AUPR", aupr.change)
+                aupr = error
         inputs = extremes(run, found, options.show, options.show_below)
-        label, caption = z_label(run.config), caption_of([run], found.densities)
-    table = beside(record.run_path, f".log_g_changes.{name}.csv")
-    record.add_table(table, ["both models' densities, of the same draws"], density_columns(found))
-    change = log_g_change(*found.densities)
-    figure = changes_figure(found.changes, found.densities[0], change, names, label)
-    about = ["z' - z over all inputs of a bin of z, z' of the other model", *lines]
-    files = record.add_results(
-        f"changes.{name}", about, bin_columns(found), save_as(figure, caption)
-    )
-    for stem, density in zip(names, found.densities, strict=True):
-        DensityResult([run], density).record(record, stem)
-    record.notes = lines
+    result = ChangesResult([run], found, (options.run.stem, name), aupr)
+    record.notes = result.lines()
+    files = result.write(record)
     record.save()
-    print("\n".join([*lines, *inputs, str(table), *files]))
+    print("\n".join([*record.notes, *inputs, *files]))

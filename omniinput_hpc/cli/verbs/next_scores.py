@@ -20,10 +20,9 @@ from omniinput_hpc.cli.scripts import (
 )
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.precision_recall.allocation import MAX_BUDGET, allocate, range_of
-from omniinput_hpc.results.curve import record_aupr
 from omniinput_hpc.results.curves import curve_by_scores, density_for
 from omniinput_hpc.results.names import claim_name, words_of
-from omniinput_hpc.results.score_tables import allocation_columns, allocation_lines
+from omniinput_hpc.results.scores import NextScores
 from omniinput_hpc.results.tables import beside
 from omniinput_hpc.runfile.reader import open_run
 
@@ -42,7 +41,7 @@ def main(arguments: list[str], program: str = "next_scores.py") -> None:
 
     if options.budget > MAX_BUDGET:
         raise UserError(f"--budget must be at most {MAX_BUDGET:,}, found {options.budget}")
-    paths, scores, results = [options.run], [options.scores], []
+    paths, scores, runs, results = [options.run], [options.scores], [], []
     record = new_record(program, arguments, options, options.run)
     if options.against:
         paths.append(options.against)
@@ -51,16 +50,17 @@ def main(arguments: list[str], program: str = "next_scores.py") -> None:
         with open_run(path, options.on_damage) as run:
             record.add_run(run)
             by = replace(curve_options(options), scores=files)
+            runs.append(run)
             results.append(curve_by_scores([run], density_for([run], by), by)[1])
     partner = [options.against.stem] if options.against else []
     name = claim_name(record, ".next.csv", [*partner, *words_of(None, options.scores)])
     found = allocate(results, options.budget, range_of(results))
-    for path, result, allocation in zip(paths, results, found, strict=True):
-        columns = allocation_columns(result, allocation)
-        lines = allocation_lines(path.name, result, allocation, options.budget, columns)
+    for path, run, result, allocation in zip(paths, runs, results, found, strict=True):
+        further = NextScores([run], path.name, result, allocation, options.budget)
+        lines = further.lines()
         target = beside(in_results(options, path), f".next{name}.csv")
-        record.add_table(target, lines, columns)
-        record_aupr(record, result.curve, path.stem)
+        record.add_table(target, lines, further.columns())
+        record.add_aupr(result.curve, path.stem)
         record.notes += lines
         print("\n".join([*lines, str(target)]))
     record.save()

@@ -8,20 +8,10 @@ from __future__ import annotations
 from omniinput_hpc.cli.scripts import add_figure_options, add_range, new_parser, new_record
 from omniinput_hpc.estimators.comparison.normalization import normalize
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.models.table import z_label
 from omniinput_hpc.plots import look
-from omniinput_hpc.plots.comparison import normalization_figure
-from omniinput_hpc.plots.style import save_as
-from omniinput_hpc.results.caption import caption_of
 from omniinput_hpc.results.comparison import require_one_space
-from omniinput_hpc.results.density import DensityResult, verdict_lines
 from omniinput_hpc.results.names import names_of
-from omniinput_hpc.results.normalization import (
-    normalization_lines,
-    normalized_columns,
-    read_pairs,
-)
-from omniinput_hpc.results.tables import describe_run
+from omniinput_hpc.results.normalization import NormalizationResult, read_pairs
 from omniinput_hpc.runfile.reader import open_run
 
 
@@ -45,26 +35,9 @@ def main(arguments: list[str], program: str = "normalize.py") -> None:
         a, b = density_of_run(run_a), density_of_run(run_b)
         pairs_a, from_a = read_pairs(run_a, run_b, a)
         pairs_b, from_b = read_pairs(run_b, run_a, b)
-        sources = [describe_run(run_a), describe_run(run_b), f"rescored: {from_a}; {from_b}"]
-        label, caption = z_label(run_a.config), caption_of([run_a, run_b], [a, b])
     found = normalize(a, b, pairs_a, pairs_b, *options.range)
-    best = found.best()
-    lines = normalization_lines(found, *names)
-    for name, density in zip(names, (a, b), strict=True):
-        lines += [f"{name}: {line}" for line in verdict_lines(density)]
-
-    shift = 0.0 if best.shift is None else float(best.shift.value)
-    columns = normalized_columns((a, b), shift)
-    scale = f"model 1: {one}, model 2: {two}, on the scale of model 1 by: {best.name}"
-    figure = normalization_figure(a, b, found, names, label)
-    name, about = f"normalized.{two.stem}", [scale, *lines, *sources]
-    files = record.add_results(name, about, columns, save_as(figure, caption))
-    for stem, density in zip(names, (a, b), strict=True):
-        DensityResult([run_a, run_b], density).record(record, stem)
-    if best.shift is not None:
-        record.add_value("shift of the second log_g", float(best.shift.value))
-    if best.ratio is not None:
-        record.add_interval("ln ratio of inputs in the range, first by second", best.ratio)
-    record.notes = [*sources, *lines]
+    result = NormalizationResult([run_a, run_b], (a, b), names, found, (from_a, from_b))
+    record.notes = result.lines()
+    files = result.write(record)
     record.save()
     print("\n".join([*record.notes, *files]))

@@ -11,13 +11,9 @@ from omniinput_hpc.cli.arguments import count
 from omniinput_hpc.cli.scripts import add_figure_options, check_output, new_parser, new_record
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.models.table import z_label
-from omniinput_hpc.plots import look, overlay
-from omniinput_hpc.plots.style import save
-from omniinput_hpc.results.caption import caption_of
-from omniinput_hpc.results.curve import beyond_lines
-from omniinput_hpc.results.density import DensityResult
+from omniinput_hpc.plots import look
 from omniinput_hpc.results.names import names_of
+from omniinput_hpc.results.overlay import OverlayResult
 from omniinput_hpc.results.representatives import pictures_at_ends
 from omniinput_hpc.results.tables import read_test_sets
 from omniinput_hpc.runfile.reader import open_run
@@ -39,24 +35,18 @@ def main(arguments: list[str], program: str = "overlay.py") -> None:
         raise UserError("--test-sets: more files than runs")
     check_output(options.output, [*options.run, *options.test_sets])
     sets_of = [read_test_sets(path) for path in options.test_sets]
-    models, runs, warnings = [], [], []
     record = new_record(program, arguments, options, options.run[0])
-    sets_of += [{}] * (len(options.run) - len(sets_of))
-    for path, name, shown in zip(options.run, names_of(options.run), sets_of, strict=True):
+    runs, densities, pictures = [], [], []
+    for path in options.run:
         with open_run(path, options.on_damage) as run:
-            density, chosen = density_of_run(run), pictures_at_ends(run, options.inputs)
+            densities.append(density_of_run(run))
+            pictures.append(pictures_at_ends(run, options.inputs))
             record.add_run(run)
-            DensityResult([run], density).record(record, name)
-            label = z_label(run.config)
             runs.append(run)
-        models.append(overlay.Overlaid(name, label, density, chosen, shown))
-        warnings += beyond_lines(density, shown, name)
-    save(
-        overlay.overlay_figure(models),
-        options.output,
-        caption_of(runs, [one.density for one in models]),
-    )
+    result = OverlayResult(runs, names_of(options.run), densities, pictures, sets_of)
+    result.record(record)
+    result.save(result.figure(), options.output)
     record.files.append(str(options.output))
-    record.notes = warnings
+    record.notes = result.lines()
     record.save()
-    print("\n".join([*warnings, str(options.output)]))
+    print("\n".join([*record.notes, str(options.output)]))

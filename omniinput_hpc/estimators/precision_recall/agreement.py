@@ -17,7 +17,6 @@ from scipy.stats import spearmanr
 
 from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, mean_score
-from omniinput_hpc.text import interval, shown
 
 N_RESAMPLES = 1000
 
@@ -213,81 +212,3 @@ def _compare_one(
         bias_b=r_b - people_b,
         bias_error_b=np.where(n_b > 1, error_b, np.nan),
     )
-
-
-def people_columns(
-    scored: Scored, judges: Sequence[str | None], found: Sequence[PeopleComparison]
-) -> dict[str, NDArray]:
-    """Return a table with a row per bin that people scored.
-
-    r_people is the mean over people, alpha_people their alpha (r_judges and alpha_judges without
-    people). Each annotator then has the columns inputs, r, bias, bias_error, rank and alpha, as in
-    `PeopleComparison`.
-    """
-    person_a, who = compared_with(judges)
-    people = scored.score_ai[person_a]
-    mean_i = mean_score(people)
-    known = ~np.isnan(mean_i)
-    bins = np.unique(scored.bin_i[known])
-    in_bin = [known & (scored.bin_i == b) for b in bins]
-    columns: dict[str, NDArray] = {
-        "z_lower": scored.edges[bins],
-        "z_upper": scored.edges[bins + 1],
-        "inputs": np.array([int(i.sum()) for i in in_bin]),
-        f"r_{who}": np.array([np.average(mean_i[i], weights=scored.weight_i[i]) for i in in_bin]),
-        f"alpha_{who}": np.array([krippendorff_alpha(people[:, i]).alpha for i in in_bin]),
-    }
-    for one in found:
-        pairs = [one.pair_b[b] for b in bins]
-        columns[f"inputs_{one.name}"] = np.array([pair.n for pair in pairs])
-        columns[f"r_{one.name}"] = one.r_b[bins]
-        columns[f"bias_{one.name}"] = one.bias_b[bins]
-        columns[f"bias_error_{one.name}"] = one.bias_error_b[bins]
-        columns[f"rank_{one.name}"] = np.array([pair.rank_correlation for pair in pairs])
-        columns[f"alpha_{one.name}"] = np.array([pair.alpha.alpha for pair in pairs])
-    return columns
-
-
-def people_lines(
-    scored: Scored, judges: Sequence[str | None], found: Sequence[PeopleComparison]
-) -> list[str]:
-    """Return the lines on all bins together."""
-    person_a, who = compared_with(judges)
-    people = scored.score_ai[person_a]
-    among = krippendorff_alpha(people)
-    lines = []
-    if among.n_items:
-        lines.append(
-            f"alpha among {len(people)} {who} {shown(among.alpha, '.3f')} "
-            f"({interval(among.low, among.high, '.3f')})"
-        )
-    for one in found:
-        kind, pair = "a person" if one.judge is None else f"judge: {one.judge}", one.all_bins
-        if not pair.n:
-            lines.append(f"{one.name} ({kind}): no input in common with {who}")
-            continue
-        others = f"the other {who}" if one.judge is None or who == "judges" else who
-        lines.append(
-            f"{one.name} ({kind}) against {others}: "
-            f"{pair.n} inputs, bias {pair.bias:+.3f} +- "
-            f"{shown(pair.bias_error, '.3f', '(not known)')}, off by {pair.distance:.3f} on "
-            "average, rank "
-            f"correlation {shown(pair.rank_correlation, '.3f')}, alpha "
-            f"{shown(pair.alpha.alpha, '.3f')} "
-            f"({interval(pair.alpha.low, pair.alpha.high, '.3f')})"
-        )
-    return lines
-
-
-def fid_line(r_b: FloatArray, fid_b: FloatArray, who: str = "people") -> str:
-    """Return a line on whether FID agrees with people's (or judges') r: low FID, high r."""
-    both = ~np.isnan(r_b) & ~np.isnan(fid_b)
-    n = int(both.sum())
-    rho = rank_correlation(r_b[both], fid_b[both])
-    owners = "people's" if who == "people" else "judges'"
-    if n < 3 or np.isnan(rho):
-        return f"FID and {owners} r: {n} bins with both, too few or too alike to tell"
-    verdict = (
-        "agree" if rho < -0.5 else "disagree: FID misleads" if rho > 0.5 else "are hardly related"
-    )
-    return f"FID and {owners} r over {n} bins: rank correlation {rho:+.2f}; they {verdict} here"

@@ -11,12 +11,10 @@ from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.precision_recall.agreement import (
     compare_pair,
     compare_with_people,
-    fid_line,
     krippendorff_alpha,
-    people_columns,
-    people_lines,
 )
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored
+from omniinput_hpc.results.scores import fid_line, people_columns, people_lines
 
 NAN = np.nan
 EDGES = np.array([0.0, 1.0, 2.0, 3.0])

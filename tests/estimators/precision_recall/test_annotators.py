@@ -8,11 +8,11 @@ from scored_model import WIDE, a_density, exact_aupr, scored_inputs
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.precision_recall.annotators import (
-    annotator_columns,
     convergence,
     steps_from,
 )
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, scored_curve
+from omniinput_hpc.results.scores import annotator_columns
 
 
 def test_columns_by_hand():

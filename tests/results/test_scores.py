@@ -10,7 +10,7 @@ from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.precision_recall.from_scores import scored_curve
 from omniinput_hpc.models.table import ConfidentSide
 from omniinput_hpc.results.curve import CurveResult
-from omniinput_hpc.results.score_tables import fid_columns, summarize_scores
+from omniinput_hpc.results.scores import fid_columns, summarize_scores
 from omniinput_hpc.results.tables import write_table
 
 DENSITY, SCORED = a_density(1), scored_inputs(np.random.default_rng(1), per_bin=40)
