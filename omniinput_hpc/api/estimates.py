@@ -50,7 +50,7 @@ class Estimates:
             of different models, with different bins, or with the same seed.
         """
         if self._density is None:
-            self._density = DensityResult(self.readers, joined_density(self.readers))
+            self._density = DensityResult(self.readers, [joined_density(self.readers)])
         return self._density
 
     def precision_recall(
@@ -90,7 +90,7 @@ class Estimates:
             sums = sum_scores_of_runs(self.readers, density, checked, fewest_inputs)
             its_side = curves.joint_side(self.readers, side)
             curve = rule_curve(density, sums, its_side.end, fewest, recall_range=recall_range)
-            return CurveResult(self.readers, curve, density, name, its_side, fewest=fewest)
+            return CurveResult(self.readers, [density], curve, name, its_side, fewest=fewest)
         files, key = [Path(path) for path in scores], None if key is None else Path(key)
         by = curves.CurveOptions(rule, files, key, side, fewest, recall_range)
         return curves.curve_of(self.readers, density, by)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from omniinput_hpc.results.curves import CurveOptions
     from omniinput_hpc.results.record import Record
+    from omniinput_hpc.results.result import Written
 
 
 def run_script(main: Callable[[list[str]], int | None], arguments: list[str] | None = None) -> int:
@@ -271,6 +272,17 @@ def new_record(
     if "on_damage" in given:
         given["damaged"] = given.pop("on_damage") is checked_datasets.warn
     return Record(run_path, verb, f"{called(program)} {shlex.join(map(str, arguments))}", given)
+
+
+def finish(record: Record, result: Written, tag: str = "", more: Sequence[str] = ()) -> None:
+    """Write a result's files and its part of RUN.results.json; print its lines and the files.
+
+    `tag` follows the result's name in those of its files; `more` is printed between.
+    """
+    record.notes = result.lines()
+    files = result.write(record, tag)
+    record.save()
+    print("\n".join([*record.notes, *more, *files]))
 
 
 def curve_options(options: argparse.Namespace) -> CurveOptions:

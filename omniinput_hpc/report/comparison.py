@@ -25,7 +25,7 @@ def compared(
     """Return the part: first the verdict (a comparison's last line), then figures and a table."""
     lines, figures = _judged(names, runs, contents)
     densities = [content.density.estimate for content in contents]
-    all_ = OverlayResult(runs, names, densities)
+    all_ = OverlayResult(runs, densities, names=names)
     overlaid = drawing(
         all_.figure, "Number of inputs per output, all runs", "all densities",
         all(content.density.converged for content in contents),

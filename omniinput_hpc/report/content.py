@@ -78,8 +78,8 @@ def content_of(run: RunReader, options: ReportOptions) -> Content:
         found = curve_of([run], density, by)
         found = replace(found, thresholds=options.thresholds, test_sets=options.test_sets)
     inputs = _inputs(run, density, options, by.scores)
-    mixing = DiagnosisResult([run], diagnose(run, density.verdict.rhat_k))
-    return Content(options, DensityResult([run], density), mixing, found, inputs)
+    mixing = DiagnosisResult([run], [], diagnose(run, density.verdict.rhat_k))
+    return Content(options, DensityResult([run], [density]), mixing, found, inputs)
 
 
 def _inputs(

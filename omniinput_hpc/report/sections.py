@@ -135,7 +135,7 @@ def _curve(content: Content, name: str, number: int) -> dict[str, Any] | None:
     }
     said = found.numbers()
     if found.joined is not None and found.scored is not None:
-        annotators = AnnotatorsResult(found.runs, found.density, found.joined, found.scored)
+        annotators = AnnotatorsResult(found.runs, found.densities, found.joined, found.scored)
         said += agreement_lines(found.joined)
         figures["Mean score per annotator"] = annotators.figure
     drawn = [

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from omniinput_hpc.estimators.density.certified import Certified
-from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.tables import Columns
 
@@ -24,14 +22,12 @@ class CertifiedResult(Written):
     Attributes
     ----------
     found : the bounds
-    density : of the same runs, to compare with
     """
 
     NAME: ClassVar = "certified"
     TITLE: ClassVar = "Certified bounds of"
 
     found: Certified
-    density: Density
 
     def columns(self) -> Columns:
         """Return the columns of RUN.certified.csv."""
@@ -62,7 +58,7 @@ class CertifiedResult(Written):
 
     def _compared(self) -> list[str]:
         """Return a line on whether a density's numbers of inputs lie within certified bounds."""
-        found, density = self.found, self.density
+        found, density = self.found, self.densities[0]
         if not density.absolute:
             return []
         upto_b = np.logaddexp.accumulate(density.log_g_b)
@@ -78,12 +74,8 @@ class CertifiedResult(Written):
             line += f"; it is not at z = {z[0]:.4g}" + (f" to {z[-1]:.4g}" if len(z) > 1 else "")
         return [line]
 
-    def drawn(self) -> Sequence[Density]:
-        """Return the density."""
-        return [self.density]
-
     def figure(self) -> Figure:
         """Return the bounds beside the density's estimate, and the distance between them."""
         from omniinput_hpc.plots.certified import certified_figure
 
-        return certified_figure(self.found, self.density, self.label)
+        return certified_figure(self.found, self.densities[0], self.label)

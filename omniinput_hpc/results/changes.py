@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -25,7 +24,7 @@ from omniinput_hpc.estimators.precision_recall.curves import Range, Side
 from omniinput_hpc.estimators.precision_recall.from_rule import load_rule
 from omniinput_hpc.estimators.run_data import require_rounds
 from omniinput_hpc.results.curves import confident_side
-from omniinput_hpc.results.density import DensityResult, verdict_lines
+from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.redact import mask
 from omniinput_hpc.results.representatives import edges_for, how_to_show
@@ -99,7 +98,6 @@ class ChangesResult(Written):
     Attributes
     ----------
     found : both models' outputs
-    names : of the run and of the other model
     aupr : how the AUPR by a rule changes, or why it is not known; None without a rule
     """
 
@@ -107,7 +105,6 @@ class ChangesResult(Written):
     TITLE: ClassVar = "Changes of the outputs of"
 
     found: Changed
-    names: tuple[str, str]
     aupr: AuprChange | EstimateError | None = None
 
     @property
@@ -131,7 +128,7 @@ class ChangesResult(Written):
 
     def density_columns(self) -> Columns:
         """Return the table of both densities, a row per bin in which both have counts."""
-        own, other = self.found.densities
+        own, other = self.densities
         change_b, error_b = log_g_change(own, other)
         bins = np.flatnonzero(np.isfinite(change_b))
         return {
@@ -149,9 +146,9 @@ class ChangesResult(Written):
     def lines(self) -> list[str]:
         """Return the verdicts, z' - z on each rung, and the change of the AUPR."""
         lines = [self.source, f"{self.found.runs[0].rounds} rounds rescored"]
-        for name, density in zip(self.names, self.found.densities, strict=True):
+        for name, density in zip(self.names, self.densities, strict=True):
             lines += [f"{name}: {line}" for line in verdict_lines(density)]
-        c, beta_k = self.found.changes, self.found.densities[0].beta_k
+        c, beta_k = self.found.changes, self.densities[0].beta_k
         lines.append("beta: z, z' - z of its draws, standard deviation of z' - z")
         lines += [
             f"{beta:7.4g}: {z:7.4f}, {mean:+.5f} +- {shown(error, '.5f', '(not known)')}, "
@@ -179,20 +176,15 @@ class ChangesResult(Written):
         """Add the change of the AUPR, and both densities."""
         if isinstance(self.aupr, AuprChange):
             into.add_interval("change of the AUPR", self.aupr.change)
-        for density, name in zip(self.found.densities, self.names, strict=True):
-            DensityResult(self.runs, density).record(into, name)
-
-    def drawn(self) -> Sequence[Density]:
-        """Return both densities."""
-        return self.found.densities
+        super().record(into)
 
     def figure(self) -> Figure:
         """Return z' - z against z, and the change of the density below."""
         from omniinput_hpc.plots.changes import changes_figure
 
-        own, other = self.found.densities
+        (own, other), (one, two) = self.densities, self.names
         change = log_g_change(own, other)
-        return changes_figure(self.found.changes, own, change, self.names, self.label)
+        return changes_figure(self.found.changes, own, change, (one, two), self.label)
 
     def write(self, into: Record, tag: str = "") -> list[str]:
         """Write also the densities, to RUN.log_g_changes.NAME.csv."""

@@ -27,7 +27,7 @@ from omniinput_hpc.estimators.precision_recall.curves import Range
 from omniinput_hpc.models import input_space
 from omniinput_hpc.results.curve import CurveResult, about_curve
 from omniinput_hpc.results.curves import CurveOptions, curve_of
-from omniinput_hpc.results.density import DensityResult, verdict_lines
+from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.normalization import shift_of
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.result import Written
@@ -55,12 +55,10 @@ class Compared(Written):
 
     Attributes
     ----------
-    groups, densities, names : the runs of each density, its estimate, and its name
+    groups : the runs of each density
     """
 
     groups: Sequence[Sequence[RunReader]]
-    densities: Sequence[Density]
-    names: Sequence[str]
 
     def lines(self) -> list[str]:
         """Return what ``omniinput compare`` prints: the runs, their verdicts, the comparison."""
@@ -68,15 +66,6 @@ class Compared(Written):
         for name, density in zip(self.names, self.densities, strict=True):
             lines += [f"{name}: {line}" for line in verdict_lines(density)]
         return lines + self.summary()
-
-    def record(self, into: Record) -> None:
-        """Add the densities."""
-        for runs, density, name in zip(self.groups, self.densities, self.names, strict=True):
-            DensityResult(runs, density).record(into, name)
-
-    def drawn(self) -> Sequence[Density]:
-        """Return the densities."""
-        return self.densities
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,7 +120,7 @@ def compare_two_samplers(
     p, where, n = compare_inputs((groups[0], groups[1]), pair, found)
     found = replace(found, inputs_p=p, inputs_where=where, n_features=n)
     runs = [run for group in groups for run in group]
-    return SamplersResult(runs, groups, densities, names, found)
+    return SamplersResult(runs, densities, groups, found, names=names)
 
 
 def curves_of(
@@ -248,7 +237,7 @@ def compare_with_first(
         shifts.append(shift)
         methods.append(how)
     runs = [run for group in groups for run in group]
-    return ModelsResult(runs, groups, densities, names, curves, found, shifts, methods)
+    return ModelsResult(runs, densities, groups, curves, found, shifts, methods, names=names)
 
 
 def _record_pair(record: Record, found: ModelComparison, first: str, other: str) -> None:

@@ -49,7 +49,6 @@ class CurveResult(Written):
     Attributes
     ----------
     curve : with all replicates
-    density : of the runs, in the curve's bins
     by : the rule, or the names of the annotators
     confident : the end that the curve is counted from, and why
     joined, scored : the scores and what they give; None with a rule
@@ -63,7 +62,6 @@ class CurveResult(Written):
     TITLE: ClassVar = "Precision and recall of"
 
     curve: Curve
-    density: Density
     by: str
     confident: ConfidentSide
     joined: Joined | None = None
@@ -72,6 +70,11 @@ class CurveResult(Written):
     exact: Exact | None = None
     thresholds: Sequence[float] = ()
     test_sets: Mapping[str, FloatArray] = field(default_factory=dict)
+
+    @property
+    def density(self) -> Density:
+        """The density in the curve's bins."""
+        return self.densities[0]
 
     @property
     def side(self) -> str:
@@ -213,16 +216,12 @@ class CurveResult(Written):
         gaps = int(curve.interpolated_b.sum())
         if gaps:
             lines.append(f"bins with counts but without samples, whose r is interpolated: {gaps}")
-        return lines + self._notes + DensityResult(self.runs, self.density).about()
+        return lines + self._notes + DensityResult(self.runs, self.densities).about()
 
     def record(self, into: Record) -> None:
         """Add the density's verdict and values, and the AUPR."""
-        DensityResult(self.runs, self.density).record(into)
+        super().record(into)
         into.add_aupr(self.curve, into.run_path.stem)
-
-    def drawn(self) -> Sequence[Density]:
-        """Return the density."""
-        return [self.density]
 
     def about_figure(self) -> str:
         """Return the side and the source of the scores."""

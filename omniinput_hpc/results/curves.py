@@ -143,10 +143,12 @@ def curve_of(runs: Sequence[RunReader], density: Density, options: CurveOptions)
         sums = sum_scores_of_runs(runs, density, load_rule(options.rule), options.fewest[0])
         ends = options.recall_range
         curve = rule_curve(density, sums, side.end, options.fewest, recall_range=ends)
-        return CurveResult(runs, curve, density, options.rule, side, fewest=options.fewest)
+        return CurveResult(runs, [density], curve, options.rule, side, fewest=options.fewest)
     joined, result = curve_by_scores(runs, density, options)
     by = ", ".join(joined.scored.annotators)
-    return CurveResult(runs, result.curve, result.density, by, side, joined, result, options.fewest)
+    return CurveResult(
+        runs, [result.density], result.curve, by, side, joined, result, options.fewest
+    )
 
 
 def curve_by_scores(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from scipy.special import logsumexp
@@ -20,7 +20,6 @@ from omniinput_hpc.estimators.errors.convergence import MAX_BLOCKS, Check
 from omniinput_hpc.estimators.errors.jackknife import t_quantile
 from omniinput_hpc.estimators.populations import constants_of, is_annealed
 from omniinput_hpc.estimators.run_data import RunData
-from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.tables import Columns
 from omniinput_hpc.text import shown
@@ -35,7 +34,6 @@ class DensityResult(Written):
 
     Attributes
     ----------
-    estimate : `estimators.density.density.Density`, all bins and the jackknife replicates
     exact : exact values in the same bins, to compare with
     further : lines on other estimates from the same runs
     bins : name of bins other than the run's; "" for the run's own
@@ -46,11 +44,15 @@ class DensityResult(Written):
     TITLE: ClassVar = "Density of"
     NOT_WRITTEN: ClassVar = frozenset({"z", "log_g_low", "log_g_high"})
 
-    estimate: Density
     exact: Exact | None = None
     further: Sequence[str] = ()
     bins: str = ""
     remark: str = ""
+
+    @property
+    def estimate(self) -> Density:
+        """All bins, and the jackknife replicates."""
+        return self.densities[0]
 
     @property
     def name(self) -> str:
@@ -205,47 +207,11 @@ class DensityResult(Written):
         ]
         return lines
 
-    def record(self, into: Record, of: str = "") -> None:
-        """Add the verdict, and the values over all bins; `of` names the runs (default: the file).
-
-        No number is added that is not known.
-        """
-        density, of = self.estimate, of or into.run_path.stem
-        checks = [_record_of(check) for check in self.checks]
-        into.verdicts.append(
-            {"of": of, "converged": self.converged, "reasons": list(self.reasons), "checks": checks}
-        )
-        filled = density.count_b > 0
-        error = density.log_g_error_b[filled & np.isnan(density.log_g_upper_b)]
-        known = error[np.isfinite(error)]
-        into.values[f"{of}: absolute"] = {"value": bool(density.absolute)}
-        into.add_value(f"{of}: bins with counts", int(filled.sum()))
-        into.add_value(f"{of}: ln inputs inside the bins", float(logsumexp(density.log_g_b)))
-        into.add_value(f"{of}: share inside the bins", float(density.share_inside))
-        if known.size:
-            into.add_value(f"{of}: median error of log_g", float(np.median(known)))
-            into.add_value(f"{of}: largest error of log_g", float(known.max()))
-
-    def drawn(self) -> Sequence[Density]:
-        """Return the density."""
-        return [self.estimate]
-
     def figure(self) -> Figure:
         """Return the density with its errors, or with its difference from the exact one."""
         from omniinput_hpc.plots.density import density_figure
 
         return density_figure(self.estimate, self.label, self.exact)
-
-
-def _record_of(check: Check) -> dict[str, Any]:
-    """Return a check of a verdict for the record, without numbers that are not known."""
-    numbers = {"value": float(check.value), "threshold": float(check.threshold)}
-    words = {"sentence": check.sentence, "remedy": check.remedy}
-    return {
-        "name": check.name, "passed": check.passed,
-        **{key: number for key, number in numbers.items() if np.isfinite(number)},
-        **{key: word for key, word in words.items() if word},
-    }  # fmt: skip
 
 
 VISITED = "for visited inputs only:"

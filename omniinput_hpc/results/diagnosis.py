@@ -13,13 +13,13 @@ import numpy as np
 
 from omniinput_hpc.config import Config
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
-from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.density.density import Density, density_of_run
 from omniinput_hpc.estimators.density.facts import MIN_TRIP_TIMES
 from omniinput_hpc.estimators.errors.chains import chain_diagnostics, lanes_disagree
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.errors.diagnosis import Diagnosis
 from omniinput_hpc.estimators.run_data import require_rounds
-from omniinput_hpc.results.density import DensityResult, check_lines, populations_lines
+from omniinput_hpc.results.density import check_lines, populations_lines
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.tables import Columns
@@ -44,7 +44,6 @@ class DiagnosisResult(Written):
     ----------
     found : the numbers
     checks : of the run's density, or why it has none
-    density : of the run; None if there is none
     constants : lines on the normalization constants of annealed populations
     traces, paths_rv : of the figure: the recorded z of one lane by rung, float64 [T], and the rung
         of some walkers after each round, int64 [rounds, n]
@@ -55,7 +54,6 @@ class DiagnosisResult(Written):
 
     found: Diagnosis
     checks: Sequence[Check] = ()
-    density: DensityResult | None = None
     constants: Sequence[str] = ()
     traces: Mapping[int, FloatArray] = field(default_factory=dict)
     paths_rv: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
@@ -99,14 +97,17 @@ class DiagnosisResult(Written):
 
     def record(self, into: Record) -> None:
         """Add the density's verdict, Lambda, round trips, and the worst rungs."""
-        if self.density is not None:
-            self.density.record(into)
+        super().record(into)
         d = self.found
         into.add_value("Lambda", d.barrier)
         into.add_value("rungs needed", d.rungs_needed if np.isfinite(d.barrier) else np.nan)
         into.add_value("round trips", int(d.trips_v.sum()))
         into.add_value("smallest effective sample size", float(np.min(d.ess_k)))
         into.add_value("largest R-hat", float(np.max(d.rhat_k)))
+
+    def drawn(self) -> Sequence[Density]:
+        """Return none: the picture shows no density."""
+        return ()
 
     def figure(self) -> Figure:
         """Return accepted moves, R-hat, traces and walkers' paths."""
@@ -117,16 +118,16 @@ class DiagnosisResult(Written):
 
 def diagnosis_of(run: RunReader, checked: bool = True) -> DiagnosisResult:
     """Diagnose a run, if `checked` with the checks of its density; raises as `diagnose` does."""
-    density, checks, rhat_k = None, [], None
+    densities, checks, rhat_k = [], [], None
     if checked:
         try:
-            density = DensityResult([run], density_of_run(run))
+            densities = [density_of_run(run)]
         except EstimateError as error:
             checks = [Check("density", sentence=f"there is no density: {error}")]
         else:
-            checks, rhat_k = [*density.checks], density.estimate.verdict.rhat_k
+            checks, rhat_k = [*densities[0].verdict.checks], densities[0].verdict.rhat_k
     found, series = diagnose(run, rhat_k), (lane_traces(run), walker_paths(run))
-    return DiagnosisResult([run], found, checks, density, populations_lines(run), *series)
+    return DiagnosisResult([run], densities, found, checks, populations_lines(run), *series)
 
 
 def diagnose(run: RunReader, rhat_k: FloatArray | None = None) -> Diagnosis:

@@ -19,7 +19,7 @@ from omniinput_hpc.estimators.comparison.normalization import (
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.convergence import LEAST_ERROR
 from omniinput_hpc.estimators.errors.jackknife import estimate
-from omniinput_hpc.results.density import DensityResult, verdict_lines
+from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.tables import Columns, describe_run
@@ -114,7 +114,6 @@ class NormalizationResult(Written):
 
     Attributes
     ----------
-    densities, names : of the two
     found : the ratio of their numbers of inputs by each normalization
     rescored : the source of the other model's outputs of each run's samples
     """
@@ -122,8 +121,6 @@ class NormalizationResult(Written):
     NAME: ClassVar = "normalized"
     TITLE: ClassVar = "Normalization of"
 
-    densities: tuple[Density, Density]
-    names: tuple[str, str]
     found: Normalizations
     rescored: tuple[str, str]
 
@@ -175,23 +172,19 @@ class NormalizationResult(Written):
 
     def record(self, into: Record) -> None:
         """Add the densities, the shift, and the ratio."""
-        for run, density, name in zip(self.runs, self.densities, self.names, strict=True):
-            DensityResult([run], density).record(into, name)
+        super().record(into)
         best = self.found.best()
         if best.shift is not None:
             into.add_value("shift of the second log_g", self.shift)
         if best.ratio is not None:
             into.add_interval("ln ratio of inputs in the range, first by second", best.ratio)
 
-    def drawn(self) -> Sequence[Density]:
-        """Return both densities."""
-        return self.densities
-
     def figure(self) -> Figure:
         """Return both densities on one scale, with the ratio by each normalization below."""
         from omniinput_hpc.plots.comparison import normalization_figure
 
-        return normalization_figure(*self.densities, self.found, self.names, self.label)
+        (a, b), (one, other) = self.densities, self.names
+        return normalization_figure(a, b, self.found, (one, other), self.label)
 
 
 def normalization_lines(found: Normalizations, name_a: str, name_b: str) -> list[str]:

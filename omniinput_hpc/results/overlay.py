@@ -11,11 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import FloatArray
-from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.models.table import z_label
 from omniinput_hpc.results.curve import beyond_lines
-from omniinput_hpc.results.density import DensityResult
-from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.tables import Columns
 
@@ -31,7 +28,6 @@ class OverlayResult(Written):
 
     Attributes
     ----------
-    names, densities : of each run
     pictures : of each run, by place (low, middle, high), each (z, uint8 [h, w] or [h, w, 3])
     sets : of each run, test sets' outputs by name, float64 [n]
     """
@@ -39,8 +35,6 @@ class OverlayResult(Written):
     NAME: ClassVar = "overlay"
     TITLE: ClassVar = "Densities of"
 
-    names: Sequence[str]
-    densities: Sequence[Density]
     pictures: Sequence[Pictures] = ()
     sets: Sequence[Mapping[str, FloatArray]] = ()
 
@@ -52,15 +46,6 @@ class OverlayResult(Written):
         """Return warnings of test sets with outputs that the walkers have not visited."""
         given = zip(self.densities, self.sets, self.names, strict=False)
         return [line for one in given for line in beyond_lines(*one)]
-
-    def record(self, into: Record) -> None:
-        """Add the verdict on each density."""
-        for run, density, name in zip(self.runs, self.densities, self.names, strict=True):
-            DensityResult([run], density).record(into, name)
-
-    def drawn(self) -> Sequence[Density]:
-        """Return the densities."""
-        return self.densities
 
     def figure(self) -> Figure:
         """Return all densities, with inputs and test sets."""

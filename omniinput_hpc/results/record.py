@@ -17,8 +17,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.errors.jackknife import Interval
 from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.results.tables import beside, write_table
@@ -32,6 +35,17 @@ SCHEMA = Path(__file__).with_name("results.schema.json")
 MAX_BYTES = 1 << 26
 LEVEL = 0.95
 PACKAGES = ("numpy", "scipy", "h5py", "matplotlib")
+
+
+def _record_of(check: Check) -> dict[str, Any]:
+    """Return a check of a verdict for the record, without numbers that are not known."""
+    numbers = {"value": float(check.value), "threshold": float(check.threshold)}
+    words = {"sentence": check.sentence, "remedy": check.remedy}
+    return {
+        "name": check.name, "passed": check.passed,
+        **{key: number for key, number in numbers.items() if np.isfinite(number)},
+        **{key: word for key, word in words.items() if word},
+    }  # fmt: skip
 
 
 @dataclass
@@ -75,6 +89,25 @@ class Record:
         known = {k: float(v) for k, v in numbers.items() if k == "value" or not np.isnan(v)}
         level = {"level": LEVEL} if {"low", "high"} & set(known) else {}
         self.values[name] = known | level
+
+    def add_density(self, density: Density, of: str) -> None:
+        """Add the verdict on a density, and its values over all bins."""
+        verdict, filled = density.verdict, density.count_b > 0
+        self.verdicts.append(
+            {
+                "of": of, "converged": bool(verdict.converged), "reasons": list(verdict.reasons),
+                "checks": [_record_of(check) for check in verdict.checks],
+            }
+        )  # fmt: skip
+        error = density.log_g_error_b[filled & np.isnan(density.log_g_upper_b)]
+        known = error[np.isfinite(error)]
+        self.values[f"{of}: absolute"] = {"value": bool(density.absolute)}
+        self.add_value(f"{of}: bins with counts", int(filled.sum()))
+        self.add_value(f"{of}: ln inputs inside the bins", float(logsumexp(density.log_g_b)))
+        self.add_value(f"{of}: share inside the bins", float(density.share_inside))
+        if known.size:
+            self.add_value(f"{of}: median error of log_g", float(np.median(known)))
+            self.add_value(f"{of}: largest error of log_g", float(known.max()))
 
     def add_aupr(self, curve: Curve, of: str) -> None:
         """Add a curve's AUPR with its interval, its range of recall, and the side."""

@@ -22,8 +22,6 @@ from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Side
 from omniinput_hpc.estimators.run_data import evenly_spaced_rounds
 from omniinput_hpc.models.images.files import shape_of
-from omniinput_hpc.results.density import DensityResult
-from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.redact import mask
 from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.tables import Columns, describe_run
@@ -163,8 +161,7 @@ class RepresentativesResult(Written):
 
     Attributes
     ----------
-    names : of the runs
-    found, densities : of each run
+    found : of each run
     side : the end of z whose bins come first
     with_values : whether the table holds the inputs' values
     """
@@ -172,9 +169,7 @@ class RepresentativesResult(Written):
     NAME: ClassVar = "representatives"
     TITLE: ClassVar = "Representative inputs of"
 
-    names: Sequence[str]
     found: Sequence[Representatives]
-    densities: Sequence[Density]
     side: Side
     with_values: bool
 
@@ -198,15 +193,6 @@ class RepresentativesResult(Written):
     def about(self) -> list[str]:
         """Return how the inputs are drawn, and the runs."""
         return [f"representative inputs: {self.found[0].how_drawn}", *map(describe_run, self.runs)]
-
-    def record(self, into: Record) -> None:
-        """Add the verdict on each density."""
-        for run, density, name in zip(self.runs, self.densities, self.names, strict=True):
-            DensityResult([run], density).record(into, name)
-
-    def drawn(self) -> Sequence[Density]:
-        """Return the densities."""
-        return self.densities
 
     def figure(self) -> Figure:
         """Return the inputs by bin, beginning at the side."""

@@ -10,7 +10,7 @@ import html
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -156,9 +156,17 @@ class Written(Result):
     """A result with files: a CSV file, pictures, and its part of RUN.results.json.
 
     Figures import `plots`, and thus matplotlib, only when they are drawn.
+
+    Attributes
+    ----------
+    densities : of the runs, or of groups of joined runs
+    names : of the densities; one alone has the name of the run's file
     """
 
     NAME: ClassVar[str]
+
+    densities: Sequence[Density]
+    names: Sequence[str] = field(default=(), kw_only=True)
 
     @property
     def name(self) -> str:
@@ -171,6 +179,9 @@ class Written(Result):
 
     def record(self, into: Record) -> None:
         """Add the numbers and verdicts to the record of the analysis."""
+        names = self.names or [into.run_path.stem]
+        for density, name in zip(self.densities, names, strict=False):
+            into.add_density(density, name)
 
     @abstractmethod
     def figure(self) -> Figure:
@@ -182,7 +193,7 @@ class Written(Result):
 
     def drawn(self) -> Sequence[Density]:
         """Return the densities whose verdicts the pictures carry."""
-        return ()
+        return self.densities
 
     def about_figure(self) -> str:
         """Return a further line of the pictures' title; "" for none."""

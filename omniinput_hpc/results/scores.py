@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.annotation.join import Joined
 from omniinput_hpc.estimators import EstimateError, FloatArray
-from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.agreement import (
     PeopleComparison,
     compare_pair,
@@ -30,7 +29,6 @@ from omniinput_hpc.estimators.precision_recall.from_scores import (
     mean_score,
     scored_curve,
 )
-from omniinput_hpc.results.density import DensityResult
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.result import Result, Written
 from omniinput_hpc.results.tables import Columns, read_table
@@ -98,14 +96,12 @@ class AnnotatorsResult(Written):
 
     Attributes
     ----------
-    density : of the run
     joined, scored : the scores, and the curve that they give
     """
 
     NAME: ClassVar = "annotators"
     TITLE: ClassVar = "Annotators of inputs of"
 
-    density: Density
     joined: Joined
     scored: ScoredCurve
 
@@ -121,14 +117,6 @@ class AnnotatorsResult(Written):
         """Return how annotators agree, and the source."""
         return [*agreement_lines(self.joined), f"source: {self.source}"]
 
-    def record(self, into: Record) -> None:
-        """Add the density."""
-        DensityResult(self.runs, self.density).record(into)
-
-    def drawn(self) -> Sequence[Density]:
-        """Return the density."""
-        return [self.density]
-
     def figure(self) -> Figure:
         """Return the mean score of each annotator per bin."""
         from omniinput_hpc.plots.scores import annotators_figure
@@ -142,14 +130,12 @@ class ConvergenceResult(Written):
 
     Attributes
     ----------
-    density : of the run
     curves : from few to many scores per bin
     """
 
     NAME: ClassVar = "convergence"
     TITLE: ClassVar = "AUPR from a part of the scores of"
 
-    density: Density
     curves: Mapping[int, Curve]
 
     def columns(self) -> Columns:
@@ -171,15 +157,11 @@ class ConvergenceResult(Written):
         for n, curve in self.curves.items():
             into.add_aupr(curve, f"{n} scores a bin")
 
-    def drawn(self) -> Sequence[Density]:
-        """Return the density."""
-        return [self.density]
-
     def figure(self) -> Figure:
         """Return the curves, and each AUPR with its interval."""
         from omniinput_hpc.plots.scores import convergence_figure
 
-        return convergence_figure(self.curves, self.density.absolute)
+        return convergence_figure(self.curves, self.densities[0].absolute)
 
 
 @dataclass(frozen=True, repr=False)

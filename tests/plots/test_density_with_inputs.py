@@ -38,7 +38,7 @@ def found_with(kind, shown_of):
 
 def figure_of(found, side):
     runs = [SimpleNamespace(config=config_with(model={"kind": "python", "factory": "a:b"}))]
-    return RepresentativesResult(runs, ["a"], [found], [DENSITY], side, True).density_figure()
+    return RepresentativesResult(runs, [DENSITY], [found], side, True).density_figure()
 
 
 @pytest.mark.parametrize("side", ["low", "high"])

@@ -93,7 +93,7 @@ def some(kind, words):
 
 def figure_of(found, names=("run",)):
     runs = [SimpleNamespace(config=config_with(model={"kind": "python", "factory": "a:b"}))]
-    return RepresentativesResult(runs * len(found), names, found, [], "high", True).figure()
+    return RepresentativesResult(runs * len(found), [], found, "high", True, names=names).figure()
 
 
 def test_pictures_of_any_text(tmp_path):

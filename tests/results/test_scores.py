@@ -17,7 +17,7 @@ DENSITY, SCORED = a_density(1), scored_inputs(np.random.default_rng(1), per_bin=
 
 
 def columns_of(result):
-    return CurveResult([], result.curve, DENSITY, "", ConfidentSide("low", "")).columns()
+    return CurveResult([], [DENSITY], result.curve, "", ConfidentSide("low", "")).columns()
 
 
 @pytest.mark.parametrize(

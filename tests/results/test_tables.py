@@ -143,7 +143,7 @@ def test_missed_bins_are_counted(tmp_path):
 def test_columns_and_header_lines():
     run = independent_run(MODEL, BETA_K, EDGES, walkers=16, seed=3)
     density = density_of_run(run)
-    result = DensityResult([run], density)
+    result = DensityResult([run], [density])
     columns = result.table()
     assert list(columns)[:5] == ["z_lower", "z_upper", "log_g", "log_g_error", "count"]
     assert list(columns)[5:] == ["effective_count", "log_g_upper"]
@@ -153,7 +153,7 @@ def test_columns_and_header_lines():
     assert header[0].startswith("absolute: yes") and header[1] == "converged: yes"
     assert any("memory.h5, 16 of 16 rounds, 8 sites of 4 values" in line for line in header)
     curve = rule_curve(density, sum_scores(run, density, first_is_zero), whole=True)
-    found = CurveResult([run], curve, density, "r", ConfidentSide("low", ""))
+    found = CurveResult([run], [density], curve, "r", ConfidentSide("low", ""))
     assert list(found.table())[:7] == [
         "threshold", "precision", "precision_low", "precision_high",
         "log_recall", "log_recall_low", "log_recall_high",
@@ -168,7 +168,7 @@ def test_what_is_wrong_stands_in_the_header():
     run = independent_run(MODEL, BETA_K[BETA_K != 0], EDGES, walkers=1, rounds=2, moves=100)
     run.rounds_planned = 9
     density = density_of_run(run)
-    result = DensityResult([run], density)
+    result = DensityResult([run], [density])
     header = result.about()
     assert header[0].startswith("absolute: no (no rung has beta = 0)")
     assert "converged: no" in header and any("one lane" in line for line in header)

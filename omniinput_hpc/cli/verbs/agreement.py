@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from omniinput_hpc.annotation.join import join_scores
-from omniinput_hpc.cli.scripts import add_figure_options, add_key, new_parser, new_record
+from omniinput_hpc.cli.scripts import add_figure_options, add_key, finish, new_parser, new_record
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.precision_recall.agreement import compare_with_people
 from omniinput_hpc.plots import look
@@ -37,8 +37,5 @@ def main(arguments: list[str], program: str = "agreement.py") -> None:
         joined = join_scores(run.fingerprint, options.scores, options.key)
     found = compare_with_people(joined.scored, joined.judges)
     fid = (options.fid, options.fid_run) if options.fid else None
-    result = AgreementResult([run], joined, found, fid)
-    record.notes = result.lines()
-    written = result.write(record)
-    record.save()
-    print("\n".join([*record.notes, *written]))
+    result = AgreementResult([run], [], joined, found, fid)
+    finish(record, result)

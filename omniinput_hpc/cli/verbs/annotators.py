@@ -38,9 +38,9 @@ def main(arguments: list[str], program: str = "annotators.py") -> None:
     tag = claim_name(record, ".annotators.csv", words)
     steps, side = steps_from(options.fewest_inputs), scored.curve.side
     settled = convergence(density, joined.scored, side, steps, options.fewest_lanes)
-    result = AnnotatorsResult([run], density, joined, scored)
+    result = AnnotatorsResult([run], [density], joined, scored)
     record.notes = result.lines()
     files = result.write(record, tag)
-    files += ConvergenceResult([run], density, settled).write(record, tag)
+    files += ConvergenceResult([run], [density], settled).write(record, tag)
     record.save()
     print("\n".join([*record.notes, *files]))

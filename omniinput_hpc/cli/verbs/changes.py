@@ -11,7 +11,13 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from omniinput_hpc.cli.scripts import add_figure_options, new_parser, new_record, recall_range
+from omniinput_hpc.cli.scripts import (
+    add_figure_options,
+    finish,
+    new_parser,
+    new_record,
+    recall_range,
+)
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.other_outputs import AuprChange
@@ -53,8 +59,5 @@ def main(arguments: list[str], program: str = "changes.py") -> None:
             except EstimateError as error:  # the other results do not depend on it
                 aupr = error
         inputs = extremes(run, found, options.show, options.show_below)
-    result = ChangesResult([run], found, (options.run.stem, name), aupr)
-    record.notes = result.lines()
-    files = result.write(record)
-    record.save()
-    print("\n".join([*record.notes, *inputs, *files]))
+    result = ChangesResult([run], found.densities, found, aupr, names=(options.run.stem, name))
+    finish(record, result, more=inputs)

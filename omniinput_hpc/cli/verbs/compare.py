@@ -13,6 +13,7 @@ from omniinput_hpc.cli.scripts import (
     add_range,
     add_score_options,
     curve_options,
+    finish,
     new_parser,
     new_record,
 )
@@ -60,7 +61,4 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
         words = words_of(by.rule, by.scores, other_side(runs, by.side))
 
     tag = claim_name(record, f".{found.name}.csv", ["+".join(names[1:]), *words])
-    record.notes = found.lines()
-    written = found.write(record, tag)
-    record.save()
-    print("\n".join([*record.notes, *written]))
+    finish(record, found, tag)

@@ -5,7 +5,7 @@ Writes RUN.diagnose.csv and .png.
 
 from __future__ import annotations
 
-from omniinput_hpc.cli.scripts import add_figure_options, new_parser, new_record
+from omniinput_hpc.cli.scripts import add_figure_options, finish, new_parser, new_record
 from omniinput_hpc.plots import look
 from omniinput_hpc.results.diagnosis import diagnosis_of
 from omniinput_hpc.runfile.reader import open_run
@@ -21,7 +21,4 @@ def main(arguments: list[str], program: str = "diagnose.py") -> None:
     with open_run(options.run, options.on_damage) as run:
         record.add_run(run)
         found = diagnosis_of(run)
-    files = found.write(record)
-    record.notes = found.lines()
-    record.save()
-    print("\n".join([*record.notes, *files]))
+    finish(record, found)

@@ -5,7 +5,7 @@ Each model must first have rescored the other model's run (omniinput rescore).
 
 from __future__ import annotations
 
-from omniinput_hpc.cli.scripts import add_figure_options, add_range, new_parser, new_record
+from omniinput_hpc.cli.scripts import add_figure_options, add_range, finish, new_parser, new_record
 from omniinput_hpc.estimators.comparison.normalization import normalize
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots import look
@@ -36,8 +36,5 @@ def main(arguments: list[str], program: str = "normalize.py") -> None:
         pairs_a, from_a = read_pairs(run_a, run_b, a)
         pairs_b, from_b = read_pairs(run_b, run_a, b)
     found = normalize(a, b, pairs_a, pairs_b, *options.range)
-    result = NormalizationResult([run_a, run_b], (a, b), names, found, (from_a, from_b))
-    record.notes = result.lines()
-    files = result.write(record)
-    record.save()
-    print("\n".join([*record.notes, *files]))
+    result = NormalizationResult([run_a, run_b], [a, b], found, (from_a, from_b), names=names)
+    finish(record, result)

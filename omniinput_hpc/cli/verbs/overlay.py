@@ -43,7 +43,7 @@ def main(arguments: list[str], program: str = "overlay.py") -> None:
             pictures.append(pictures_at_ends(run, options.inputs))
             record.add_run(run)
             runs.append(run)
-    result = OverlayResult(runs, names_of(options.run), densities, pictures, sets_of)
+    result = OverlayResult(runs, densities, pictures, sets_of, names=names_of(options.run))
     result.record(record)
     result.save(result.figure(), options.output)
     record.files.append(str(options.output))

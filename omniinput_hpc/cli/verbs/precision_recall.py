@@ -17,6 +17,7 @@ from omniinput_hpc.cli.scripts import (
     add_score_options,
     add_threshold_options,
     curve_options,
+    finish,
     new_parser,
     new_record,
 )
@@ -54,7 +55,4 @@ def main(arguments: list[str], program: str = "precision_recall.py") -> None:
     if exact and len(found.density.edges) != len(fine.edges):  # those of the scores, or of --width
         exact = coarsen_exact(exact, fine.edges, found.density.edges)
     found = replace(found, exact=exact, thresholds=thresholds, test_sets=sets)
-    record.notes = found.lines()
-    files = found.write(record, claim_name(record, ".pr.csv", words))
-    record.save()
-    print("\n".join([*record.notes, *files]))
+    finish(record, found, claim_name(record, ".pr.csv", words))

@@ -60,7 +60,7 @@ def main(arguments: list[str], program: str = "report.py") -> None:
         contents = [content_of(run, report) for run in runs]
         for run, content, name in zip(runs, contents, names, strict=True):
             record.add_run(run)
-            content.density.record(record, name)
+            record.add_density(content.density.estimate, name)
         first = [compared(names, runs, contents)] if len(runs) > 1 else []
         parts = [
             section(run, content, number, name)

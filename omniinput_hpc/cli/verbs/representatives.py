@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from omniinput_hpc.cli.scripts import (
     add_figure_options,
     add_shown_options,
+    finish,
     new_parser,
     new_record,
 )
@@ -49,12 +50,9 @@ def main(arguments: list[str], program: str = "representatives.py") -> None:
             densities.append(density)
             sides.append(confident_side(run, options.side).end)
             runs.append(run)
-    result = RepresentativesResult(runs, names, found, densities, sides[0], not options.mask)
+    result = RepresentativesResult(runs, densities, found, sides[0], not options.mask, names=names)
     _check_together(found, [z_label(run.config) for run in runs], sides)
-    record.notes = result.lines()
-    files = result.write(record)
-    record.save()
-    print("\n".join([*record.notes, *files]))
+    finish(record, result)
 
 
 def read_arguments(arguments: list[str], program: str) -> argparse.Namespace:

@@ -75,10 +75,10 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
         if options.certified:
             known = _known_below(options.census, files[0]) if options.census else None
             bounds = certify(files[0], predicted_sites(files[0]), known)
-            certified = CertifiedResult(files, bounds, density)
+            certified = CertifiedResult(files, [density], bounds)
             more, further = certified.write(record), further + certified.summary()
     exact = tables.read_exact(options.exact, density.edges) if options.exact else None
-    result = results.DensityResult(files, density, exact, further, bins, remark)
+    result = results.DensityResult(files, [density], exact, further, bins, remark)
     written = result.write(record)
     record.notes = result.lines()
     record.save()

@@ -95,9 +95,9 @@ def numbers(path):
     """Return a hash of all that the scripts print of a run."""
     with open_run(path) as there:
         density = density_of_run(there)
-        result = DensityResult([there], density)
+        result = DensityResult([there], [density])
         lines = result.about() + result.summary()
-        found = diagnosis.DiagnosisResult([there], diagnosis.diagnose(there))
+        found = diagnosis.DiagnosisResult([there], [], diagnosis.diagnose(there))
         lines += diagnosis.table(found.found) + found.advice
         columns = [*result.table().values(), *found.columns().values()]
         by = CurveOptions("toy_rules:begins_with_zero", [], None, "low", (1, 1))

@@ -42,7 +42,7 @@ def test_mass_outside_is_named_by_share_and_side(cut):
         share = getattr(density.outside, side)
         assert reason.startswith(f"{100 * share:.2g} % of all inputs lie {side} the bins")
         assert f"set bins.{'lower' if side == 'below' else 'upper'} to about" in reason
-    result = DensityResult([run], density)
+    result = DensityResult([run], [density])
     for words in (result.summary(), result.about()):
         assert all(f"not converged: {reason}" in words for reason in verdict.reasons)
     title = density_figure(density, "z").axes[0].get_title(loc="left")
