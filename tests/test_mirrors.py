@@ -92,9 +92,7 @@ TESTED_ELSEWHERE = {
         "analysis/test_changes_script.py": ["changes"],
         "analysis/test_two_model_scripts.py": ["comparison", "normalization"],
         "analysis/test_score_scripts.py": ["curves"],
-        "analysis/test_certified_script.py": ["certified"],
         "api/test_run.py": ["result"],
-        "plots/test_overlay.py": ["overlay"],
         "results/test_tables.py": ["density"],
     },
     "runfile": {

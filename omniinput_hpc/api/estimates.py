@@ -12,13 +12,7 @@ from numpy.typing import NDArray
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.comparison.joined import joined_density
 from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES
-from omniinput_hpc.estimators.precision_recall.from_rule import (
-    Rule,
-    call_rule,
-    check_scores,
-    rule_curve,
-    sum_scores_of_runs,
-)
+from omniinput_hpc.estimators.precision_recall.from_rule import Rule, call_rule, check_scores
 from omniinput_hpc.results import curves
 from omniinput_hpc.results.curve import CurveResult
 from omniinput_hpc.results.density import DensityResult
@@ -83,17 +77,15 @@ class Estimates:
         """
         if (rule is None) == (not scores):
             raise UserError("precision_recall takes a rule or score files: give one of them")
-        density, fewest = self.density().estimate, (fewest_inputs, fewest_lanes)
-        if callable(rule):
-            name = getattr(rule, "__qualname__", type(rule).__name__)
-            checked = _checked(rule, name)
-            sums = sum_scores_of_runs(self.readers, density, checked, fewest_inputs)
-            its_side = curves.joint_side(self.readers, side)
-            curve = rule_curve(density, sums, its_side.end, fewest, recall_range=recall_range)
-            return CurveResult(self.readers, [density], curve, name, its_side, fewest=fewest)
-        files, key = [Path(path) for path in scores], None if key is None else Path(key)
-        by = curves.CurveOptions(rule, files, key, side, fewest, recall_range)
-        return curves.curve_of(self.readers, density, by)
+        density, files = self.density().estimate, [Path(path) for path in scores]
+        by = curves.CurveOptions(
+            rule if isinstance(rule, str) else None, files, None if key is None else Path(key),
+            side, (fewest_inputs, fewest_lanes), recall_range,
+        )  # fmt: skip
+        if rule is None or isinstance(rule, str):
+            return curves.curve_of(self.readers, density, by)
+        name = getattr(rule, "__qualname__", type(rule).__name__)
+        return curves.curve_by_rule(self.readers, density, _checked(rule, name), name, by)
 
     def plot(self) -> Figure:
         """Return the figure of the density."""

@@ -9,12 +9,12 @@ from markupsafe import Markup
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.plots.overlay import Overlaid, overlay_figure
 from omniinput_hpc.report.content import Content
 from omniinput_hpc.report.page import Drawing, drawing, render
 from omniinput_hpc.report.sections import DASH, rounds_of
 from omniinput_hpc.results import comparison
 from omniinput_hpc.results.curve import interval_words
-from omniinput_hpc.results.overlay import OverlayResult
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.text import range_words
 
@@ -24,10 +24,12 @@ def compared(
 ) -> Markup:
     """Return the part: first the verdict (a comparison's last line), then figures and a table."""
     lines, figures = _judged(names, runs, contents)
-    densities = [content.density.estimate for content in contents]
-    all_ = OverlayResult(runs, densities, names=names)
+    models = [
+        Overlaid(name, content.density.label, content.density.estimate, [], {})
+        for name, content in zip(names, contents, strict=True)
+    ]
     overlaid = drawing(
-        all_.figure, "Number of inputs per output, all runs", "all densities",
+        lambda: overlay_figure(models), "Number of inputs per output, all runs", "all densities",
         all(content.density.converged for content in contents),
     )  # fmt: skip
     return render(

@@ -25,7 +25,7 @@ from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Densit
 from omniinput_hpc.estimators.errors.jackknife import Interval
 from omniinput_hpc.estimators.precision_recall.curves import Range
 from omniinput_hpc.models import input_space
-from omniinput_hpc.results.curve import CurveResult, about_curve
+from omniinput_hpc.results.curve import CurveResult, about_curve, one_sided_words
 from omniinput_hpc.results.curves import CurveOptions, curve_of
 from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.normalization import shift_of
@@ -90,7 +90,7 @@ class SamplersResult(Compared):
     def summary(self) -> list[str]:
         """Return the comparison in words."""
         lines = seed_lines(self.groups) + sampler_lines(self.found, self.names[0], self.names[1])
-        if not all(density.verdict.converged for density in self.densities):
+        if not self.converged:
             lines = [NOT_CONVERGED + line for line in lines]
         return lines
 
@@ -287,14 +287,6 @@ def ranges(where_x: BoolArray, x: FloatArray) -> list[str]:
     return [f"{x[i]:.2f} to {x[j - 1]:.2f}" for i, j in edge.reshape(-1, 2) if j - i > 1]
 
 
-def _one_sided(aupr: Interval, one_sided: int) -> str:
-    """Return a note for an AUPR if only one end of its interval is a bound, else ""."""
-    if one_sided == 0:
-        return ""
-    end = f"at least {float(aupr.low):.6f}" if one_sided < 0 else f"at most {float(aupr.high):.6f}"
-    return f" (one-sided: {end})"
-
-
 NOT_CONVERGED = "not converged: "
 
 
@@ -331,6 +323,10 @@ def verdict(
     return f"{text}; the 95% bands do not tell them apart at any single recall."
 
 
+def _note(aupr: Interval, one_sided: int) -> str:
+    return one_sided_words(one_sided, f"{float(aupr.low):.6f}", f"{float(aupr.high):.6f}")
+
+
 def model_lines(
     found: ModelComparison, name_a: str, name_b: str, unconverged: Sequence[str] = ()
 ) -> list[str]:
@@ -342,7 +338,7 @@ def model_lines(
     both = (name_a, name_b)
     said = [
         *(
-            ((name,), f"AUPR of {name}: {aupr}{_one_sided(aupr, kind)}, {over}")
+            ((name,), f"AUPR of {name}: {aupr}{_note(aupr, kind)}, {over}")
             for name, aupr, kind in (
                 (name_a, found.aupr_a, found.one_sided_a),
                 (name_b, found.aupr_b, found.one_sided_b),

@@ -107,16 +107,6 @@ class CurveResult(Written):
         """Natural log of the number of right inputs among those accepted, float64 [n]."""
         return self.curve.log_recall_t
 
-    @property
-    def converged(self) -> bool:
-        """Whether the run's errors can be relied on."""
-        return self.density.verdict.converged
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """Why the run has not converged, one sentence each."""
-        return self.density.verdict.reasons
-
     def columns(self) -> Columns:
         """Return the columns of RUN.pr.csv."""
         curve = self.curve

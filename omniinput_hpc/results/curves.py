@@ -16,6 +16,7 @@ from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.density.wide_bins import in_width
 from omniinput_hpc.estimators.precision_recall.curves import Range, Side
 from omniinput_hpc.estimators.precision_recall.from_rule import (
+    Rule,
     load_rule,
     rule_curve,
     sum_scores_of_runs,
@@ -136,19 +137,27 @@ def curve_of(runs: Sequence[RunReader], density: Density, options: CurveOptions)
             "no curve can be drawn: the run has not equilibrated at any output that it visited; "
             "raise run.rounds, or count its bins anyway with --trust-unequilibrated"
         )
-    side = joint_side(runs, options.side)
     if options.rule:
-        if options.width is not None:
-            density = in_width(density, options.width)
-        sums = sum_scores_of_runs(runs, density, load_rule(options.rule), options.fewest[0])
-        ends = options.recall_range
-        curve = rule_curve(density, sums, side.end, options.fewest, recall_range=ends)
-        return CurveResult(runs, [density], curve, options.rule, side, fewest=options.fewest)
+        return curve_by_rule(runs, density, load_rule(options.rule), options.rule, options)
+    side = joint_side(runs, options.side)
     joined, result = curve_by_scores(runs, density, options)
     by = ", ".join(joined.scored.annotators)
     return CurveResult(
         runs, [result.density], result.curve, by, side, joined, result, options.fewest
     )
+
+
+def curve_by_rule(
+    runs: Sequence[RunReader], density: Density, rule: Rule, name: str, options: CurveOptions
+) -> CurveResult:
+    """Return the curve by a rule, whose name is `name`; raises as `curve_of` does."""
+    side = joint_side(runs, options.side)
+    if options.width is not None:
+        density = in_width(density, options.width)
+    sums = sum_scores_of_runs(runs, density, rule, options.fewest[0])
+    ends = options.recall_range
+    curve = rule_curve(density, sums, side.end, options.fewest, recall_range=ends)
+    return CurveResult(runs, [density], curve, name, side, fewest=options.fewest)
 
 
 def curve_by_scores(

@@ -11,7 +11,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -173,6 +172,16 @@ class Written(Result):
         """The part of the names of its files that says what it is, "pr" for RUN.pr.csv."""
         return self.NAME
 
+    @property
+    def converged(self) -> bool:
+        """Whether the errors can be relied on."""
+        return all(density.verdict.converged for density in self.densities)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the runs have not converged, one sentence each."""
+        return tuple(reason for density in self.densities for reason in density.verdict.reasons)
+
     def about(self) -> list[str]:
         """Return the lines that RUN.results.json stores as the meaning of the CSV file."""
         return self.lines()
@@ -214,21 +223,19 @@ class Written(Result):
         """
         table = beside(into.run_path, f".{self.name}{tag}.csv")
         into.add_table(table, self.about(), self.table())
-        paths = [str(table)]
-        for name, figure in self.figures().items():
-            picture = beside(into.run_path, f".{name}{tag}.png")
-            self.save(figure, picture)
-            into.files.append(str(picture))
-            paths.append(str(picture))
+        pictures = [self.save(one, into, name + tag) for name, one in self.figures().items()]
         self.record(into)
-        return paths
+        return [str(table), *pictures]
 
-    def save(self, figure: Figure, path: Path) -> None:
-        """Save a picture as PNG and PDF, with a caption about the runs."""
+    def save(self, figure: Figure, into: Record, name: str) -> str:
+        """Save RUN.NAME.png and .pdf, with a caption about the runs; return the name of the PNG."""
         from omniinput_hpc.plots import style
         from omniinput_hpc.results.caption import caption_of
 
-        style.save(figure, path, caption_of(self.runs, self.drawn(), self.about_figure()))
+        picture = beside(into.run_path, f".{name}.png")
+        style.save(figure, picture, caption_of(self.runs, self.drawn(), self.about_figure()))
+        into.files.append(str(picture))
+        return str(picture)
 
 
 def _cell(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -31,7 +31,7 @@ from omniinput_hpc.estimators.precision_recall.from_scores import (
 )
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.result import Result, Written
-from omniinput_hpc.results.tables import Columns, read_table
+from omniinput_hpc.results.tables import Columns, beside, read_table
 from omniinput_hpc.text import interval, range_words, shown
 
 if TYPE_CHECKING:
@@ -92,11 +92,12 @@ class AgreementResult(Written):
 
 @dataclass(frozen=True, repr=False)
 class AnnotatorsResult(Written):
-    """Mean scores of each annotator: a row for each bin.
+    """Mean scores of each annotator, a row for each bin; and the AUPR from a part of the scores.
 
     Attributes
     ----------
     joined, scored : the scores, and the curve that they give
+    settled : curves from few to many scores per bin
     """
 
     NAME: ClassVar = "annotators"
@@ -104,6 +105,7 @@ class AnnotatorsResult(Written):
 
     joined: Joined
     scored: ScoredCurve
+    settled: Mapping[int, Curve] = field(default_factory=dict)
 
     def columns(self) -> Columns:
         """Return the columns of RUN.annotators.csv."""
@@ -123,45 +125,21 @@ class AnnotatorsResult(Written):
 
         return annotators_figure(self.joined.scored, self.scored.used_b, self.label)
 
-
-@dataclass(frozen=True, repr=False)
-class ConvergenceResult(Written):
-    """The AUPR from a part of the scores: a row for each number of scores per bin.
-
-    Attributes
-    ----------
-    curves : from few to many scores per bin
-    """
-
-    NAME: ClassVar = "convergence"
-    TITLE: ClassVar = "AUPR from a part of the scores of"
-
-    curves: Mapping[int, Curve]
-
-    def columns(self) -> Columns:
-        """Return the columns of RUN.convergence.csv."""
-        rows = [(n, c.aupr, c.aupr_low, c.aupr_high) for n, c in self.curves.items()]
-        names = ("per_bin", "aupr", "low", "high")
-        return dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
-
-    def lines(self) -> list[str]:
-        """Return the source."""
-        return [self.source]
-
-    def about(self) -> list[str]:
-        """Return what the columns mean, and the source."""
-        return ["AUPR from a part of the scores, 95% interval", self.source]
-
-    def record(self, into: Record) -> None:
-        """Add each AUPR."""
-        for n, curve in self.curves.items():
-            into.add_aupr(curve, f"{n} scores a bin")
-
-    def figure(self) -> Figure:
-        """Return the curves, and each AUPR with its interval."""
+    def write(self, into: Record, tag: str = "") -> list[str]:
+        """Write also the AUPRs from a part of the scores, to RUN.convergence.csv and .png."""
         from omniinput_hpc.plots.scores import convergence_figure
 
-        return convergence_figure(self.curves, self.densities[0].absolute)
+        paths, curves = super().write(into, tag), self.settled
+        rows = np.array([(n, c.aupr, c.aupr_low, c.aupr_high) for n, c in curves.items()])
+        columns = dict(zip(("per_bin", "aupr", "low", "high"), rows.T, strict=True))
+        table = beside(into.run_path, f".convergence{tag}.csv")
+        into.add_table(
+            table, ["AUPR from a part of the scores, 95% interval", self.source], columns
+        )
+        figure = convergence_figure(curves, self.densities[0].absolute)
+        for n, curve in curves.items():
+            into.add_aupr(curve, f"{n} scores a bin")
+        return [*paths, str(table), self.save(figure, into, f"convergence{tag}")]
 
 
 @dataclass(frozen=True, repr=False)

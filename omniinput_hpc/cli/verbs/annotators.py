@@ -9,6 +9,7 @@ from omniinput_hpc.cli.scripts import (
     add_figure_options,
     add_score_options,
     curve_options,
+    finish,
     new_parser,
     new_record,
 )
@@ -16,7 +17,7 @@ from omniinput_hpc.estimators.precision_recall.annotators import convergence, st
 from omniinput_hpc.plots import look
 from omniinput_hpc.results.curves import curve_by_scores, density_for, other_side
 from omniinput_hpc.results.names import claim_name, words_of
-from omniinput_hpc.results.scores import AnnotatorsResult, ConvergenceResult
+from omniinput_hpc.results.scores import AnnotatorsResult
 from omniinput_hpc.runfile.reader import open_run
 
 
@@ -38,9 +39,4 @@ def main(arguments: list[str], program: str = "annotators.py") -> None:
     tag = claim_name(record, ".annotators.csv", words)
     steps, side = steps_from(options.fewest_inputs), scored.curve.side
     settled = convergence(density, joined.scored, side, steps, options.fewest_lanes)
-    result = AnnotatorsResult([run], [density], joined, scored)
-    record.notes = result.lines()
-    files = result.write(record, tag)
-    files += ConvergenceResult([run], [density], settled).write(record, tag)
-    record.save()
-    print("\n".join([*record.notes, *files]))
+    finish(record, AnnotatorsResult([run], [density], joined, scored, settled), tag)

@@ -11,9 +11,12 @@ from omniinput_hpc.cli.arguments import count
 from omniinput_hpc.cli.scripts import add_figure_options, check_output, new_parser, new_record
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.plots import look
+from omniinput_hpc.models.table import z_label
+from omniinput_hpc.plots import look, overlay
+from omniinput_hpc.plots.style import save
+from omniinput_hpc.results.caption import caption_of
+from omniinput_hpc.results.curve import beyond_lines
 from omniinput_hpc.results.names import names_of
-from omniinput_hpc.results.overlay import OverlayResult
 from omniinput_hpc.results.representatives import pictures_at_ends
 from omniinput_hpc.results.tables import read_test_sets
 from omniinput_hpc.runfile.reader import open_run
@@ -35,18 +38,20 @@ def main(arguments: list[str], program: str = "overlay.py") -> None:
         raise UserError("--test-sets: more files than runs")
     check_output(options.output, [*options.run, *options.test_sets])
     sets_of = [read_test_sets(path) for path in options.test_sets]
+    models, runs, warnings = [], [], []
     record = new_record(program, arguments, options, options.run[0])
-    runs, densities, pictures = [], [], []
-    for path in options.run:
+    sets_of += [{}] * (len(options.run) - len(sets_of))
+    for path, name, shown in zip(options.run, names_of(options.run), sets_of, strict=True):
         with open_run(path, options.on_damage) as run:
-            densities.append(density_of_run(run))
-            pictures.append(pictures_at_ends(run, options.inputs))
+            density, chosen = density_of_run(run), pictures_at_ends(run, options.inputs)
             record.add_run(run)
+            record.add_density(density, name)
             runs.append(run)
-    result = OverlayResult(runs, densities, pictures, sets_of, names=names_of(options.run))
-    result.record(record)
-    result.save(result.figure(), options.output)
+        models.append(overlay.Overlaid(name, z_label(run.config), density, chosen, shown))
+        warnings += beyond_lines(density, shown, name)
+    caption = caption_of(runs, [model.density for model in models])
+    save(overlay.overlay_figure(models), options.output, caption)
     record.files.append(str(options.output))
-    record.notes = result.lines()
+    record.notes = warnings
     record.save()
-    print("\n".join([*record.notes, str(options.output)]))
+    print("\n".join([*warnings, str(options.output)]))

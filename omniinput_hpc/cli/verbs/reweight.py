@@ -23,7 +23,6 @@ from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.plots import look
 from omniinput_hpc.results import density as results
 from omniinput_hpc.results import tables
-from omniinput_hpc.results.certified import CertifiedResult
 from omniinput_hpc.results.run_groups import RunGroup
 from omniinput_hpc.runfile import census_file
 from omniinput_hpc.runfile.reader import RunReader, open_run
@@ -75,7 +74,7 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
         if options.certified:
             known = _known_below(options.census, files[0]) if options.census else None
             bounds = certify(files[0], predicted_sites(files[0]), known)
-            certified = CertifiedResult(files, [density], bounds)
+            certified = results.CertifiedResult(files, [density], bounds)
             more, further = certified.write(record), further + certified.summary()
     exact = tables.read_exact(options.exact, density.edges) if options.exact else None
     result = results.DensityResult(files, [density], exact, further, bins, remark)
