@@ -38,7 +38,7 @@ MAY_IMPORT = {
                 "plots"),
     "plots": ("errors", "text", "estimators", "models.table"),
     "report": (*LEAVES, "config", "estimators", "runfile", "annotation", "results", "plots"),
-    "api": (*LEAVES, "config", "estimators", "runfile", "annotation", "results", "plots",
+    "api": (*LEAVES, "config", "estimators", "runfile", "annotation", "results",
             *TORCH_FREE_MODELS),
     "cli": (*LEAVES, "config", "tempering", "parallel", "models", "runfile", "kernels", "sampling",
             "estimators", "pilot", "annotation", "results"),

@@ -1,1 +1,1 @@
-"""Turn estimates into lines, columns and files; makes no figures."""
+"""One class per subject: what is printed, written, recorded and drawn of an estimate."""
