@@ -20,6 +20,7 @@ from omniinput_hpc.estimators.errors.convergence import MAX_BLOCKS, Check
 from omniinput_hpc.estimators.errors.jackknife import t_quantile
 from omniinput_hpc.estimators.populations import constants_of, is_annealed
 from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.tables import Columns
 from omniinput_hpc.text import shown
@@ -262,6 +263,9 @@ class CertifiedResult(Written):
             z = found.z_t[outside]
             line += f"; it is not at z = {z[0]:.4g}" + (f" to {z[-1]:.4g}" if len(z) > 1 else "")
         return [line]
+
+    def record(self, into: Record) -> None:
+        """Add nothing: the density has a result of its own, and the bounds are in the table."""
 
     def figure(self) -> Figure:
         """Return the bounds beside the density's estimate, and the distance between them."""

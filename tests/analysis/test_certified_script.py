@@ -7,6 +7,7 @@ from normalized_chain import NormalizedChain
 from run_files import CONFIG, put_run, write_run
 from script_tools import call_script, is_plain, is_png
 
+from omniinput_hpc.results.record import read_results
 from omniinput_hpc.runfile import census_file
 
 KIND = 'kind = "python"\nfactory = "normalized_chain:NormalizedChain"'
@@ -58,6 +59,8 @@ def test_bounds_are_written_and_hold(run, model, capsys):
     assert (table["log_inputs_low"] <= exact + 1e-9).all()
     assert (table["log_inputs_high"] >= exact - 1e-9).all()
     assert is_png(run.with_name("a.certified.png"))
+    (entry,) = read_results(run.with_name("a.results.json"))["analyses"]
+    assert [verdict["of"] for verdict in entry["verdicts"]] == ["a"]
 
     write_census(run.with_name("a.census.h5"), model, "chain")
     census = ["--census", str(run.with_name("a.census.h5"))]
