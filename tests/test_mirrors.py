@@ -17,7 +17,7 @@ TESTED_ELSEWHERE = {
     "annotation": {
         "annotation/test_tasks.py": ["jsonl"],
         "annotation/test_page.py": ["security", "server", "session"],
-        "annotation/test_choose.py": ["task_set"],
+        "annotation/test_drawing.py": ["task_set"],
     },
     "annotation/judges": {
         "annotation/test_judges.py": [

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from omniinput_hpc.annotation.choose import Chosen
+from omniinput_hpc.annotation.drawing import Chosen
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.density.wide_bins import spans_of

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from omniinput_hpc import models, rng
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.pilot.choose import FloatArray, Spread
+from omniinput_hpc.pilot.settings import FloatArray, Spread
 from omniinput_hpc.sampling import build, plan
 from omniinput_hpc.tempering.ensembles import Canonical
 

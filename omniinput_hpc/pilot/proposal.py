@@ -11,9 +11,9 @@ import numpy as np
 
 from omniinput_hpc import models
 from omniinput_hpc.config import input_file
-from omniinput_hpc.pilot import choose, measure, model_table, rehearse
-from omniinput_hpc.pilot.choose import FloatArray, Length, Spread
+from omniinput_hpc.pilot import measure, model_table, rehearse, settings
 from omniinput_hpc.pilot.rehearse import Seen
+from omniinput_hpc.pilot.settings import FloatArray, Length, Spread
 from omniinput_hpc.sampling import build
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
     log.info("z seen: %.4g to %.4g", spread.lowest, spread.highest)
     steps = measure.steps_of(kernel["name"], built.geometry.n_sites)
     kept = (0.0,) if m is None else (0.0, m)
-    tree, seen = _input(built, kernel, spread, z, steps, choose.barrier(spread), kept), None
+    tree, seen = _input(built, kernel, spread, z, steps, settings.barrier(spread), kept), None
     for part in ("first", "second"):
         config = input_file.checked(tree, "the input that the pilot proposes")
         seen = rehearse.run(world, built, config, SHARES[part] * seconds, stopping)
@@ -115,13 +115,13 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
             break
         spread = _joined(seen.spread, spread)
         if part == "first" or np.nanmax(seen.rejection_k) > WORST_REJECTION:
-            lambda_k = choose.measured_barrier(seen.spread, seen.rejection_k)
+            lambda_k = settings.measured_barrier(seen.spread, seen.rejection_k)
             tree = _input(built, kernel, spread, z, steps, lambda_k, kept)
     assert seen is not None
     length = (
-        choose.length_for_errors(aim.errors, seen.rehearsal, steps)
+        settings.length_for_errors(aim.errors, seen.rehearsal, steps)
         if aim.hours is None
-        else choose.length_for_time(3600 * aim.hours, seen.rehearsal, steps)
+        else settings.length_for_time(3600 * aim.hours, seen.rehearsal, steps)
     )
     offers = models.offers_of(built.model)
     side = model_table.default_side(tree["model"], offers.conditional_logits is not None)
@@ -164,11 +164,11 @@ def _input(
     kept: tuple[float, ...],
 ) -> dict[str, Any]:
     """Choose the ladder and the bins; return the input's tables with placeholders for rounds."""
-    beta_k = choose.ladder(spread.beta_i, lambda_i, kept)
+    beta_k = settings.ladder(spread.beta_i, lambda_i, kept)
     model = built.config.model.model_dump(exclude_unset=True)
     floor, ceiling = bounds(model, m_known=built.model_beta is not None)
-    found = choose.bins(spread, float(np.abs(beta_k).max()), floor, ceiling)
-    found = choose.off_lattice(found, z_n)
+    found = settings.bins(spread, float(np.abs(beta_k).max()), floor, ceiling)
+    found = settings.off_lattice(found, z_n)
     run = built.config.run.model_dump(exclude_unset=True)
     space = built.config.space
     return {
@@ -209,7 +209,7 @@ def _log_rehearsal(seen: Seen, n_rungs: int) -> None:
 
 def _short_notes(length: Length, seen: Seen) -> list[str]:
     """Return a note if the run is too short to judge its convergence."""
-    hours = choose.hours_to_judge(length, seen.rehearsal)
+    hours = settings.hours_to_judge(length, seen.rehearsal)
     if hours is None:
         return []
     return [

@@ -22,9 +22,9 @@ from omniinput_hpc.config import Config
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.errors.chains import chain_diagnostics
-from omniinput_hpc.pilot import choose
-from omniinput_hpc.pilot.choose import FloatArray, Rehearsal, Spread, typical_error
+from omniinput_hpc.pilot import settings
 from omniinput_hpc.pilot.measure import clock_of
+from omniinput_hpc.pilot.settings import FloatArray, Rehearsal, Spread, typical_error
 from omniinput_hpc.runfile import lock
 from omniinput_hpc.runfile.reader import RunReader, open_run
 from omniinput_hpc.sampling import build, plan
@@ -112,7 +112,7 @@ def _unseen(g: Geometry, per_move: float, steps: int, times: float) -> Seen:
     A pilot would need `times` as many seconds.
     """
     nothing = np.full(g.n_rungs, np.nan)
-    moves = choose.ROUNDS * choose.LEAST_EXCHANGES * steps // 4
+    moves = settings.ROUNDS * settings.LEAST_EXCHANGES * steps // 4
     return Seen(
         Rehearsal(np.inf, moves, np.nan, per_move),
         Spread(nothing, nothing, nothing, np.inf, -np.inf),
@@ -189,6 +189,6 @@ def _look(run: RunReader, config: Config, per_move: float) -> Seen:
     except EstimateError as why:
         problem = str(why)
     per_round = config.sampler.moves_per_round
-    trip = choose.trip_time(rejection_k)
+    trip = settings.trip_time(rejection_k)
     found = Rehearsal(error, moves, tau * per_round, per_move, trip)
     return Seen(found, spread, rejection_k, problem)

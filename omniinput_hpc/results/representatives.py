@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.annotation.choose import draw_independently
 from omniinput_hpc.annotation.display import Display, shown_of, values_as_text
+from omniinput_hpc.annotation.drawing import draw_independently
 from omniinput_hpc.annotation.tasks import Kind, key_path, read_key, read_tasks
 from omniinput_hpc.config import Config, ImageClassifier
 from omniinput_hpc.config.models import read_options

@@ -31,7 +31,7 @@ from omniinput_hpc.tempering.ladder import Block
 
 if TYPE_CHECKING:
     from omniinput_hpc.kernels.independent import RowSums
-    from omniinput_hpc.sampling.loop import Run
+    from omniinput_hpc.sampling.loop import LiveRun
     from omniinput_hpc.sampling.rung import Rung
 
 MAX_TRIAL_SECONDS = 20.0
@@ -325,7 +325,7 @@ def start(
     stopping: StopCheck,
     held_lock: lock.RunLock,
     shown: bool = True,
-) -> Run:
+) -> LiveRun:
     """Return a run with placed walkers, either new or restored from the run file.
 
     All ranks call this after `prepare_file`. `shown` is whether progress is shown.
@@ -333,7 +333,7 @@ def start(
     from omniinput_hpc.sampling.blocks import Gathering
     from omniinput_hpc.sampling.burn_in import BurnIn
     from omniinput_hpc.sampling.exchange import Exchanger
-    from omniinput_hpc.sampling.loop import Run
+    from omniinput_hpc.sampling.loop import LiveRun
     from omniinput_hpc.sampling.observer import Observer
     from omniinput_hpc.sampling.rung import start_all
 
@@ -356,7 +356,7 @@ def start(
     burn_in = BurnIn(world, config, g, rungs, tuning)
     sampler, shown = config.sampler, shown and world.rank == 0
     moves = sampler.moves_per_round * g.n_walkers * g.n_rungs
-    return Run(
+    return LiveRun(
         config=config,
         geometry=g,
         rungs=rungs,

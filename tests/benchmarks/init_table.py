@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.pilot.choose import typical_error
+from omniinput_hpc.pilot.settings import typical_error
 from omniinput_hpc.runfile.reader import open_run
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ from omniinput_hpc.cli import init
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.config import input_file
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.pilot.choose import typical_error
+from omniinput_hpc.pilot.settings import typical_error
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_zoo.exact import Lattice
 

@@ -12,7 +12,7 @@ from matplotlib.image import imsave
 from run_files import write_run
 from scored_model import BETA_K, FINE, MODEL, independent_run
 
-from omniinput_hpc.annotation.choose import draw_independently
+from omniinput_hpc.annotation.drawing import draw_independently
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import Density, density_of_run

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from omniinput_hpc.annotation import task_set
-from omniinput_hpc.annotation.choose import DRAW_METHODS, bin_table, not_believed
+from omniinput_hpc.annotation.drawing import DRAW_METHODS, bin_table, not_believed
 from omniinput_hpc.annotation.task_bins import bins_of_run, check_together, too_few_to_analyse
 from omniinput_hpc.annotation.tasks import MAX_DRAWS, key_path
 from omniinput_hpc.cli.scripts import add_range, check_output, new_parser, new_record
