@@ -100,6 +100,8 @@ TESTED_ELSEWHERE = {
     "sampling": {
         "mpi/test_exchange.py": ["exchange"],
         "sampling/test_build.py": ["built"],
+        "sampling/test_plan.py": ["shapes"],
+        "sampling/test_forecast.py": ["trial"],
         "kernels/test_no_waiting.py": ["walkers"],
     },
     "zoo": {

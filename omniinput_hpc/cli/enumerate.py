@@ -28,7 +28,7 @@ from omniinput_hpc.estimators.precision_recall.from_rule import Rule, load_rule
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.results.record import Record
-from omniinput_hpc.sampling import plan
+from omniinput_hpc.sampling import shapes
 from omniinput_hpc.text import duration
 
 log = logging.getLogger("omniinput_hpc")
@@ -234,7 +234,7 @@ def run(world: World, argv: Sequence[str] | None, program: str = PROGRAM) -> int
     from omniinput_hpc.models.checked import try_out
     from omniinput_hpc.sampling.anchors import zero_inputs
 
-    device = plan.choose_device(world, config)
+    device = shapes.choose_device(world, config)
     model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
     zero = zero_inputs(1, model.n_sites, device)
     world.together(lambda: try_out(model, zero, f"the model ({config.model.kind})"))

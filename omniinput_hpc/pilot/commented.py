@@ -10,7 +10,8 @@ from typing import Any
 import tomli_w
 
 from omniinput_hpc.pilot.proposal import Aim, Proposal
-from omniinput_hpc.pilot.settings import WIDTH_TIMES_BETA, Length
+from omniinput_hpc.pilot.settings import Length
+from omniinput_hpc.sampling.forecast import WIDTH_TIMES_BETA
 from omniinput_hpc.text import duration, printable
 
 COLUMN = 27
