@@ -29,7 +29,7 @@ from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile import layout, reader, writers
 from omniinput_hpc.sampling import shapes
-from omniinput_hpc.text import __version__, amount, first_line
+from omniinput_hpc.text import __version__, amount, first_line, sync
 
 T = TypeVar("T")
 
@@ -277,7 +277,7 @@ def _write(path: Path, data: bytes) -> float:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    layout.sync(path.parent)
+    sync(path.parent)
     return time.perf_counter() - begin
 
 

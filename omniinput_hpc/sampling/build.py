@@ -277,7 +277,7 @@ def start(
         rungs=rungs,
         gathering=Gathering(world, grid),
         block_counts=counts,
-        exchanger=Exchanger(g, edges, config.run.seed, world, grid.n_blocks, grid.whole),
+        exchanger=Exchanger(g, edges, config.run.seed, world, grid),
         burn_in=burn_in,
         observer=Observer(world, config, rungs, first, burn_in.seen),
         writer=writers.GuardedWriter(opened, held_lock, file, world),

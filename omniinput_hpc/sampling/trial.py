@@ -192,7 +192,7 @@ def try_exchanges(
 
     config, g = built.config, built.geometry
     grid, steps = grid_of(world, config), config.sampler.steps
-    exchanger = Exchanger(g, config.bins.edges, config.run.seed, world, grid.n_blocks, grid.whole)
+    exchanger = Exchanger(g, config.bins.edges, config.run.seed, world, grid)
     world.together(place)
     begin, mine = clock(), 0.0
     each: list[float] = []
