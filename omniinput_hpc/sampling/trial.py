@@ -25,7 +25,7 @@ from omniinput_hpc.sampling.stats import RoundStats
 if TYPE_CHECKING:
     from omniinput_hpc.parallel.comm import World
     from omniinput_hpc.sampling.rung import Rung
-    from omniinput_hpc.sampling.walkers import Recorded, Segment, Walkers
+    from omniinput_hpc.sampling.walkers import Walkers
 
 BATCH_MOVES = 4
 """Moves of a batch that is tried."""
@@ -46,41 +46,6 @@ def streams(seed: int, first: int, *key: int) -> Streams:
     """Return a segment's two generators; `first` is apart by 10 for each use of trials."""
     own, shared = (rng.generator(seed, "trial", first + i, *key) for i in range(2))
     return own, shared
-
-
-def nothing() -> None:
-    """Do nothing after a move."""
-
-
-@dataclass(frozen=True)
-class Moved:
-    """Trial moves of a rung: their number, their seconds, and the record if all were made."""
-
-    n_moves: int
-    seconds: float
-    recorded: Recorded | None
-
-
-def move(
-    begin: Callable[[], Segment],
-    steps: int,
-    clock: Clock,
-    seconds: float = np.inf,
-    after_move: AfterMove = nothing,
-) -> Moved:
-    """Begin a segment and make `steps` moves, or as many as fit into `seconds`, at least one.
-
-    `after_move` is called after each move; it may raise.
-    """
-    start, done = clock(), 0
-    segment = begin()
-    while done < steps and (done == 0 or clock() - start < seconds):
-        made = segment.advance(steps - done)
-        done += made
-        for _ in range(made):
-            after_move()
-    recorded = segment.recorded() if done == steps else None
-    return Moved(done, clock() - start, recorded)
 
 
 @dataclass(frozen=True)
@@ -108,8 +73,9 @@ def try_batch(built: Built, n_walkers: int, k: int, several: bool) -> BatchTrial
 
     def segment(walkers: Walkers) -> float:
         walkers.place(*walkers.configurations())  # as a run does after each exchange
-        begin = partial(walkers.begin_segment, *streams(0, 0), 0)  # the same each time
-        return move(begin, BATCH_MOVES, clock).seconds
+        begin, of_segment = clock(), streams(0, 0)  # the same each time
+        walkers.begin_segment(*of_segment, first_move=0).run()
+        return clock() - begin
 
     def moved() -> Walkers:
         of_batch = build.with_input(built, config, [k])
@@ -167,7 +133,7 @@ def try_exchanges(
     most: int,
     seconds: float = np.inf,
     clock: Clock = time.monotonic,
-    after_move: AfterMove = nothing,
+    after_move: AfterMove = lambda: None,
 ) -> ExchangeTrial:
     """Place the walkers and try `most` exchanges, or as many as fit into `seconds`.
 
@@ -184,11 +150,10 @@ def try_exchanges(
             rung.begin_round()
 
     @refused_unless_finite()
-    def move_all(exchange: int, left: float) -> list[Moved]:
-        return [
-            _move_and_record(rung, built, exchange, left / len(built.rungs), clock, after_move)
-            for rung in built.rungs
-        ]
+    def move(exchange: int, left: float) -> tuple[bool, float]:
+        of_rung = partial(_move, built, exchange, left / len(built.rungs), clock, after_move)
+        moved = [of_rung(rung) for rung in built.rungs]
+        return all(done == steps for done, _ in moved), sum(each for _, each in moved)
 
     config, g = built.config, built.geometry
     grid, steps = grid_of(world, config), config.sampler.steps
@@ -198,9 +163,9 @@ def try_exchanges(
     each: list[float] = []
     while len(each) < most:
         start = clock()
-        moved = world.together(partial(move_all, len(each), seconds - (start - begin)))
-        if not world.all(all(one.recorded is not None for one in moved)):
-            mine = sum(one.seconds / max(one.n_moves, 1) for one in moved) * steps
+        whole, a_move = world.together(partial(move, len(each), seconds - (start - begin)))
+        if not world.all(whole):
+            mine = a_move * steps
             break
         if config.sampler.swaps:
             exchanger.swap(built.rungs, len(each))
@@ -220,25 +185,29 @@ def try_exchanges(
     )
 
 
-def _move_and_record(
-    rung: Rung,
-    built: Built,
-    exchange: int,
-    seconds: float,
-    clock: Clock,
-    after_move: AfterMove,
-) -> Moved:
-    """Move a rung's walkers up to an exchange; record the moves if all of them fit."""
+def _move(
+    built: Built, exchange: int, seconds: float, clock: Clock, after_move: AfterMove, rung: Rung
+) -> tuple[int, float]:
+    """Move a rung's walkers up to an exchange; return the number of moves, and seconds per move.
+
+    The moves are recorded only if all moves of the segment fit into `seconds`.
+    """
     from omniinput_hpc.sampling.rung import kernel_moves
 
-    config, steps = built.config, built.config.sampler.steps
+    config, steps, begin = built.config, built.config.sampler.steps, clock()
     of_segment = streams(config.run.seed, 40, rung.k, exchange, *rung.block.key)
-    begin = partial(rung.begin_segment, *of_segment, first_move=exchange * steps)
-    moved = move(begin, steps, clock, seconds, after_move)
-    if moved.recorded is not None:
-        rung.record(moved.recorded, config.samples.every, exchange * steps)
-        rung.adapt(kernel_moves(moved.recorded))
-    return moved
+    segment = rung.begin_segment(*of_segment, first_move=exchange * steps)
+    done = 0
+    while done < steps and (done == 0 or clock() - begin < seconds):
+        made = segment.advance(steps - done)
+        done += made
+        for _ in range(made):
+            after_move()
+    if done == steps:
+        recorded = segment.recorded()
+        rung.record(recorded, config.samples.every, exchange * steps)
+        rung.adapt(kernel_moves(recorded))
+    return done, (clock() - begin) / done
 
 
 def _outputs(world: World, built: Built) -> NDArray[np.float64]:
