@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from omniinput_hpc.config.kernels import CONTEXT_LENGTH
 from omniinput_hpc.kernels.look_ahead.continuations import Texts
 from omniinput_hpc.kernels.parts.categorical import pick
-from omniinput_hpc.kernels.parts.conditionals import Conditionals
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums
 
@@ -32,6 +32,16 @@ N_KINDS = 16
 """Number of kinds of whole texts, see `Explorer.texts`."""
 
 
+class Prefixes(Protocol):
+    """W prefixes of the same length t."""
+
+    def row(self) -> torch.Tensor:
+        """Return row t of l, [W, n_values]."""
+
+    def extend(self, values: torch.Tensor) -> None:
+        """Append one value, int64 [W]."""
+
+
 @dataclass(frozen=True)
 class Explorer:
     """Draws texts from a model at exponent b.
@@ -44,7 +54,7 @@ class Explorer:
     b : exponent of the rung
     """
 
-    begin: Callable[[torch.Tensor], Conditionals]
+    begin: Callable[[torch.Tensor], Prefixes]
     like: torch.Tensor
     n_values: int
     first: int
