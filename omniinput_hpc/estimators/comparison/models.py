@@ -154,7 +154,6 @@ def compare_models(
     p_amx, p_bmx = _precisions(draws_a.values, x), _precisions(draws_b.values, x)
     with np.errstate(divide="ignore", invalid="ignore"):
         growing_mx = _cumulative_area(x, p_amx) / _cumulative_area(x, p_bmx)
-        _, ratio_x = curves.cumulative_ratio(curve_a, curve_b, N_RECALL_POINTS, asked)
     return ModelComparison(
         **vars(_auprs((a.trace, draws_a), (moved_b, draws_b), ends, continued)),
         lower=ends[0],
@@ -163,7 +162,7 @@ def compare_models(
         precision_ax=p_ax,
         precision_bx=p_bx,
         difference_x=_interval(p_ax - p_bx, p_amx - p_bmx),
-        cumulative_x=_interval(ratio_x, growing_mx),
+        cumulative_x=_interval(curves.cumulative_ratio(curve_a, curve_b, x), growing_mx),
     )
 
 

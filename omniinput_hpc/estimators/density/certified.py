@@ -129,12 +129,11 @@ def certify(
         for found_t, value_t in ((log_n_t, y_tj.mean(axis=1)), (low_t, low), (high_t, high)):
             found_t[part] = np.logaddexp(_log(value_t) + log_most_t[part], log_known_t[part])
     exact_t = z_t <= below
-    log_all = run.n_sites * np.log(run.n_values)
     for found_t in (log_n_t, low_t, high_t):
         found_t[exact_t] = log_known_t[exact_t]
     return Certified(
-        z_t, log_n_t, np.minimum(low_t, log_all), np.minimum(high_t, log_all), exact_t,
-        len(z_jk), apart,
+        z_t, log_n_t, np.minimum(low_t, run.log_inputs), np.minimum(high_t, run.log_inputs),
+        exact_t, len(z_jk), apart,
     )  # fmt: skip
 
 
@@ -185,13 +184,13 @@ def _log_owned(y_tj: FloatArray, mean_t: FloatArray, share_s: FloatArray) -> Flo
 
 def _groups_of_draws(run: RunData) -> tuple[FloatArray, FloatArray]:
     """Return log q [J, K, K] and z [J, K] of all draws; a group has one draw per rung."""
-    log_q = run.samples_log_q()
+    log_q = run.source.samples_log_q()
     if log_q is None or is_annealed(run):
         raise EstimateError(
             f'{run.path}: only independent draws can be certified (sampler.method = "ancestral")'
         )
     log_q_jkk = np.concatenate([np.swapaxes(of_round, 0, 1) for of_round in log_q])
-    z_rks = run.samples_z().astype(np.float64)
+    z_rks = run.z().astype(np.float64)
     return log_q_jkk, np.swapaxes(z_rks, 1, 2).reshape(-1, z_rks.shape[1])
 
 
