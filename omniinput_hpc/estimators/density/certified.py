@@ -81,7 +81,6 @@ def certify(
     n_predicted: int,
     known: KnownBelow | None = None,
     z_t: FloatArray | None = None,
-    level: float = LEVEL,
 ) -> Certified:
     """Return bounds on the number of inputs with outputs up to some thresholds.
 
@@ -91,7 +90,6 @@ def certify(
     n_predicted : m, sites whose values are predicted
     known : all outputs up to some Z, from a census; these are counted exactly
     z_t : float64 [T], ascending thresholds (default: upper ends of the run's bins)
-    level : confidence level of each pair of bounds
 
     Raises
     ------
@@ -125,7 +123,7 @@ def certify(
         inside_tjk = (z_jk <= z_t[part, None, None]) & counted_jk
         log_y_tjk = np.where(inside_tjk, log_v_jk - log_most_t[part, None, None], -np.inf)
         y_tj = np.exp(log_y_tjk).mean(axis=2)
-        low, high = mean_bounds(y_tj, 1.0 - level)
+        low, high = mean_bounds(y_tj, 1.0 - LEVEL)
         for found_t, value_t in ((log_n_t, y_tj.mean(axis=1)), (low_t, low), (high_t, high)):
             found_t[part] = np.logaddexp(_log(value_t) + log_most_t[part], log_known_t[part])
     exact_t = z_t <= below
