@@ -30,12 +30,7 @@ from omniinput_hpc.estimators.density.terms import (
     pinned,
 )
 from omniinput_hpc.estimators.density.wham import solve
-from omniinput_hpc.estimators.errors.convergence import (
-    WELL_FILLED,
-    Mixing,
-    Verdict,
-    check_convergence,
-)
+from omniinput_hpc.estimators.errors.convergence import WELL_FILLED, check_convergence
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error
 from omniinput_hpc.estimators.run_data import RunData
 
@@ -109,6 +104,10 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
     )
     block_error_b = _block_errors(solved, observed)
     block_error_b[below_b & np.isfinite(solved.log_g_b)] = np.inf
+    firm_b = observed.fewest_b >= WELL_FILLED
+    errors = log_g_error_b[firm_b], block_error_b[firm_b]
+    names = observed.rungs_with_outputs()
+    verdict = check_convergence(*errors, observed.n_blocks, observed.mixing, names)
     density = Density(
         **{one.name: getattr(observed, one.name) for one in fields(Observed)},
         f_k=observed.rung_f_k(solved.f_k),
@@ -118,7 +117,7 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         log_g_jb=solved.log_g_jb,
         plain_log_g_jb=solved.plain_log_g_jb,
         absolute=solved.problem.absolute,
-        verdict=_verdict(runs, observed, log_g_error_b, block_error_b),
+        verdict=verdict,
         log_g_upper_b=log_g_upper_b,
         floor=observed.cold.floor,
         outside=outside_bins(runs),
@@ -126,27 +125,10 @@ def density_of_runs(runs: Sequence[RunData]) -> Density:
         pinned=solved.pinned,
     )
     asked = checks.of_density(runs, observed, density, brought, solved.why)
-    verdict = replace(density.verdict, checks=(*asked, *density.verdict.checks))
+    verdict = replace(verdict, checks=(*asked, *verdict.checks))
     if not verdict.converged:
         log_g_upper_b = np.full(len(log_g_upper_b), np.nan)
     return replace(density, verdict=verdict, log_g_upper_b=log_g_upper_b)
-
-
-def _verdict(
-    runs: Sequence[RunData],
-    observed: Observations,
-    log_g_error_b: FloatArray,
-    block_error_b: FloatArray,
-) -> Verdict:
-    """Return the verdict on both errors and on the agreement of the lanes."""
-    firm_b = observed.fewest_b >= WELL_FILLED
-    mixing = Mixing(
-        observed.rhat_k, observed.tau_k, observed.drift_k,
-        min(run.walkers for run in runs), len(observed.lanes_g),
-        all(part.ancestral for part in observed.parts),
-    )  # fmt: skip
-    names, errors = observed.rungs_with_outputs(), (log_g_error_b[firm_b], block_error_b[firm_b])
-    return check_convergence(*errors, observed.n_blocks, mixing, names)
 
 
 @dataclass(frozen=True)

@@ -58,19 +58,15 @@ def long_stays(run: RunData) -> Check:
     length, n_lanes, *_ = max(kept)
     share = (length - 1) / (N_LOOKS - 1)
     highest = max(z for *_, z in kept)
-    others = len({stay[2] for stay in kept}) - 1
+    n = len({stay[2] for stay in kept}) - 1
+    others = f" ({n} more walker{'s' * (n > 1)} did so, too)" if n else ""
     return Check(name, share, limit).failed(
         f"a walker kept one text, or half of its tokens, for {share:.0%} of the run"
-        f"{_others(others)}, and {n_lanes} of {run.walkers} lanes visited it: moves hardly find or "
+        f"{others}, and {n_lanes} of {run.walkers} lanes visited it: moves hardly find or "
         f"leave some kinds of texts with z of {highest:.3g} or less, so more of them may be "
         "missing",
         "raise run.burn_in, during which moves adapt, or run.rounds",
     )
-
-
-def _others(n: int) -> str:
-    """Return how many more walkers stayed likewise, in brackets; "" for none."""
-    return f" ({n} more walker{'s' * (n > 1)} did so, too)" if n else ""
 
 
 def _of_walkers(run: RunData) -> tuple[NDArray[Any], NDArray[np.float32]]:

@@ -20,6 +20,7 @@ from omniinput_hpc.estimators.density.wham import mean_outputs
 from omniinput_hpc.estimators.errors.chains import chain_diagnostics, inefficiency
 from omniinput_hpc.estimators.errors.convergence import (
     ColdRungs,
+    Mixing,
     check_cold_rungs,
     number_of_blocks,
 )
@@ -37,14 +38,17 @@ class _Read:
     Attributes
     ----------
     common_g : int64 [G of the run], the density's group of each of its groups of lanes
-    rhat_k, tau_k, drift_k : float64 [K], see `chain_diagnostics`
+    diagnostics : R-hat, tau and drift, float64 [K] each, see `chain_diagnostics`
     """
 
     run: RunData
     common_g: IntArray
-    rhat_k: FloatArray
-    tau_k: FloatArray
-    drift_k: FloatArray
+    diagnostics: tuple[FloatArray, FloatArray, FloatArray]
+
+    @property
+    def tau_k(self) -> FloatArray:
+        """Autocorrelation times in rounds, float64 [K]."""
+        return self.diagnostics[1]
 
     @property
     def total_k(self) -> FloatArray:
@@ -159,7 +163,7 @@ class Observations(Observed):
 
     Attributes
     ----------
-    rhat_k, tau_k, drift_k : float64 [K], of rungs, see `chain_diagnostics`
+    mixing : of all rungs
     inside_k : int64 [K], counts inside the bins
     mean_z_k : float64 [K], mean output of these; 0 without any
     rung_label_k, label_k : names of the rungs, and of the rows
@@ -173,9 +177,7 @@ class Observations(Observed):
     cold : whether rungs colder than a language model itself have equilibrated, in the worst run
     """
 
-    rhat_k: FloatArray
-    tau_k: FloatArray
-    drift_k: FloatArray
+    mixing: Mixing
     inside_k: IntArray
     mean_z_k: FloatArray
     rung_label_k: list[str]
@@ -227,12 +229,18 @@ def observe(runs: Sequence[RunData]) -> Observations:
         fewest_block_b += fewest
         fewest_b += read.counts_gkb.sum(axis=1).min(axis=0)
     parts = _parts(reads, [lanes for lanes, _, _ in cuts])
+    rhat_k, tau_k, drift_k = np.concatenate([read.diagnostics for read in reads], axis=1)
     return Observations(
         edges=edges,
         beta_k=np.concatenate([run.beta_k for run in runs]),
-        rhat_k=np.concatenate([r.rhat_k for r in reads]),
-        tau_k=np.concatenate([r.tau_k for r in reads]),
-        drift_k=np.concatenate([r.drift_k for r in reads]),
+        mixing=Mixing(
+            rhat_k,
+            tau_k,
+            drift_k,
+            n_lanes=min(run.walkers for run in runs),
+            n_groups=n_groups,
+            independent=all(run.ancestral for run in runs),
+        ),
         outside_k2=np.concatenate([run.outside_k2 for run in runs]),
         inside_k=count_kb.sum(axis=1),
         mean_z_k=count_kb @ np.nan_to_num(z_b) / np.maximum(count_kb.sum(axis=1), 1),
@@ -341,10 +349,10 @@ def _read(run: RunData, n_groups: int) -> _Read:
     own, n_rungs = run.lane_counts_kgb.shape[1], len(run.beta_k)
     common_g = np.arange(own) * n_groups // own
     if not is_annealed(run):
-        return _Read(run, common_g, *chain_diagnostics(run))
+        return _Read(run, common_g, chain_diagnostics(run))
     tau = 0.5 * run.walkers / run.samples_per_round
-    alike = np.ones(n_rungs), np.full(n_rungs, tau), np.full(n_rungs, np.nan)
-    return _Read(run, common_g, *alike)
+    independent = np.ones(n_rungs), np.full(n_rungs, tau), np.full(n_rungs, np.nan)
+    return _Read(run, common_g, independent)
 
 
 def _cold(run: RunData, z_b: FloatArray) -> ColdRungs:

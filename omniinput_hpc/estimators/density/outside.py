@@ -72,18 +72,14 @@ class Outside:
         sentence = f"{said}, so no curve and no recall counts them"
         if not np.isfinite(seen):
             return sentence, f"in a new run, set {key} further {way}"
-        bound = end + (-1.0 if below else 1.0) * _whole(abs(end - seen) / width) * width
+        n_bins = np.floor(abs(end - seen) / width) + 1.0  # whole bins, with some room
+        bound = end + (-1.0 if below else 1.0) * n_bins * width
         return sentence, (
             f"in a new run, set {key} to about {bound:.6g} (z was seen {way} to {seen:.4g})"
         )
 
 
 NOT_KNOWN = Outside()
-
-
-def _whole(widths: float) -> float:
-    """Return a whole number of bins that covers this many widths, with some room."""
-    return float(np.floor(widths) + 1.0)
 
 
 def _percent(share: float) -> str:

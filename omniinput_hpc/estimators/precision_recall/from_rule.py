@@ -21,7 +21,7 @@ from omniinput_hpc.estimators.errors.jackknife import (
     jackknife_error,
 )
 from omniinput_hpc.estimators.precision_recall import curves, mid_p
-from omniinput_hpc.estimators.precision_recall.curves import Curve, Range, Side, Trace
+from omniinput_hpc.estimators.precision_recall.curves import Curve, Range, Side
 from omniinput_hpc.estimators.precision_recall.intervals import DrawsOfR, curve_errors
 from omniinput_hpc.estimators.precision_recall.pooled_draws import draw_pooled
 from omniinput_hpc.estimators.precision_recall.rule_worth import ScoreSums, Worth, worth_of
@@ -319,11 +319,8 @@ def areas_without_each(density: Density, sums: ScoreSums, curve: Curve, ends: Ra
     bins = np.sort(curve.bin_t)
     used_b = np.isin(np.arange(len(density.count_b)), bins)
     r_jb = _without_each(sums, density.z_b, used_b)
-    return curves.areas(
-        *_points(curves.trace(density.log_g_jb[:, bins], r_jb[:, bins], curve.side)),
-        ends,
-        continued=True,
-    )
+    traced = curves.accumulate(density.log_g_jb[:, bins], r_jb[:, bins], curve.side)
+    return curves.areas(*traced, ends, continued=True)
 
 
 def _without_each(sums: ScoreSums, z_b: FloatArray, used_b: BoolArray) -> FloatArray:
@@ -335,7 +332,3 @@ def _without_each(sums: ScoreSums, z_b: FloatArray, used_b: BoolArray) -> FloatA
         weight_b, score_b = sums.weight_gb[rest].sum(axis=0), sums.score_gb[rest].sum(axis=0)
         r_jb[j] = mean_scores(weight_b, score_b, z_b, used_b)
     return r_jb
-
-
-def _points(trace: Trace) -> tuple[FloatArray, FloatArray]:
-    return trace.precision_t, trace.log_recall_t

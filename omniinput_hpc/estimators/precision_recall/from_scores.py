@@ -189,10 +189,12 @@ def draw_r(
     """
     drawn = mid_p.draw_mid_p(scores.right_b, scores.count_b, rng, n)
     moves_mb = _annotator_moves(scores, rng, n)
-    moved = [
-        np.clip(r_mb + moves_mb, 0.0, 1.0) for r_mb in (drawn.with_extra_mb, drawn.without_extra_mb)
-    ]
-    return mid_p.MidPDraws(*moved, scores.count_b), moves_mb
+    moved = replace(
+        drawn,
+        with_extra_mb=np.clip(drawn.with_extra_mb + moves_mb, 0.0, 1.0),
+        without_extra_mb=np.clip(drawn.without_extra_mb + moves_mb, 0.0, 1.0),
+    )
+    return moved, moves_mb
 
 
 def _annotator_moves(scores: BinScores, rng: np.random.Generator, n: int) -> FloatArray:

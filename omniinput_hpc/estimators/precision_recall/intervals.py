@@ -149,9 +149,7 @@ def aupr_interval(
     return Interval(aupr, np.asarray(low), np.asarray(high), np.asarray(error)), one_sided
 
 
-def areas_of(
-    draws: JointDraws, ends: Range, continued: bool
-) -> tuple[FloatArray, FloatArray]:  # fmt: skip
+def areas_of(draws: JointDraws, ends: Range, continued: bool) -> tuple[FloatArray, FloatArray]:
     """Return the AUPR of every draw over one range of log recall, and that at best, [M] each."""
     area_m = _areas(draws.values, ends, continued)
     return area_m, area_m if draws.best is None else _areas(draws.best, ends, continued)
