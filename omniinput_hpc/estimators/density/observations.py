@@ -229,18 +229,10 @@ def observe(runs: Sequence[RunData]) -> Observations:
         fewest_block_b += fewest
         fewest_b += read.counts_gkb.sum(axis=1).min(axis=0)
     parts = _parts(reads, [lanes for lanes, _, _ in cuts])
-    rhat_k, tau_k, drift_k = np.concatenate([read.diagnostics for read in reads], axis=1)
     return Observations(
         edges=edges,
         beta_k=np.concatenate([run.beta_k for run in runs]),
-        mixing=Mixing(
-            rhat_k,
-            tau_k,
-            drift_k,
-            n_lanes=min(run.walkers for run in runs),
-            n_groups=n_groups,
-            independent=all(run.ancestral for run in runs),
-        ),
+        mixing=_mixing(reads, n_groups),
         outside_k2=np.concatenate([run.outside_k2 for run in runs]),
         inside_k=count_kb.sum(axis=1),
         mean_z_k=count_kb @ np.nan_to_num(z_b) / np.maximum(count_kb.sum(axis=1), 1),
@@ -265,6 +257,14 @@ def observe(runs: Sequence[RunData]) -> Observations:
         rows_k=_rows(reads),
         cold=max((_cold(run, z_b) for run in runs), key=lambda cold: cold.floor),
     )
+
+
+def _mixing(reads: Sequence[_Read], n_groups: int) -> Mixing:
+    """Return how lanes and successive samples of all rungs depend on each other."""
+    rhat_k, tau_k, drift_k = np.concatenate([read.diagnostics for read in reads], axis=1)
+    n_lanes = min(read.run.walkers for read in reads)
+    independent = all(read.run.ancestral for read in reads)
+    return Mixing(rhat_k, tau_k, drift_k, n_lanes, n_groups, independent)
 
 
 def _inside(
