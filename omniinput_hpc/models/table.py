@@ -1,4 +1,4 @@
-"""The table of model kinds: one row holds all that depends on a kind. It imports no torch.
+"""The table of model kinds: one row holds what a run needs to know of a kind. It imports no torch.
 
 To add a kind: its options as a class in `config.models` (and in the union there), its own module
 under `models`, and a row in `KINDS`.
