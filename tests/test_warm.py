@@ -50,6 +50,7 @@ def start(script, what, cold=False, ranks=1, **variables):
 
 def ended(process, given=""):
     out, err = process.communicate(given, timeout=PATIENCE)
+    assert out, err
     return process.returncode, json.loads(out.splitlines()[0]), err
 
 

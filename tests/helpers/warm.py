@@ -46,7 +46,8 @@ def send(to, message, files=()):
     """Send a JSON message, a line, with open files."""
     data = json.dumps(message).encode() + b"\n"
     sent = socket.send_fds(to, [data], list(files)) if files else 0
-    to.sendall(data[sent:])
+    if sent < len(data):  # the other end may have answered, and be closed
+        to.sendall(data[sent:])
 
 
 def is_script(program):
@@ -162,7 +163,7 @@ class Server:
         """Serve until the tests have ended; raises `Child` in each process that it forks."""
         while True:
             for key, _ in self._selector.select():
-                if key.fileobj in self._selector.get_map():  # not removed by another of these
+                if self._selector.get_map().get(key.fd) is key:  # not removed by another of these
                     key.data()
 
     def _close(self):
