@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 BITS = 53
-BITS_AT_ONCE = ((4_000, 1), (400, 2), (0, 3))
+BITS_AT_ONCE = ((100, 1), (20, 2), (0, 3))
 """How many bits a call decides, from so many rows on: few rows take as long as some more."""
 
 
@@ -147,14 +147,15 @@ class Explorer:
 
     def split(self, branches, draw):
         """Decide one more draw: n branches for each one."""
-        many = branches.repeat(draw.n - 1)  # the last outcome ends at 1
-        outcome = torch.arange(draw.n - 1).repeat(len(branches.origin))
+        edge = torch.ones((len(branches.origin), draw.n), dtype=torch.float64)
+        if draw.n > 1:  # the last outcome ends at 1
+            many = branches.repeat(draw.n - 1)
+            outcome = torch.arange(draw.n - 1).repeat(len(branches.origin))
 
-        def not_beyond(u, row):
-            return draw.outcome(*self.propose(many.some(row), [u])) <= outcome[row]
+            def not_beyond(u, row):
+                return draw.outcome(*self.propose(many.some(row), [u])) <= outcome[row]
 
-        edge = bisect(not_beyond, len(outcome)).view(-1, draw.n - 1)
-        edge = torch.cat([edge, torch.ones_like(edge[:, :1])], dim=1)
+            edge[:, :-1] = bisect(not_beyond, len(outcome)).view(-1, draw.n - 1)
         below = torch.cat([torch.zeros_like(edge[:, :1]), edge[:, :-1]], dim=1)
         width = edge - below
         middle = (below + width / 2).flatten()

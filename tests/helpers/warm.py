@@ -26,8 +26,8 @@ READ_BY_IMPORTS = (
     "TOKENIZERS_", "NUMBA_", "MPL", "XDG_", "HOME", "LC_", "LANG", "LD_",
 )  # fmt: skip
 """How variables begin that libraries, or Python itself, read when they start."""
-NOT_COMPARED = {"HF_HUB_OFFLINE"}
-"""The package sets it before it imports anything that reads it, and so does the zygote."""
+NOT_COMPARED = {"HF_HUB_OFFLINE", "TORCHINDUCTOR_CACHE_DIR"}
+"""The package sets the one before it imports what reads it, as the zygote does; torch the other."""
 PASSED_ON = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGHUP)
 COLD = -1
 """The answer of a zygote that has other variables than the client."""
