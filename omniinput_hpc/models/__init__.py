@@ -7,6 +7,7 @@ input file are reported within a second.
 
 from omniinput_hpc.models.protocol import Model, Offers, offers_of, space_of
 from omniinput_hpc.models.table import (
+    KINDS,
     about_tokens,
     build,
     closeness,
@@ -18,6 +19,7 @@ from omniinput_hpc.models.table import (
 )
 
 __all__ = [
+    "KINDS",
     "Model",
     "Offers",
     "about_tokens",

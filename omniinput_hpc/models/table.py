@@ -1,4 +1,4 @@
-"""The table of model kinds: one row holds all that depends on a kind. It imports no torch.
+"""The table of model kinds: one row holds what a run needs to know of a kind. It imports no torch.
 
 To add a kind: its options as a class in `config.models` (and in the union there), its own module
 under `models`, and a row in `KINDS`.
@@ -68,6 +68,7 @@ class ModelKind:
         know
     files_are_large : whether `preflight` of `checks` takes ``hashed``
     has_tokenizer : whether ``model.path`` is a folder whose tokenizer maps values to text
+    on_lattice : whether z may be a sum of equal terms, so that outputs could lie on edges of bins
     """
 
     options: type[Table]
@@ -77,6 +78,7 @@ class ModelKind:
     side: Callable[[Table], Side | None] = lambda model: None
     has_tokenizer: bool = False
     files_are_large: bool = False
+    on_lattice: bool = False
 
 
 # fmt: off
@@ -88,7 +90,7 @@ KINDS = {
     "image-classifier": ModelKind(
         options_of.ImageClassifier, "images.classifier", "images.files",
         _class_label("target", "label"), _class_side),
-    "python": ModelKind(options_of.PythonModel, "custom", "custom"),
+    "python": ModelKind(options_of.PythonModel, "custom", "custom", on_lattice=True),
     "sequence-classifier": ModelKind(
         options_of.SequenceClassifier, "language.sequence_classifier", "language.hf_folder",
         _class_label("output", "target"), _class_side, has_tokenizer=True, files_are_large=True),
