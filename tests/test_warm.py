@@ -69,8 +69,7 @@ def test_the_ranks_of_a_launcher_are_warm(script):
     with start(script, "0", ranks=2) as process:
         out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
-    said = [json.loads(line) for line in out.splitlines()]
-    assert [(rank["warm"], rank["size"]) for rank in said] == [(True, 2)] * 2
+    assert out.count('"warm": true') == out.count('"size": 2') == 2, out  # lines may be mixed
 
 
 def test_a_signal_reaches_it_and_it_dies_with_its_client(script):
