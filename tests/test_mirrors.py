@@ -53,6 +53,7 @@ TESTED_ELSEWHERE = {
         "results/test_tables.py": ["to_exact"],
     },
     "estimators/density": {
+        "estimators/density/test_density.py": ["result"],
         "estimators/density/test_verdict.py": ["arrivals", "checks", "lanes_alike", "rung_counts"],
     },
     "kernels": {

@@ -198,7 +198,7 @@ def _with_values(
     for place, (i, *_) in enumerate(drawn):
         by_round.setdefault(int(all_.round_i[i]), []).append(place)
     x_of: dict[int, IntArray] = {}
-    for round_, (x_ksd, _) in enumerate(run.samples()):
+    for round_, (x_ksd, _) in enumerate(run.source.samples()):
         for place in by_round.get(round_, ()):
             i = drawn[place][0]
             x_of[place] = x_ksd[all_.rung_i[i], all_.index_i[i]].astype(np.int64)

@@ -68,7 +68,7 @@ def draw_from(
     how to display the model's inputs.
     """
     shown, seed = shown_of(run.config), how.seed + 1_000_003 * number
-    chosen, reports = choose(run, density, bins.edges, how.per_bin, how.method, seed)
+    chosen, reports = choose(run.data, density, bins.edges, how.per_bin, how.method, seed)
     about = {"path": bins.path, "model_fingerprint": run.fingerprint, "range": [*z_range]}
     about |= {"created": run.created} if run.created else {}
     return DrawnRun(chosen, reports, shown, about)

@@ -50,7 +50,7 @@ class Estimates:
             of different models, with different bins, or with the same seed.
         """
         if self._density is None:
-            found = joined_density(self.readers)
+            found = joined_density([run.data for run in self.readers])
             self._density = results.Density(found, self._label(), self._source())
         return self._density
 
@@ -88,7 +88,8 @@ class Estimates:
         if callable(rule):
             name = getattr(rule, "__qualname__", type(rule).__name__)
             checked = _checked(rule, name)
-            sums = sum_scores_of_runs(self.readers, density, checked, fewest_inputs)
+            data = [run.data for run in self.readers]
+            sums = sum_scores_of_runs(data, density, checked, fewest_inputs)
             its_side = curves.joint_side(self.readers, side)
             curve = rule_curve(density, sums, its_side.end, fewest, recall_range=recall_range)
             found = curves.RunCurve(curve, density, name, its_side, fewest=fewest)

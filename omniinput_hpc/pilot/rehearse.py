@@ -180,11 +180,11 @@ def _look(run: RunReader, config: Config, per_move: float) -> Seen:
     swaps_k2 = run.swaps_k2()
     with np.errstate(invalid="ignore"):
         rejection_k = 1.0 - swaps_k2[:, 1] / swaps_k2[:, 0]
-    _, tau_k, _ = chain_diagnostics(run)
+    _, tau_k, _ = chain_diagnostics(run.data)
     tau = float(np.nanmax(tau_k)) if np.isfinite(tau_k).any() else np.nan
     error, problem = np.inf, ""
     try:
-        density = density_of_run(run)
+        density = density_of_run(run.data)
         error = typical_error(density.log_g_error_b, density.count_b)
     except EstimateError as why:
         problem = str(why)

@@ -66,7 +66,9 @@ def compare_two_samplers(
     require_apart(groups)
     pair = (densities[0], densities[1])
     found = compare_samplers(*pair)
-    p, where, n = compare_inputs((groups[0], groups[1]), pair, found)
+    p, where, n = compare_inputs(
+        ([run.data for run in groups[0]], [run.data for run in groups[1]]), pair, found
+    )
     found = replace(found, inputs_p=p, inputs_where=where, n_features=n)
     edges = pair[0].edges
     lines = seed_lines(groups) + sampler_lines(found, names[0], names[1])

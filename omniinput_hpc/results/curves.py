@@ -90,7 +90,7 @@ class RunCurve:
 
 def density_for(runs: Sequence[RunReader], options: CurveOptions) -> Density:
     """Return the density of one or several runs; with `options.trust`, all bins are believed."""
-    density = joined_density(runs)
+    density = joined_density([run.data for run in runs])
     return density.trusting() if options.trust else density
 
 
@@ -201,7 +201,8 @@ def curve_of(runs: Sequence[RunReader], density: Density, options: CurveOptions)
     if options.rule:
         if options.width is not None:
             density = in_width(density, options.width)
-        sums = sum_scores_of_runs(runs, density, load_rule(options.rule), options.fewest[0])
+        data, rule = [run.data for run in runs], load_rule(options.rule)
+        sums = sum_scores_of_runs(data, density, rule, options.fewest[0])
         ends = options.recall_range
         curve = rule_curve(density, sums, side.end, options.fewest, recall_range=ends)
         return RunCurve(curve, density, options.rule, side, fewest=options.fewest)

@@ -104,7 +104,7 @@ def diagnose(run: RunReader, rhat_k: FloatArray | None = None) -> Diagnosis:
     trips_v = run.round_trips_v()
     exchanges = run.rounds * config.sampler.exchanges
     if rhat_k is None:
-        rhat_k, *_ = chain_diagnostics(run)
+        rhat_k, *_ = chain_diagnostics(run.data)
     ess_k, mean_k, std_k = _chains(run)
     return Diagnosis(
         beta_k=run.beta_k,

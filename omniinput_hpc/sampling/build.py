@@ -385,7 +385,7 @@ def _read_checkpoint(
     config = built.config
     with reader.open_run(Path(config.run.output), tried=True, live=False) as run:
         next_round = run.rounds or run.burn_in_committed - config.run.burn_in
-        several = written if run.rounds_per_block > 1 else range(0)
+        several = written if run.geometry.rounds_per_block > 1 else range(0)
         histograms = layout.layout(built.geometry)["histogram/counts"]
         counts = BlockCounts(histograms, counts_before(run, several))
         return run.checkpoint(built.held), next_round, counts

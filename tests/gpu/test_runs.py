@@ -70,7 +70,7 @@ def test_a_short_run_of_the_toy_lies_on_the_truth(tmp_path, measure):
     words = sets(f"run.output={path}", f"run.rounds={rounds}", f'run.device="{KIND}"')
     _, seconds = completed("inputs/toy.toml", *words)
     with open_run(path) as file:
-        density = density_of_run(file)
+        density = density_of_run(file.data)
     _, truth = read_table(ROOT / "inputs/exact/toy.csv", ["z_lower", "log_g"])
     exact = np.full(len(density.log_g_b), -np.inf)
     exact[bin_of(truth["z_lower"] + 0.01, density.edges)] = truth["log_g"]

@@ -286,7 +286,7 @@ every = 5
     toml.write_text(text)
     assert launch.main([str(toml)]) == 0
     with open_run(path) as run:
-        density = density_of_run(run)
+        density = density_of_run(run.data)
     exact_b = planted_passages("cpu", **PASSAGES).log_g(density.edges)
     use_b = (density.effective_b >= 10) & np.isfinite(density.log_g_b)
     use_b &= density.log_g_error_b > 0

@@ -75,7 +75,7 @@ def test_a_short_run_lies_on_the_truth(tmp_path):
     done = run("inputs/toy.toml", *(w for s in words for w in ("--set", s)))
     assert done.returncode == 0, done.stderr
     with open_run(tmp_path / "toy.h5") as file:
-        density = density_of_run(file)
+        density = density_of_run(file.data)
     exact = np.full(len(density.log_g_b), -np.inf)
     exact[bin_of(TRUTH["z_lower"] + 0.01, density.edges)] = TRUTH["log_g"]
     many = exact >= np.log(10_000)

@@ -32,7 +32,7 @@ def main(arguments: list[str], program: str = "choose.py") -> None:
     check_together(bins)
     for i, (path, z_range) in enumerate(zip(options.run, ranges, strict=True)):
         with open_run(path, options.on_damage) as run:
-            density = density_of_run(run)
+            density = density_of_run(run.data)
             drawn.append(task_set.draw_from(run, density, bins[i], z_range, how, i))
             record.add_run(run)
         reports, floor = drawn[i].reports, density.floor

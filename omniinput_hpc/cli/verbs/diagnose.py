@@ -37,7 +37,7 @@ def main(arguments: list[str], program: str = "diagnose.py") -> None:
         source, label = describe_run(run), z_label(run.config)
         caption = caption_of([run])
         traces, paths_rv = diagnosis.lane_traces(run), diagnosis.walker_paths(run)
-        constants = populations_lines(run)
+        constants = populations_lines(run.data)
     hints, columns = diagnosis.advice(found), diagnosis.columns(found)
     figure = diagnosis_figure(found, traces, paths_rv, label)
     files = record.add_results("diagnose", [source, *hints], columns, save_as(figure, caption))
@@ -59,7 +59,7 @@ def main(arguments: list[str], program: str = "diagnose.py") -> None:
 def _checks(run: RunReader, record: Record) -> tuple[Sequence[Check], FloatArray | None]:
     """Return the checks of the run's density, or why it has none, and R-hat per rung if known."""
     try:
-        density = density_of_run(run)
+        density = density_of_run(run.data)
     except EstimateError as error:
         return [Check("density", sentence=f"there is no density: {error}")], None
     record.add_density(density, run.path.stem)

@@ -48,7 +48,7 @@ def main(arguments: list[str], program: str = "representatives.py") -> None:
     for path, name in zip(options.run, names, strict=True):
         with open_run(path, options.on_damage) as run:
             record.add_run(run)
-            density = density_of_run(run)
+            density = density_of_run(run.data)
             edges = edges_for(density, options.range, options.width) if edges is None else edges
             found.append(_inputs_of(run, density, edges, options))
             captions.append(caption_of([run], [density]))

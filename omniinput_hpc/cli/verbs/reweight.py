@@ -21,7 +21,6 @@ from omniinput_hpc.estimators.comparison.to_exact import compared_densities
 from omniinput_hpc.estimators.density import other_bins
 from omniinput_hpc.estimators.density.certified import KnownBelow, certify, predicted_sites
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.plots import look
 from omniinput_hpc.plots.certified import certified_figure
 from omniinput_hpc.plots.density import density_figure
@@ -65,9 +64,9 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
     record = new_record(program, arguments, options, joined)
     with ExitStack() as stack:
         files = [stack.enter_context(open_run(path, options.on_damage)) for path in options.run]
-        for run in files:
-            record.add_run(run)
-        runs: list[RunData] = [*files]
+        for file in files:
+            record.add_run(file)
+        runs = [file.data for file in files]
         source, label = tables.describe_run(*files), z_label(files[0].config)
         if options.bins is not None:
             source += "; " + results.other_bins_clause(runs[0])
@@ -75,7 +74,7 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
         density = joined_density(runs)
         caption = caption_of(files, [density])
         constants = results.constants_lines(density.ends, density.pinned)
-        for run in files:
+        for run in [file.data for file in files]:
             constants += results.populations_lines(run) + results.draw_constants_lines(run)
         without_bins = [results.mbar_line(runs[0], density.f_k)] if options.unbinned else []
         bounds: list[str] = []
@@ -108,7 +107,7 @@ def _certify(
 ) -> tuple[list[str], list[str]]:  # fmt: skip
     """Write the certified bounds; return the lines to print, and the names of the files."""
     known = _known_below(census, run) if census else None
-    found = certify(run, predicted_sites(run), known)
+    found = certify(run.data, predicted_sites(run.data), known)
     columns = results.certified_columns(found)
     about = results.describe_certified(found)
     draw = save_as(certified_figure(found, density, label), caption)

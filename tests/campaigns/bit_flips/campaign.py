@@ -94,7 +94,7 @@ def digest(*values):
 def numbers(path):
     """Return a hash of all that the scripts print of a run."""
     with open_run(path) as there:
-        density = density_of_run(there)
+        density = density_of_run(there.data)
         lines = [*results.describe_density(density, tables.describe_run(there).partition(" ")[2]),
                  *results.summarize_density(density)]  # fmt: skip
         found = diagnosis.diagnose(there)

@@ -59,7 +59,7 @@ def test_correlated_rungs_weigh_less(coverage):
     filled = density.count_b > 0
 
     def log_g(weight_k):
-        n_kb = run.counts_kb()[:, filled] * weight_k[:, None]
+        n_kb = run.counts_kb[:, filled] * weight_k[:, None]
         log_w_kb = canonical_log_weights(run.beta_k, density.z_b[filled])
         log_nf_k = np.log(n_kb.sum(axis=1)) + density.f_k
         return np.log(n_kb.sum(axis=0)) - logsumexp(log_nf_k[:, None] + log_w_kb, axis=0)
