@@ -49,7 +49,7 @@ def english(path, *words, device=KIND):
 def completed(*words, ranks=1, code=0):
     """Run the program to its end; return what it said, and the seconds."""
     begin = time.perf_counter()
-    done = run(*words, ranks=ranks, timeout=SECONDS)
+    done = run(*words, ranks=ranks, timeout=SECONDS, cold=True)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr, time.perf_counter() - begin
 
@@ -159,7 +159,7 @@ def test_the_same_bytes_twice(tmp_path, whole, measure):
 
 def test_killed_and_resumed_it_has_the_same_bytes(tmp_path, whole, measure):
     path = tmp_path / "killed.h5"
-    words = command(*english(path))
+    words = command(*english(path), cold=True)
     with subprocess.Popen(
         words, cwd=ROOT, env=environment(), stderr=subprocess.DEVNULL, start_new_session=True
     ) as process:

@@ -301,7 +301,7 @@ def rms(z):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("blocks", [pytest.param(1, marks=pytest.mark.release), 2])
 def test_passages_entered_once_in_4096_are_counted(tmp_path, blocks):
     """Both phases and what lies between, with errors that are right."""
     verdict, low, high = deviations(tmp_path, 32, blocks)

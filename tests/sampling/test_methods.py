@@ -98,7 +98,7 @@ def test_flat_rungs_with_weights_that_go_on_changing_fail(tmp_path, monkeypatch)
         check(lattice_scores(tmp_path, METHODS["wang-landau"], [1, 2]), 30)
 
 
-@pytest.mark.parametrize("forbidden", [0, 2])
+@pytest.mark.parametrize("forbidden", [pytest.param(0, marks=pytest.mark.release), 2])
 @pytest.mark.parametrize("method", ["ancestral", "parallel-tempering"])
 def test_the_density_of_a_language_model_is_exact(tmp_path, method, forbidden):
     settings = [

@@ -329,12 +329,12 @@ def test_bins_without_samples_are_flagged():
 
 
 @pytest.mark.slow
-def test_coverage_of_the_95_percent_intervals():
+@pytest.mark.parametrize("n_runs", [60, pytest.param(150, marks=pytest.mark.release)])
+def test_coverage_of_the_95_percent_intervals(n_runs):
     """Independent tiny runs: the share of intervals that hold the truth, within 3.5 sigmas of 95%.
 
     For log g at five levels, r and log recall at one, and the AUPR. (8 lanes of 60 moves a rung.)
     """
-    n_runs = 150
     exact = exact_values(LEVEL_EDGES)
     bins = np.flatnonzero(np.isfinite(exact.log_g_b))
     _, log_recall = accumulate(exact.log_g_b[bins], exact.r_b[bins], "low")
