@@ -138,3 +138,12 @@ def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> Non
     except OSError:
         partial.unlink(missing_ok=True)
         raise
+
+
+def sync(path: Path) -> None:
+    """Sync a file or folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -10,11 +10,13 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 import pytest  # noqa: E402
-from run_tools import LATTICE  # noqa: E402
+from run_tools import LATTICE, begin_warm  # noqa: E402
 
 from omniinput_hpc.runfile import hdf5_trial  # noqa: E402
 
 CRASH_ON = hdf5_trial.crash_on
+
+begin_warm()  # it is started when it is first used
 
 
 @pytest.fixture

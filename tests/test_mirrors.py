@@ -17,7 +17,7 @@ TESTED_ELSEWHERE = {
     "annotation": {
         "annotation/test_tasks.py": ["jsonl"],
         "annotation/test_page.py": ["security", "server", "session"],
-        "annotation/test_choose.py": ["task_set"],
+        "annotation/test_drawing.py": ["task_set"],
     },
     "annotation/judges": {
         "annotation/test_judges.py": [
@@ -53,6 +53,7 @@ TESTED_ELSEWHERE = {
         "results/test_tables.py": ["to_exact"],
     },
     "estimators/density": {
+        "estimators/density/test_density.py": ["result"],
         "estimators/density/test_verdict.py": ["arrivals", "checks", "lanes_alike", "rung_counts"],
     },
     "estimators/errors": {"results/test_diagnosis.py": ["diagnosis"]},
@@ -102,6 +103,8 @@ TESTED_ELSEWHERE = {
     "sampling": {
         "mpi/test_exchange.py": ["exchange"],
         "sampling/test_build.py": ["built"],
+        "sampling/test_plan.py": ["shapes"],
+        "sampling/test_forecast.py": ["trial"],
         "kernels/test_no_waiting.py": ["walkers"],
     },
     "zoo": {

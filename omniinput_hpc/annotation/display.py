@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 from omniinput_hpc.annotation.png import data_uri
 from omniinput_hpc.config import Config
+from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.models import table
 from omniinput_hpc.models.display import Display, Values, values_as_text
@@ -14,12 +16,26 @@ from omniinput_hpc.models.display import Display, Values, values_as_text
 __all__ = ["DescribedRun", "Display", "shown_of", "values_as_text"]
 
 
-class DescribedRun(RunData, Protocol):
-    """A run with its whole input file, for what people see of it."""
+class DescribedRun(Protocol):
+    """A run file, as far as people see of it (`runfile.reader.RunReader`)."""
+
+    path: Path
+    config: Config
+    fingerprint: str
+    n_values: int
+    n_sites: int
+    walkers: int
+    edges: FloatArray
+    rounds: int
+    rounds_planned: int
 
     @property
-    def config(self) -> Config:
-        """The input file."""
+    def created(self) -> str:
+        """When the run was started (ISO 8601); "" if unknown."""
+
+    @property
+    def data(self) -> RunData:
+        """The run as estimators read it."""
 
 
 def shown_of(config: Config) -> Display:

@@ -31,7 +31,7 @@ from omniinput_hpc.annotation.jsonl import (
 from omniinput_hpc.annotation.tasks import TaskSet, stem_of
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile.lock import Owner, RunLock
-from omniinput_hpc.text import duration, printable
+from omniinput_hpc.text import duration, printable, sync
 from omniinput_hpc.untrusted.texts import encoding_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
@@ -220,7 +220,7 @@ class ScoreFile(AbstractContextManager["ScoreFile"]):
                 self.scores = read_scores(path, tasks) if path.exists() else None
                 self._descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
                 undo.callback(os.close, self._descriptor)
-                _sync_folder(path.parent)
+                sync(path.parent)
             except OSError as error:
                 raise UserError(f"{path} cannot be written: {error.strerror}") from None
             undo.pop_all()
@@ -341,11 +341,3 @@ def _is_whole(tail: bytes) -> bool:
     except UserError:
         return False
     return True
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

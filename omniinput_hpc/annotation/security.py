@@ -79,8 +79,7 @@ class Guard:
         new_cookie, refused = self._check(scope)
         if refused is None:
             self._authenticated(scope.get("client"))
-            body = await _whole_body(receive, Headers(scope=scope))
-            if body is None:
+            if _may_be_large(Headers(scope=scope)):
                 refused = (413, "the request is too large")
 
         async def guarded_send(message: Message) -> None:
@@ -92,17 +91,7 @@ class Guard:
             status, reason = refused
             await JSONResponse({"error": reason}, status)(scope, receive, guarded_send)
             return
-
-        sent = False
-
-        async def replay() -> Message:
-            nonlocal sent
-            if sent:
-                return await receive()
-            sent = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        await self._app(scope, replay, guarded_send)
+        await self._app(scope, receive, guarded_send)
 
     def _check(self, scope: Scope) -> tuple[list[tuple[bytes, bytes]], tuple[int, str] | None]:
         """Return the cookie to set, and status and reason of a refusal (None: accepted)."""
@@ -135,21 +124,11 @@ def _same(given: str, token: str) -> bool:
     return hmac.compare_digest(given.encode(), token.encode())
 
 
-async def _whole_body(receive: Receive, headers: Headers) -> bytes | None:
-    """Return the body, or None if it is larger than `MAX_BODY_BYTES`."""
+def _may_be_large(headers: Headers) -> bool:
+    """Whether a body may exceed `MAX_BODY_BYTES`; the server enforces the length that is given."""
     length = headers.get("content-length", "0")
-    if not length.isdigit() or int(length) > MAX_BODY_BYTES:
-        return None
-    body: bytes = b""
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return body
-        body += bytes(message.get("body", b""))
-        if len(body) > MAX_BODY_BYTES:
-            return None
-        if not message.get("more_body", False):
-            return body
+    in_parts = "transfer-encoding" in headers  # of any length
+    return in_parts or not length.isdigit() or int(length) > MAX_BODY_BYTES
 
 
 def stored_token(name: str, renew: bool = False) -> tuple[str, bool]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from omniinput_hpc.annotation.choose import Chosen
+from omniinput_hpc.annotation.display import DescribedRun
+from omniinput_hpc.annotation.drawing import Chosen
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.density.wide_bins import spans_of
 from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES
-from omniinput_hpc.estimators.run_data import RunData
 
 MAX_TASK_BINS = 100_000
 
@@ -52,7 +52,7 @@ class TaskBins:
     walkers: int
 
 
-def bins_of_run(run: RunData, lower: float, upper: float, width: float) -> TaskBins:
+def bins_of_run(run: DescribedRun, lower: float, upper: float, width: float) -> TaskBins:
     """Return bins whose edges are also edges of the run's bins, as the analysis requires.
 
     If they are not, a UserError suggests the nearest ones that are.

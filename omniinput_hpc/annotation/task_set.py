@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from omniinput_hpc.annotation import tasks as task_files
-from omniinput_hpc.annotation.choose import (
+from omniinput_hpc.annotation.display import DescribedRun, Display, shown_of
+from omniinput_hpc.annotation.drawing import (
     BinReport,
     Chosen,
     choose,
     describe_draw,
 )
-from omniinput_hpc.annotation.display import DescribedRun, Display, shown_of
 from omniinput_hpc.annotation.jsonl import Text, UnitScore, checked, read_objects
 from omniinput_hpc.annotation.png import file_data_uri
 from omniinput_hpc.annotation.scores import find_scores
@@ -43,7 +43,7 @@ class DrawnRun:
 
     Attributes
     ----------
-    chosen, reports : inputs, and numbers for each bin (see `choose.choose`)
+    chosen, reports : inputs, and numbers for each bin (see `drawing.choose`)
     shown : how they are displayed
     about : the run's entry in the key's header (see `tasks.KeyRun`)
     """
@@ -68,7 +68,7 @@ def draw_from(
     how to display the model's inputs.
     """
     shown, seed = shown_of(run.config), how.seed + 1_000_003 * number
-    chosen, reports = choose(run, density, bins.edges, how.per_bin, how.method, seed)
+    chosen, reports = choose(run.data, density, bins.edges, how.per_bin, how.method, seed)
     about = {"path": bins.path, "model_fingerprint": run.fingerprint, "range": [*z_range]}
     about |= {"created": run.created} if run.created else {}
     return DrawnRun(chosen, reports, shown, about)

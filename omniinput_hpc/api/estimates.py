@@ -44,7 +44,8 @@ class Estimates:
             of different models, with different bins, or with the same seed.
         """
         if self._density is None:
-            self._density = DensityResult(self.readers, [joined_density(self.readers)])
+            found = joined_density([run.data for run in self.readers])
+            self._density = DensityResult(self.readers, [found])
         return self._density
 
     def precision_recall(

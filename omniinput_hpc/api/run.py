@@ -70,7 +70,7 @@ class Run(Estimates):
         """
         low, high = z
         density = self.density().estimate
-        log_q = log_q_of(self.reader)
+        log_q = log_q_of(self.reader.data)
         wanted = np.zeros(len(self.betas), dtype=bool)
         wanted[slice(None) if rungs is None else list(rungs)] = True
         found, n = [], 0

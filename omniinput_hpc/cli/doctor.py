@@ -28,8 +28,8 @@ from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE, UserError
 from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile import layout, reader, writers
-from omniinput_hpc.sampling import plan
-from omniinput_hpc.text import __version__, amount, first_line
+from omniinput_hpc.sampling import shapes
+from omniinput_hpc.text import __version__, amount, first_line, sync
 
 T = TypeVar("T")
 
@@ -151,7 +151,7 @@ def packages(world: World) -> Line:
 def mpi_library() -> Line:
     """Report the MPI library, and whether it fits the launcher."""
     try:
-        plan.check_launch(comm.connected())
+        shapes.check_launch(comm.connected())
     except UserError as error:
         return Line("MPI", comm.library(), str(error), wrong=True)
     return Line("MPI", comm.library())
@@ -277,7 +277,7 @@ def _write(path: Path, data: bytes) -> float:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    layout.sync(path.parent)
+    sync(path.parent)
     return time.perf_counter() - begin
 
 

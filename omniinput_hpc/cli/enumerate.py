@@ -28,7 +28,7 @@ from omniinput_hpc.estimators.precision_recall.from_rule import Rule, load_rule
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.results.record import Record
-from omniinput_hpc.sampling import plan
+from omniinput_hpc.sampling import shapes
 from omniinput_hpc.text import duration
 
 log = logging.getLogger("omniinput_hpc")
@@ -43,7 +43,7 @@ Block = Callable[[int], NDArray[np.float32]]
 """Maps the number of a block to z of its inputs, which begin with the same values."""
 
 
-class Census:
+class Enumeration:
     """Counts of inputs and of right inputs per bin.
 
     Attributes
@@ -127,8 +127,8 @@ def try_rule(rule: Rule, x: NDArray[np.int64]) -> None:
 
 def count_all(
     model: Any, config: Config, rule: Rule | None, device: str, world: World, max_hours: float
-) -> Census:
-    """Enumerate the space over all ranks; every rank returns the whole census.
+) -> Enumeration:
+    """Enumerate the space over all ranks; every rank returns all counts.
 
     Raises
     ------
@@ -157,23 +157,23 @@ def count_all(
     log.info("%s in %d blocks; about %s", size, n_blocks, duration(seconds))
     offers = models.offers_of(model)
     m = None if offers.conditional_logits is None else d - offers.predicted_from
-    census = Census(config.bins.edges, rule, m)
+    found = Enumeration(config.bins.edges, rule, m)
 
     def count_mine() -> None:
         try:
             for block in _reported(range(world.rank, n_blocks, world.size)):
-                census.add(ids.to_ids(inputs_of(block, depth, v, d)), evaluate(block))
+                found.add(ids.to_ids(inputs_of(block, depth, v, d)), evaluate(block))
         except EstimateError as error:  # from the rule, for inputs that `try_rule` did not score
             raise UserError(str(error)) from None
 
     world.together(count_mine)
-    census.count_b = world.sum(census.count_b)
-    census.right_b = world.sum(census.right_b)
-    census.mass_right = float(world.sum(np.array([census.mass_right]))[0])
+    found.count_b = world.sum(found.count_b)
+    found.right_b = world.sum(found.right_b)
+    found.mass_right = float(world.sum(np.array([found.mass_right]))[0])
     if m is not None:
-        census.mass_right /= float(v) ** (d - m)  # sites that are not predicted are uniform
-    census.highest_right = float(world.max(np.array([census.highest_right]))[0])
-    return census
+        found.mass_right /= float(v) ** (d - m)  # sites that are not predicted are uniform
+    found.highest_right = float(world.max(np.array([found.highest_right]))[0])
+    return found
 
 
 def _reported(blocks: range) -> Iterator[int]:
@@ -187,10 +187,10 @@ def _reported(blocks: range) -> Iterator[int]:
         yield block
 
 
-def write(record: Record, census: Census, config: Config, source: list[str]) -> None:
-    """Write the census as a density CSV, with r if there is a rule, to the path of the record."""
+def write(record: Record, found: Enumeration, config: Config, source: list[str]) -> None:
+    """Write the counts as a density CSV, with r if there is a rule, to the path of the record."""
     path = record.run_path
-    inside, edges = census.count_b[:-2], config.bins.edges
+    inside, edges = found.count_b[:-2], config.bins.edges
     bins = np.flatnonzero(inside)
     columns: dict[str, NDArray[Any]] = {
         "z_lower": edges[bins],
@@ -201,18 +201,18 @@ def write(record: Record, census: Census, config: Config, source: list[str]) -> 
     }
     header = [
         "absolute: yes (exact, by enumeration)",
-        f"inputs: {census.count_b.sum()}, of them {census.count_b[-2]} below the bins and "
-        f"{census.count_b[-1]} above",
+        f"inputs: {found.count_b.sum()}, of them {found.count_b[-2]} below the bins and "
+        f"{found.count_b[-1]} above",
         *source,
     ]
-    if np.isfinite(census.highest_right):
+    if np.isfinite(found.highest_right):
         words = "share of right inputs among what the model generates"
-        share = [f"{words}: {census.mass_right:.8f}"] if census.mass_right else []
-        columns["r"] = census.right_b[bins] / inside[bins]
+        share = [f"{words}: {found.mass_right:.8f}"] if found.mass_right else []
+        columns["r"] = found.right_b[bins] / inside[bins]
         header += [
-            f"right inputs: {census.right_b.sum():.10g}",
+            f"right inputs: {found.right_b.sum():.10g}",
             *share,
-            f"highest z of a right input: {census.highest_right:.6f}",
+            f"highest z of a right input: {found.highest_right:.6f}",
         ]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -234,21 +234,21 @@ def run(world: World, argv: Sequence[str] | None, program: str = PROGRAM) -> int
     from omniinput_hpc.models.checked import try_out
     from omniinput_hpc.sampling.anchors import zero_inputs
 
-    device = plan.choose_device(world, config)
+    device = shapes.choose_device(world, config)
     model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
     zero = zero_inputs(1, model.n_sites, device)
     world.together(lambda: try_out(model, zero, f"the model ({config.model.kind})"))
     begin = time.monotonic()
-    census = count_all(model, config, rule, device, world, args.max_hours)
+    found = count_all(model, config, rule, device, world, args.max_hours)
     source = [
         f"source: {args.input}, {model.n_sites} sites of {model.n_values} values, "
         f"model {about['fingerprint']}",
         f"scores: {args.rule}",
     ]
     record = new_record(program, argv or sys.argv[1:], args, output)
-    world.on_rank_0(lambda: write(record, census, config, source if rule else source[:1]))
+    world.on_rank_0(lambda: write(record, found, config, source if rule else source[:1]))
     seconds = time.monotonic() - begin
-    log.info("%s: %d inputs in %s", output, census.count_b.sum(), duration(seconds))
+    log.info("%s: %d inputs in %s", output, found.count_b.sum(), duration(seconds))
     return EXIT_COMPLETE
 
 

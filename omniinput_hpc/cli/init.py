@@ -11,6 +11,7 @@ import logging
 import shlex
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.signals import request
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.pilot import commented, model_table, proposal
-from omniinput_hpc.pilot.proposal import Aim, Proposal
+from omniinput_hpc.pilot.proposal import Aim
 from omniinput_hpc.sampling import build
 from omniinput_hpc.text import duration, sentence, shown_path
 
@@ -76,7 +77,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     except NonFiniteOutput as error:
         raise UserError(f"{args.model}: {error}") from None
     if args.side:
-        found = _with_side(found, args.side)
+        found = replace(found, side=args.side)
     g = built.geometry
     written_by = (
         f"Written by `{program} {shlex.quote(args.model)}` after a pilot of "
@@ -105,7 +106,7 @@ def _first_config(args: argparse.Namespace) -> Config:
                 f"{', '.join(CHOSEN)}; change the others in the file that it writes"
             )
     table = model_table.of(args.model, args.kind, args.length)
-    text = tomli_w.dumps(proposal.first_input(table, {}))
+    text = tomli_w.dumps(proposal.first_input(table))
     return input_file.parse(text, args.model, args.set)
 
 
@@ -129,12 +130,6 @@ def _with_beginning(config: Config, args: argparse.Namespace) -> tuple[Config, l
         f"The tokenizer begins every text with {begins.name}: model.prefix puts it before inputs."
     )
     return config.model_copy(update={"model": options.model_copy(update=update)}), [note]
-
-
-def _with_side(found: Proposal, side: str) -> Proposal:
-    from dataclasses import replace
-
-    return replace(found, side=side)
 
 
 def _check_output(output: Path) -> None:

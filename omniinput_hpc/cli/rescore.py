@@ -32,7 +32,7 @@ from omniinput_hpc.runfile import checksums, layout, lock, rescored, writers
 from omniinput_hpc.runfile.open_file import OpenFile
 from omniinput_hpc.runfile.reader import RunReader, open_run
 from omniinput_hpc.runfile.writers import GuardedWriter
-from omniinput_hpc.sampling import plan
+from omniinput_hpc.sampling import shapes
 from omniinput_hpc.tempering.ladder import placement
 from omniinput_hpc.text import __version__, duration
 
@@ -54,7 +54,7 @@ def main(
 
 def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     args = world.together(lambda: _arguments(world, argv, program))
-    world.together(lambda: plan.check_launch(comm.connected()))
+    world.together(lambda: shapes.check_launch(comm.connected()))
     config = common.read_input(world, args)
     about = world.on_rank_0(lambda: models.preflight(config))
     path = rescored.path_of(args.run, args.input.stem)
@@ -62,7 +62,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     with world.together(lambda: open_run(args.run, tried=True)) as run:
         rounds = world.on_rank_0(lambda: run.rounds)  # the same everywhere, even in a live run
         world.on_rank_0(lambda: _check(run, config, args.input, about, rounds))
-        world.together(lambda: plan.check_shares(run.geometry.n_rungs, world.size))
+        world.together(lambda: shapes.check_shares(run.geometry.n_rungs, world.size))
         done = world.on_rank_0(lambda: _rounds_done(path, run, about["fingerprint"], args.input))
         if done >= rounds:
             log.info("%s holds all %d rounds of %s; nothing to do", path, rounds, run.path)
@@ -116,7 +116,7 @@ def _build(
     world: World, run: RunReader, config: Config, name: Path, about: dict[str, Any], rounds: int
 ) -> tuple[models.Model, str]:
     """Return the other model and its device on this rank."""
-    device = plan.choose_device(world, config)
+    device = shapes.choose_device(world, config)
     model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
     if model.n_values and about["n_values"] is None:  # known only now
         shape = {"n_values": model.n_values, "n_sites": model.n_sites}

@@ -25,7 +25,15 @@ from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.signals import request
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile import layout, lock, writers
-from omniinput_hpc.sampling import auto_walkers, build, forecast, kept_walkers, plan, restart
+from omniinput_hpc.sampling import (
+    auto_walkers,
+    build,
+    forecast,
+    kept_walkers,
+    plan,
+    restart,
+    shapes,
+)
 from omniinput_hpc.sampling.built import Built
 from omniinput_hpc.text import __version__, amount, duration, shown_path
 
@@ -86,7 +94,7 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
         lambda: writers.choose_writer(config.run.writer, target, len(set(hosts)))
     )
     tokens = world.on_rank_0(lambda: models.about_tokens(config))
-    forecasted = forecast.try_exchanges(world, built) if args.check else None
+    forecasted = forecast.tried(world, built) if args.check else None
     _show_plan(
         world,
         plan.Plan(
@@ -122,24 +130,21 @@ def _tried(
     `to_find` is the input that leaves it open, or None. Also returns sentences on memory (for
     --check) and on how the number was found.
     """
-    if to_find is None and not check:
-        return built, None, ""
-    hosts = world.hosts()
     if to_find is None:
-        return *build.try_moves(world, built, hosts, False), ""
+        return built, auto_walkers.memory_of_moves(world, built) if check else None, ""
     setting = kept_walkers.Setting(to_find, fingerprint, world.texts(built.device))
     kept = None if check else world.on_rank_0(lambda: kept_walkers.find_kept(setting))
     if kept is not None:
         built = build.with_walkers(world, built, kept)
         return built, None, f"found by --check ({kept_walkers.path_of(setting)})"
-    built, measured = build.try_moves(world, built, hosts, True)
+    built, trials, measured = auto_walkers.find_walkers(world, built)
     if check:
         n_walkers = built.config.sampler.n_walkers
         world.on_rank_0(lambda: kept_walkers.keep(setting, n_walkers))
     return (
         built,
         measured if check else None,
-        auto_walkers.shown(built.trials, "block" if built.config.sampler.blocks > 1 else "rung"),
+        auto_walkers.shown(trials, "block" if built.config.sampler.blocks > 1 else "rung"),
     )
 
 
@@ -213,13 +218,13 @@ def _sample(
 
 def _read_input(world: World, args: argparse.Namespace) -> tuple[Config, Config]:
     """Return the checked input, as given and with a first number of walkers in place of "auto"."""
-    world.together(lambda: plan.check_launch(comm.connected()))
+    world.together(lambda: shapes.check_launch(comm.connected()))
     given = models.with_side(common.read_input(world, args))
     config = given
     if given.sampler.walkers == "auto":
         config = given.with_walkers(auto_walkers.FIRST_WALKERS * given.sampler.blocks)
-    world.together(lambda: plan.check_ranks(config, world.size))
-    world.together(lambda: plan.check_counters(config))
+    world.together(lambda: shapes.check_ranks(config, world.size))
+    world.together(lambda: shapes.check_counters(config))
     return given, config
 
 

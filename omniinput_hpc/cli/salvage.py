@@ -13,12 +13,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from omniinput_hpc.cli.verify import verify_file
+from omniinput_hpc.cli.verify import show, verify_file
 from omniinput_hpc.errors import EXIT_COMPLETE, EXIT_FAILURE, UserError
 from omniinput_hpc.parallel.alone import Ranks
 from omniinput_hpc.runfile import layout, lock, salvage, side_checkpoint, untrusted_hdf5
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.text import amount
+from omniinput_hpc.text import amount, sync
 
 SUFFIXES = (".h5", ".hdf5")
 
@@ -44,13 +44,9 @@ def run(world: Ranks, path: Path, new: Path) -> int:
         def bring_back() -> bool:
             _check_paths(path, new)  # again: another job may have made the file
             notes, findings = salvage_file(path, new, heartbeat, still_free)
-            for line in [*notes, *(f"WRONG  {line}" for line in findings)]:
-                print(line)
             with open_run(new) as there:
                 rounds = f"{there.rounds} of {there.rounds_planned} rounds"
-            verdict = f"{len(findings)} problem(s)" if findings else "all agrees"
-            print(f"{path} -> {new}: {rounds}; {verdict}", flush=True)
-            return not findings
+            return show(notes, findings, f"{path} -> {new}: {rounds};")
 
         return EXIT_COMPLETE if world.on_rank_0(bring_back) else EXIT_FAILURE
 
@@ -85,7 +81,7 @@ def salvage_file(
         _check_readable(path, candidate)
         before_naming()
         os.replace(candidate, new)
-        layout.sync(new.parent)
+        sync(new.parent)
     except OSError as error:
         reason = error.strerror or str(error)
         raise UserError(f"{new} cannot be made: {reason}") from None

@@ -73,14 +73,18 @@ def run(world: Ranks, path: Path, n_rescored: int, assignments: Sequence[str] = 
     """
 
     def verify() -> bool:
-        notes, findings = verify_file(path, n_rescored, assignments)
-        for line in [*notes, *(f"WRONG  {line}" for line in findings)]:
-            print(line)
-        verdict = f"{len(findings)} problem(s)" if findings else "all agrees"
-        print(f"{path}: {verdict}", flush=True)
-        return not findings
+        return show(*verify_file(path, n_rescored, assignments), f"{path}:")
 
     return EXIT_COMPLETE if world.on_rank_0(verify) else EXIT_FAILURE
+
+
+def show(notes: Sequence[str], findings: Sequence[str], head: str) -> bool:
+    """Print notes, findings and the verdict; return whether nothing is wrong."""
+    for line in [*notes, *(f"WRONG  {line}" for line in findings)]:
+        print(line)
+    verdict = f"{len(findings)} problem(s)" if findings else "all agrees"
+    print(f"{head} {verdict}", flush=True)
+    return not findings
 
 
 def verify_file(

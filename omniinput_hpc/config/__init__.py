@@ -53,7 +53,7 @@ __all__ = [
     "Mixture",
     "Precision",
     "PythonModel",
-    "Run",
+    "RunTable",
     "Sampler",
     "Samples",
     "SequenceClassifier",
@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 
-class Run(Table):
+class RunTable(Table):
     """``[run]``: the run file, the number of rounds, and the hardware."""
 
     output: PathText = Field(
@@ -198,7 +198,7 @@ class Analysis(Table):
 class Config(Table):
     """The whole input file."""
 
-    run: Run = Field(description="The run file, its length, and the hardware.")
+    run: RunTable = Field(description="The run file, its length, and the hardware.")
     model: Model = Field(description="What is sampled. The keys depend on `kind`.")
     space: Space | None = Field(None, description="Optional: which inputs exist. Default: all.")
     sampler: Sampler = Field(description="The method, and the lengths of a round.")

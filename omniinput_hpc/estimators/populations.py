@@ -26,7 +26,6 @@ from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.run_data import RunData
-from omniinput_hpc.histogram import lane_groups
 
 MIN_POPULATIONS = 30.0
 """Equal populations that a rung's weights must be worth before its errors are trusted."""
@@ -42,9 +41,7 @@ def populations_of_samples(run: RunData) -> IntArray:
 
     It is the same on every rung.
     """
-    lane_s = np.arange(run.samples_per_round) % run.walkers
-    group_s = lane_groups(run.walkers)[lane_s]
-    exchanges = run.config.exchanges
+    group_s, exchanges = run.group_s, run.config.exchanges
     if exchanges is None:
         raise EstimateError(f"{run.path}: its input file does not state sampler.exchanges")
     part_s = np.arange(run.samples_per_round) * exchanges // run.samples_per_round
@@ -97,11 +94,11 @@ def constants_of(run: RunData) -> Constants:
     """
     population_s, parts = populations_of_samples(run), []
     size_n = np.bincount(population_s)
-    log_q = run.samples_log_q()
+    log_q = run.source.samples_log_q()
     if log_q is None or run.rounds == 0:
         raise EstimateError(f"{run.path} holds no populations of an annealed run")
     for round_, log_q_ks1 in enumerate(log_q):
-        z_ks = run.samples_z(slice(round_, round_ + 1))[0].astype(np.float64)
+        z_ks = run.z_of(round_)
         log_w_ks = -run.beta_k[:, None] * z_ks - log_q_ks1[:, :, 0]
         top_k = log_w_ks.max(axis=1)
         w_ks = np.exp(log_w_ks - top_k[:, None])
@@ -121,7 +118,7 @@ def log_q_of(run: RunData) -> Iterator[FloatArray] | None:
 
     For an annealed run, these are the log q_ij of the module's docstring.
     """
-    log_q = run.samples_log_q()
+    log_q = run.source.samples_log_q()
     if log_q is None or not is_annealed(run) or run.rounds == 0:
         return log_q
     return _as_distributions(run, log_q)
@@ -131,8 +128,7 @@ def _as_distributions(run: RunData, log_q: Iterator[FloatArray]) -> Iterator[Flo
     found = constants_of(run)
     share_k = np.log(found.worth_k) - found.log_z_k
     for round_, log_q_ks1 in enumerate(log_q):
-        z_ks = run.samples_z(slice(round_, round_ + 1))[0].astype(np.float64)
-        log_a_ksj = share_k - run.beta_k * z_ks[:, :, None]
+        log_a_ksj = share_k - run.beta_k * run.z_of(round_)[:, :, None]
         own_ks = np.stack([log_a_sj[:, k] for k, log_a_sj in enumerate(log_a_ksj)])
         yield log_q_ks1 + log_a_ksj - own_ks[:, :, None]
 

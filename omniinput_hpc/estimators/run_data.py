@@ -1,14 +1,22 @@
-"""The protocol by which estimators read a run."""
+"""A run as estimators read it: its counts, and where its samples are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators.density.rung_weights import RungWeights
+from omniinput_hpc.histogram import lane_groups
+
+MAX_HELD = 1 << 24
+"""Outputs of samples to hold in memory: 64 MiB."""
 
 
 class Settings(Protocol):
@@ -39,125 +47,21 @@ class Settings(Protocol):
         """Whether the model is a decoder whose sites may take all of its tokens."""
 
 
-class RunData(Protocol):
-    """A run's committed rounds; `omniinput_hpc.runfile.reader.open_run` opens a file as one.
-
-    There are K rungs, B bins, W walkers (lanes) and S recorded samples per rung and round.
-    """
-
-    @property
-    def path(self) -> Any:
-        """The run file, for messages."""
-
-    @property
-    def config(self) -> Settings:
-        """The input file."""
-
-    @property
-    def n_values(self) -> int:
-        """Values per site."""
-
-    @property
-    def n_ids(self) -> int:
-        """Values that the model knows, at least `n_values`; recorded inputs hold these ids."""
-
-    @property
-    def n_sites(self) -> int:
-        """Sites of an input."""
-
-    @property
-    def rounds(self) -> int:
-        """Committed rounds."""
-
-    @property
-    def rounds_per_block(self) -> int:
-        """How many rounds share a histogram."""
-
-    @property
-    def rounds_planned(self) -> int:
-        """Rounds of the complete run."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Identifies the model; runs of one model share it."""
-
-    @property
-    def created(self) -> str:
-        """When the run was started (ISO 8601); "" if unknown."""
-
-    @property
-    def walkers(self) -> int:
-        """W, the walkers per rung."""
-
-    @property
-    def samples_per_round(self) -> int:
-        """S, a multiple of W."""
-
-    @property
-    def beta_k(self) -> FloatArray:
-        """Inverse temperatures, float64 [K]; NaN marks a flat-histogram rung."""
-
-    @property
-    def edges(self) -> FloatArray:
-        """The bins' edges, float64 [B + 1]."""
-
-    @property
-    def model_beta(self) -> float:
-        """The beta of a language model's own distribution; NaN if there is none."""
-
-    @property
-    def rows_normalized(self) -> bool:
-        """Whether the rows of the model's conditionals were found to sum to 1."""
-
-    @property
-    def cold_starts(self) -> int:
-        """Parts of the lanes with different starts on rungs colder than the model itself."""
-
-    def round_trips_v(self) -> IntArray:
-        """Return the completed round trips of each walker, int64 [W K]."""
-
-    def swaps_k2(self) -> IntArray:
-        """Return attempted and accepted swaps of neighbouring rungs, int64 [K - 1, 2]."""
-
-    def log_weight_kb(self) -> FloatArray:
-        """Return frozen log-weights, float64 [K, B]; exact only for flat-histogram rungs."""
-
-    def kappa_k(self) -> FloatArray:
-        """Return kappa of each rung's weight -beta z - kappa (z - z0)^2 / 2, float64 [K]."""
-
-    def z0_k(self) -> FloatArray:
-        """Return z0 of each rung's weight, float64 [K]."""
-
-    def counts_kb(self) -> IntArray:
-        """Return the histogram over all rounds, int64 [K, B]."""
-
-    def counts_nkb(self, n_blocks: int) -> IntArray:
-        """Return histograms of equally long blocks of the latest rounds, int64 [n, K, B].
-
-        Rounds that share a histogram are in the same block, or are left out.
-        """
-
-    def outside_k2(self) -> IntArray:
-        """Return the counts below and above the bins, int64 [K, 2]."""
-
-    def lane_counts_kgb(self) -> IntArray:
-        """Return the histogram per group of lanes, int64 [K, G, B]."""
-
-    def z_sum_kb(self) -> FloatArray:
-        """Return the sum of z over each bin's counts, float64 [K, B]."""
+class Source(Protocol):
+    """Where the samples of a run are read from, in parts: all of them may not fit in memory."""
 
     def samples(
         self, rounds: Iterable[int] | None = None
     ) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
         """Yield x [K, S, D] and z [K, S] of each round, or some; sample t W + w is of lane w."""
 
-    def samples_walker(self, round_: int) -> NDArray[np.int32]:
-        """Return the walker, out of W K, of each sample of a round, int32 [K, S]."""
-
     def samples_z(
         self, rounds: slice = slice(None), rungs: slice = slice(None)
     ) -> NDArray[np.float32]:
-        """Return the samples' z of some rounds and rungs, float32 [rounds, K, S]."""
+        """Return z of some rounds and rungs, float32 [rounds, K, S]."""
+
+    def samples_walker(self, round_: int) -> NDArray[np.int32]:
+        """Return the walker, out of W K, of each sample of a round, int32 [K, S]."""
 
     def samples_log_q(self) -> Iterator[FloatArray] | None:
         """Yield log q_j(x) [K, S, J] of each round of an ancestral run; None for chains.
@@ -166,7 +70,130 @@ class RunData(Protocol):
         """
 
 
-def require_rounds(run: RunData, use: str = "analyse") -> None:
+@dataclass(frozen=True, eq=False)
+class RunData:
+    """The committed rounds of a run; `RunReader.data` returns those of a run file.
+
+    There are K rungs, B bins, W walkers (lanes) and S recorded samples per rung and round.
+
+    Attributes
+    ----------
+    path : the run file, for messages
+    config : the input file
+    fingerprint : identifies the model; runs of one model share it
+    n_values, n_ids : values per site, and values that the model knows, at least as many; recorded
+        inputs hold these ids
+    n_sites : sites of an input
+    rounds : committed rounds
+    rounds_per_block : how many rounds share a histogram
+    walkers : W
+    samples_per_round : S, a multiple of W
+    ancestral : whether samples are draws with weights: independent ones from normalized
+        distributions, or those of populations (an annealed run)
+    model_beta : beta of a language model's own distribution; NaN if there is none
+    rows_normalized : whether the rows of the model's conditionals were found to sum to 1
+    cold_starts : parts of the lanes with different starts on rungs colder than the model itself
+    weights : of the rungs
+    edges : float64 [B + 1]
+    counts_kb : int64 [K, B], the histogram over all rounds
+    lane_counts_kgb : int64 [K, G, B], the same per group of lanes
+    outside_k2 : int64 [K, 2], counts below and above the bins
+    z_sum_kb : float64 [K, B], sum of z over the counts of each bin
+    swaps_k2 : int64 [K - 1, 2], attempted and accepted swaps of neighbouring rungs
+    round_trips_v : int64 [W K], completed round trips of each walker
+    histograms : yields the counts, int64 [K, B], of each block of rounds
+    source : of the samples
+    """
+
+    path: Any
+    config: Settings
+    fingerprint: str
+    n_values: int
+    n_ids: int
+    n_sites: int
+    rounds: int
+    rounds_per_block: int
+    walkers: int
+    samples_per_round: int
+    ancestral: bool
+    model_beta: float
+    rows_normalized: bool
+    cold_starts: int
+    weights: RungWeights
+    edges: FloatArray
+    counts_kb: IntArray
+    lane_counts_kgb: IntArray
+    outside_k2: IntArray
+    z_sum_kb: FloatArray
+    swaps_k2: IntArray
+    round_trips_v: IntArray
+    histograms: Callable[[], Iterable[IntArray]]
+    source: Source
+
+    @property
+    def beta_k(self) -> FloatArray:
+        """Inverse temperatures, float64 [K]; NaN marks a flat-histogram rung."""
+        return self.weights.beta_k
+
+    @property
+    def log_inputs(self) -> float:
+        """Log of the number of inputs of the whole space."""
+        return self.n_sites * float(np.log(self.n_values))
+
+    @property
+    def moves_k(self) -> IntArray:
+        """Moves of each rung, inside and outside the bins, int64 [K]."""
+        return np.asarray(self.counts_kb.sum(axis=1) + self.outside_k2.sum(axis=1))
+
+    @property
+    def group_s(self) -> IntArray:
+        """The group of lanes of each sample of a rung and round, int64 [S]."""
+        return np.resize(lane_groups(self.walkers), self.samples_per_round)
+
+    @cached_property
+    def _held_rks(self) -> NDArray[np.float32] | None:
+        n = self.rounds * len(self.beta_k) * self.samples_per_round
+        return self.source.samples_z() if n <= MAX_HELD else None
+
+    def z(self, rounds: slice = slice(None), rungs: slice = slice(None)) -> NDArray[np.float32]:
+        """Return z of the samples of some rounds and rungs, float32 [rounds, K, S].
+
+        Unless they are too many, they are read once for all that ask for them.
+        """
+        held_rks = self._held_rks
+        return self.source.samples_z(rounds, rungs) if held_rks is None else held_rks[rounds, rungs]
+
+    def z_of(self, round_: int) -> FloatArray:
+        """Return z of the samples of a round, float64 [K, S]."""
+        return np.asarray(self.z(slice(round_, round_ + 1))[0], dtype=np.float64)
+
+    def counts_nkb(self, n_blocks: int) -> IntArray:
+        """Return histograms of equally long blocks of the latest rounds, int64 [n, K, B].
+
+        They consist of whole histograms. The oldest ones and an incomplete one may be left out.
+        """
+        whole = self.rounds // self.rounds_per_block
+        length = whole // n_blocks
+        first = whole - length * n_blocks
+        counts_nkb = np.zeros((n_blocks, *self.counts_kb.shape), dtype=np.int64)
+        for number, counts_kb in enumerate(islice(self.histograms(), first, whole)):
+            counts_nkb[number // length] += counts_kb
+        return counts_nkb
+
+
+class Committed(Protocol):
+    """A run or its file, as far as `require_rounds` asks."""
+
+    @property
+    def path(self) -> Any:
+        """The run file."""
+
+    @property
+    def rounds(self) -> int:
+        """Committed rounds."""
+
+
+def require_rounds(run: Committed, use: str = "analyse") -> None:
     """Raise an EstimateError if no round is committed yet; `use` is a verb for its text."""
     if run.rounds == 0:
         raise EstimateError(f"{run.path} holds no committed round yet: there is nothing to {use}")

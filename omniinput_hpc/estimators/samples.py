@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.estimators import FloatArray, IntArray
+from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
 from omniinput_hpc.estimators.populations import log_q_of
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.histogram import bin_of
+
+MAX_SAMPLES = 1_000_000
+"""Recorded samples to search for different inputs."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ def samples_in_bins(run: RunData, edges: FloatArray) -> Iterator[RecordedSamples
     those of the run.
     """
     log_q = log_q_of(run)
-    for round_, (x_ksd, z_ks) in enumerate(run.samples()):
+    for round_, (x_ksd, z_ks) in enumerate(run.source.samples()):
         log_q_ksj = next(log_q) if log_q is not None else None
         for rung, z_s in enumerate(z_ks.astype(np.float64)):
             bin_s = bin_of(z_s, edges)
@@ -72,6 +75,28 @@ def outputs_by_round(run: RunData) -> Iterator[tuple[FloatArray, FloatArray | No
     """
     log_q = log_q_of(run)
     for round_ in range(run.rounds):
-        z_i = run.samples_z(slice(round_, round_ + 1)).astype(np.float64).ravel()
+        z_i = run.z_of(round_).ravel()
         log_q_ksj = next(log_q) if log_q is not None else None
         yield z_i, None if log_q_ksj is None else log_q_ksj.reshape(len(z_i), -1)
+
+
+def inputs_of_bins(
+    run: RunData, edges: FloatArray, asked_b: BoolArray
+) -> dict[int, tuple[NDArray[Any], IntArray]]:
+    """Return the recorded samples of some bins: their inputs [n, D] and lanes, int64 [n].
+
+    Only the first million samples of the run are read. The keys are the bins of `asked_b` that have
+    samples.
+    """
+    found: dict[int, list[tuple[NDArray[Any], IntArray]]] = {}
+    a_round = run.samples_per_round * len(run.beta_k)
+    for part in samples_in_bins(run, edges) if asked_b.any() else ():
+        if part.round_ * a_round > MAX_SAMPLES:
+            break
+        for b in np.unique(part.bin_i[asked_b[part.bin_i]]):
+            mine = part.bin_i == b
+            found.setdefault(int(b), []).append((part.x_id[mine], part.lane_i[mine]))
+    return {
+        b: (np.concatenate([x for x, _ in parts]), np.concatenate([lane for _, lane in parts]))
+        for b, parts in found.items()
+    }

@@ -195,9 +195,9 @@ class World:
         others = self.together(lambda: None if leads else function())
         return first if leads else others  # type: ignore[return-value]
 
-    def abort(self, error: BaseException, where: str = "") -> NoReturn:
+    def abort(self, error: BaseException) -> NoReturn:
         """Print the traceback, with the rank in each line, and end all ranks by MPI_Abort."""
-        head = f"[rank {self.rank} on {socket.gethostname()}{', ' + where if where else ''}] "
+        head = f"[rank {self.rank} on {socket.gethostname()}] "
         lines = "".join(traceback.format_exception(error)).splitlines()
         sys.stderr.write("".join(f"{head}{line}\n" for line in lines))
         self.abort_quietly()

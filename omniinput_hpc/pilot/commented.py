@@ -9,8 +9,9 @@ from typing import Any
 
 import tomli_w
 
-from omniinput_hpc.pilot.choose import WIDTH_TIMES_BETA, Length
 from omniinput_hpc.pilot.proposal import Aim, Proposal
+from omniinput_hpc.pilot.settings import Length
+from omniinput_hpc.sampling.forecast import WIDTH_TIMES_BETA
 from omniinput_hpc.text import duration, printable
 
 COLUMN = 27

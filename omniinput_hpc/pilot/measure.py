@@ -5,9 +5,6 @@ The measurements are not exact and do not enter a run. They serve to place bins 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,13 +13,15 @@ from numpy.typing import NDArray
 from omniinput_hpc import models, rng
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.pilot.choose import FloatArray, Spread
-from omniinput_hpc.sampling import build, plan
+from omniinput_hpc.pilot.settings import FloatArray, Spread
+from omniinput_hpc.sampling import build
+from omniinput_hpc.sampling.trial import AfterMove, Clock, clock_of, streams
 from omniinput_hpc.tempering.ensembles import Canonical
 
 if TYPE_CHECKING:
     from omniinput_hpc.sampling.built import Built
     from omniinput_hpc.sampling.rung import Rung
+    from omniinput_hpc.sampling.walkers import Recorded
 
 N_UNIFORM = 1024
 """Number of uniform inputs, and of draws at each beta, if there is time."""
@@ -45,38 +44,11 @@ FEWEST_MOVES = 8
 N_BETAS = 12
 """The time of a side is divided among this many betas."""
 
-AfterMove = Callable[[], object]
-
-
-@dataclass(frozen=True)
-class Side:
-    """The results of a chain whose beta moves from 0 to one side.
-
-    Attributes
-    ----------
-    beta_i, mean_i, sd_i : float64 [n], in the order of the visits
-    lowest, highest : extremes of z
-    end : why the chain ended, as half a sentence
-    """
-
-    beta_i: FloatArray
-    mean_i: FloatArray
-    sd_i: FloatArray
-    lowest: float
-    highest: float
-    end: str
-
-
-def clock_of(built: Built) -> Callable[[], float]:
-    """Return the clock of a pilot: CPU time on one thread, which other load does not affect."""
-    single = (built.device, built.config.run.threads) == ("cpu", 1)
-    return time.process_time if single else time.monotonic
-
 
 class Deadline:
     """A time limit."""
 
-    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(self, seconds: float, clock: Clock) -> None:
         self._clock, self._end = clock, clock() + seconds
 
     @property
@@ -122,66 +94,64 @@ def drawn_spread(
     tree = built.config.model_dump(exclude_unset=True)
     tree["sampler"] |= {"method": "ancestral", "steps": 1, "exchanges": 1}
     tree |= {"ladder": {"betas": beta_i.tolist()}, "samples": {"every": 1}}
-    config = Config.model_validate(tree)
-    g = built.geometry
-    g = plan.geometry_of(config, g.n_values, g.n_sites, g.n_ids)
-    rungs = build.make_rungs(config, g, built.model, built.device, range(len(beta_i)), built.rows)
-    z_i: list[list[NDArray[Any]]] = [[z_uniform], *([] for _ in rungs[1:])]
+    built = build.with_input(built, Config.model_validate(tree), range(len(beta_i)))
+    z_i: list[list[NDArray[Any]]] = [[z_uniform], *([] for _ in built.rungs[1:])]
     n = 0
     while n < N_UNIFORM and not (deadline.is_over and n >= min(FEWEST, N_UNIFORM)):
-        for rung in rungs[1:]:
+        for rung in built.rungs[1:]:
             if n == 0:
                 rung.start()
-            z_i[rung.k].append(_segment(rung, config.run.seed, n, 1, after_move)[0].ravel())
-        n += g.n_walkers
-    z = [np.concatenate(parts).astype(np.float64) for parts in z_i]
-    return Spread(
-        beta_i,
-        np.array([one.mean() for one in z]),
-        np.array([one.std() for one in z]),
-        min(float(one.min()) for one in z),
-        max(float(one.max()) for one in z),
-    )
+            z_i[rung.k].append(_moved(built, rung, n, after_move).z_tw.flatten())
+        n += built.geometry.n_walkers
+    return Spread.of(beta_i, [np.concatenate(parts) for parts in z_i])
 
 
 def cooled_spread(
-    built: Built, z_uniform: FloatArray, seconds: float, after_move: AfterMove
+    built: Built,
+    z_uniform: FloatArray,
+    seconds: float,
+    after_move: AfterMove,
+    seconds_per_move: float = 0.0,
 ) -> tuple[Spread, dict[str, str]]:
     """Return the spread of z at betas on both sides of 0, and why each side ended.
 
     The reasons have the keys "low" (beta > 0) and "high" (beta < 0); `seconds` limits each side.
     """
-    sides = {
-        name: _cool(built, sign, z_uniform, seconds, after_move)
-        for name, sign in (("high", -1.0), ("low", 1.0))
-    }
-    high, low = sides["high"], sides["low"]
-
-    def joined(of: Callable[[Side], FloatArray], at_zero: float) -> FloatArray:
-        return np.concatenate([of(high)[::-1], [at_zero], of(low)])
-
+    moves = max(MIN_MOVES, SWEEPS * built.geometry.n_sites)
+    if seconds_per_move > 0:
+        moves = max(FEWEST_MOVES, min(moves, int(seconds / N_BETAS / seconds_per_move)))
+    at_zero = Spread.of(np.zeros(1), [z_uniform])
+    (high, why_high), (low, why_low) = (
+        _cool(built, sign, at_zero, moves, seconds, after_move) for sign in (-1.0, 1.0)
+    )
     return Spread(
-        joined(lambda side: side.beta_i, 0.0),
-        joined(lambda side: side.mean_i, float(z_uniform.mean())),
-        joined(lambda side: side.sd_i, float(z_uniform.std())),
-        min(high.lowest, low.lowest, float(z_uniform.min())),
-        max(high.highest, low.highest, float(z_uniform.max())),
-    ), {name: side.end for name, side in sides.items()}
+        np.concatenate([high.beta_i[::-1], at_zero.beta_i, low.beta_i]),
+        np.concatenate([high.mean_i[::-1], at_zero.mean_i, low.mean_i]),
+        np.concatenate([high.sd_i[::-1], at_zero.sd_i, low.sd_i]),
+        min(high.lowest, low.lowest),
+        max(high.highest, low.highest),
+    ), {"high": why_high, "low": why_low}
 
 
 def _cool(
-    built: Built, sign: float, z_uniform: FloatArray, seconds: float, after_move: AfterMove
-) -> Side:
-    """Move a rung's walkers from beta = 0 to one side (sign = 1 or -1), and measure z."""
-    config, g = built.config, built.geometry
-    moves = _moves_at_each_beta(built, seconds)
-    deadline = Deadline(seconds, clock_of(built))
-    short = _with_steps(config, moves)
-    of_short = plan.geometry_of(short, g.n_values, g.n_sites, g.n_ids)
-    (rung,) = build.make_rungs(short, of_short, built.model, built.device, [0], built.rows)
+    built: Built,
+    sign: float,
+    at_zero: Spread,
+    moves: int,
+    seconds: float,
+    after_move: AfterMove,
+) -> tuple[Spread, str]:
+    """Move a rung's walkers from beta = 0 to one side (sign = 1 or -1), and measure z.
+
+    Returns the spread at the betas in the order of the visits, and why the chain ended, as half a
+    sentence. `moves` are those at each beta.
+    """
+    deadline = Deadline(seconds, clock_of(built.device, built.config.run.threads))
+    built = build.with_input(built, _with_steps(built.config, moves), [0])
+    (rung,) = built.rungs
     rung.start()
-    beta, mean, sd = 0.0, float(z_uniform.mean()), float(z_uniform.std())
-    lowest, highest, barrier = float(z_uniform.min()), float(z_uniform.max()), 0.0
+    beta, mean, sd, barrier = 0.0, float(at_zero.mean_i[0]), float(at_zero.sd_i[0]), 0.0
+    lowest, highest = at_zero.lowest, at_zero.highest
     visited: list[tuple[float, float, float]] = []
     end = ""
     while not end:
@@ -190,16 +160,17 @@ def _cool(
         beta = float(f"{beta + sign * max(step, 0.02 * abs(beta)):.3g}")
         step = abs(beta - before)
         rung.set_ensemble(Canonical(beta))
-        z_tw, accepted = _segment(rung, config.run.seed, len(visited), moves, after_move)
-        z = z_tw[moves // 2 :].astype(np.float64)
+        recorded = _moved(built, rung, len(visited), after_move)
+        z = recorded.z_tw[moves // 2 :].astype(np.float64)
         moved = abs(float(z.mean()) - mean)
         mean, sd = float(z.mean()), float(z.std())
-        lowest, highest = min(lowest, float(z_tw.min())), max(highest, float(z_tw.max()))
+        lowest = min(lowest, float(recorded.z_tw.min()))
+        highest = max(highest, float(recorded.z_tw.max()))
         barrier += step * max(sd, np.sqrt(moved / step)) / np.sqrt(np.pi)
         visited.append((beta, mean, sd))
         if sd <= SATURATED * (highest - lowest):
             end = f"z no longer changes at beta = {beta:.3g}"
-        elif accepted < STALLED:
+        elif recorded.acceptance < STALLED:
             end = f"hardly any moves are accepted at beta = {beta:.3g}"
             visited = visited[:-1] or visited
         elif barrier >= LARGEST_BARRIER:
@@ -207,15 +178,7 @@ def _cool(
         elif deadline.is_over:
             end = "the pilot ran out of time"
     beta_i, mean_i, sd_i = np.array(visited).T
-    return Side(beta_i, mean_i, np.maximum(sd_i, 1e-12), lowest, highest, end)
-
-
-def _moves_at_each_beta(built: Built, seconds: float) -> int:
-    """Return the moves of a chain at each beta: `SWEEPS` sweeps, or fewer if time is short."""
-    wanted = max(MIN_MOVES, SWEEPS * built.geometry.n_sites)
-    a_move = built.trials[-1].seconds if built.trials else 0.0
-    fit = int(seconds / N_BETAS / a_move) if a_move > 0 else wanted
-    return max(FEWEST_MOVES, min(wanted, fit))
+    return Spread(beta_i, mean_i, np.maximum(sd_i, 1e-12), lowest, highest), end
 
 
 def _with_steps(config: Config, steps: int) -> Config:
@@ -225,14 +188,11 @@ def _with_steps(config: Config, steps: int) -> Config:
     return config.model_copy(update={"sampler": sampler, "samples": samples})
 
 
-def _segment(
-    rung: Rung, seed: int, number: int, steps: int, after_move: AfterMove
-) -> tuple[NDArray[np.float32], float]:
-    """Move a rung's walkers; return z, float32 [steps, W], and the share of accepted moves."""
-    own, shared = (rng.generator(seed, "trial", 20 + i, rung.k, number) for i in range(2))
-    recorded = rung.walkers.begin_segment(own, shared, 0).run(after_move, steps)
-    attempted = max(1, int(recorded.attempted_p.sum()))
-    return recorded.z_tw.copy(), float(recorded.accepted_p.sum()) / attempted
+def _moved(built: Built, rung: Rung, number: int, after_move: AfterMove) -> Recorded:
+    """Return the record of a segment of moves; on a CPU it is valid until the next segment."""
+    of_segment = streams(built.config.run.seed, 20, rung.k, number)
+    segment = rung.walkers.begin_segment(*of_segment, first_move=0)
+    return segment.run(after_move)
 
 
 def kernel_table(built_model: Any) -> dict[str, Any]:
@@ -258,8 +218,4 @@ def with_kernel(built: Built, kernel: dict[str, Any], n_walkers: int) -> Built:
     tree = built.config.model_dump(exclude_unset=True)
     tree["kernel"] = kernel
     tree["sampler"]["walkers"] = n_walkers
-    config = Config.model_validate(tree)
-    g = built.geometry
-    g = plan.geometry_of(config, g.n_values, g.n_sites, g.n_ids)
-    rungs = build.make_rungs(config, g, built.model, built.device, [0], built.rows)
-    return replace(built, config=config, geometry=g, rungs=rungs)
+    return build.with_input(built, Config.model_validate(tree), [0])

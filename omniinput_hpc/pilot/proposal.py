@@ -11,10 +11,11 @@ import numpy as np
 
 from omniinput_hpc import models
 from omniinput_hpc.config import input_file
-from omniinput_hpc.pilot import choose, measure, model_table, rehearse
-from omniinput_hpc.pilot.choose import FloatArray, Length, Spread
+from omniinput_hpc.pilot import measure, model_table, rehearse, settings
 from omniinput_hpc.pilot.rehearse import Seen
-from omniinput_hpc.sampling import build
+from omniinput_hpc.pilot.settings import FloatArray, Length, Spread
+from omniinput_hpc.sampling import auto_walkers, build
+from omniinput_hpc.sampling.trial import clock_of
 
 if TYPE_CHECKING:
     from omniinput_hpc.parallel.comm import World
@@ -70,10 +71,10 @@ class Proposal:
         return self.length.moves * self.seen.rehearsal.seconds
 
 
-def first_input(model: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
+def first_input(model: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tables of an input with which to build the model; its bins are placeholders."""
     return {
-        "run": {"output": "pilot.h5", "seed": 1, "rounds": 1, **run},
+        "run": {"output": "pilot.h5", "seed": 1, "rounds": 1},
         "model": dict(model),
         "sampler": {"walkers": 16, "steps": 10, "exchanges": 1},
         # At beta = 0 inputs are drawn, but trials must time moves of the kernel.
@@ -90,8 +91,8 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
     """
     built.check_is_function()
     kernel = measure.kernel_table(built.model)
-    built = _with_walkers(world, measure.with_kernel(built, kernel, 16))
-    clock = measure.clock_of(built)
+    built, a_move = _with_walkers(world, measure.with_kernel(built, kernel, 16))
+    clock = clock_of(built.device, built.config.run.threads)
     deadline = measure.Deadline(SHARES["uniform"] * seconds, clock)
     z = measure.uniform_outputs(built, deadline, stopping.after_move)
     log.info("z of %d uniform inputs: %.4g +- %.3g", len(z), z.mean(), z.std())
@@ -102,11 +103,12 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
         deadline = measure.Deadline(time_of_spread, clock)
         spread = measure.drawn_spread(built, z, deadline, stopping.after_move)
     else:
-        spread, ends = measure.cooled_spread(built, z, time_of_spread / 2, stopping.after_move)
+        seconds_of_side = time_of_spread / 2
+        spread, ends = measure.cooled_spread(built, z, seconds_of_side, stopping.after_move, a_move)
     log.info("z seen: %.4g to %.4g", spread.lowest, spread.highest)
     steps = measure.steps_of(kernel["name"], built.geometry.n_sites)
     kept = (0.0,) if m is None else (0.0, m)
-    tree, seen = _input(built, kernel, spread, z, steps, choose.barrier(spread), kept), None
+    tree, seen = _input(built, kernel, spread, z, steps, settings.barrier(spread), kept), None
     for part in ("first", "second"):
         config = input_file.checked(tree, "the input that the pilot proposes")
         seen = rehearse.run(world, built, config, SHARES[part] * seconds, stopping)
@@ -115,13 +117,13 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
             break
         spread = _joined(seen.spread, spread)
         if part == "first" or np.nanmax(seen.rejection_k) > WORST_REJECTION:
-            lambda_k = choose.measured_barrier(seen.spread, seen.rejection_k)
+            lambda_k = settings.measured_barrier(seen.spread, seen.rejection_k)
             tree = _input(built, kernel, spread, z, steps, lambda_k, kept)
     assert seen is not None
     length = (
-        choose.length_for_errors(aim.errors, seen.rehearsal, steps)
+        settings.length_for_errors(aim.errors, seen.rehearsal, steps)
         if aim.hours is None
-        else choose.length_for_time(3600 * aim.hours, seen.rehearsal, steps)
+        else settings.length_for_time(3600 * aim.hours, seen.rehearsal, steps)
     )
     offers = models.offers_of(built.model)
     side = model_table.default_side(tree["model"], offers.conditional_logits is not None)
@@ -135,17 +137,14 @@ WORST_REJECTION = 0.8
 """If a pair rejects more after the second rehearsal, betas are chosen again."""
 
 
-def _with_walkers(world: World, built: Built) -> Built:
-    """Return `built` with the number of walkers that fills the device."""
-    found, _ = build.try_moves(world, built, world.hosts(), find=True)
-    n_walkers = found.geometry.n_walkers
-    if found.device == "cpu" and n_walkers > MAX_CPU_WALKERS:
-        trials = [t for t in found.trials if t.n_walkers <= MAX_CPU_WALKERS]
-        kernel = found.config.kernel.model_dump(exclude_unset=True)
-        found = measure.with_kernel(found, kernel, MAX_CPU_WALKERS)
-        found.trials[:] = trials
+def _with_walkers(world: World, built: Built) -> tuple[Built, float]:
+    """Return `built` with the number of walkers that fills the device, and seconds per move."""
+    found, trials, _ = auto_walkers.find_walkers(world, built)
+    if found.device == "cpu" and found.geometry.n_walkers > MAX_CPU_WALKERS:
+        found = build.with_walkers(world, found, MAX_CPU_WALKERS)
+        trials = [t for t in trials if t.n_walkers <= MAX_CPU_WALKERS]
     log.info("%d walkers per rung", found.geometry.n_walkers)
-    return found
+    return found, trials[-1].seconds
 
 
 def _joined(newer: Spread, older: Spread) -> Spread:
@@ -164,11 +163,11 @@ def _input(
     kept: tuple[float, ...],
 ) -> dict[str, Any]:
     """Choose the ladder and the bins; return the input's tables with placeholders for rounds."""
-    beta_k = choose.ladder(spread.beta_i, lambda_i, kept)
+    beta_k = settings.ladder(spread.beta_i, lambda_i, kept)
     model = built.config.model.model_dump(exclude_unset=True)
     floor, ceiling = bounds(model, m_known=built.model_beta is not None)
-    found = choose.bins(spread, float(np.abs(beta_k).max()), floor, ceiling)
-    found = choose.off_lattice(found, z_n)
+    found = settings.bins(spread, float(np.abs(beta_k).max()), floor, ceiling)
+    found = settings.off_lattice(found, z_n)
     run = built.config.run.model_dump(exclude_unset=True)
     space = built.config.space
     return {
@@ -209,7 +208,7 @@ def _log_rehearsal(seen: Seen, n_rungs: int) -> None:
 
 def _short_notes(length: Length, seen: Seen) -> list[str]:
     """Return a note if the run is too short to judge its convergence."""
-    hours = choose.hours_to_judge(length, seen.rehearsal)
+    hours = settings.hours_to_judge(length, seen.rehearsal)
     if hours is None:
         return []
     return [

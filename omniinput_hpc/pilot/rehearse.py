@@ -10,25 +10,30 @@ import math
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import tomli_w
 
-from omniinput_hpc import rng
 from omniinput_hpc.config import Config
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.errors.chains import chain_diagnostics
-from omniinput_hpc.pilot import choose
-from omniinput_hpc.pilot.choose import FloatArray, Rehearsal, Spread, typical_error
-from omniinput_hpc.pilot.measure import clock_of
+from omniinput_hpc.pilot import settings
+from omniinput_hpc.pilot.settings import (
+    LEAST_EXCHANGES,
+    FloatArray,
+    Rehearsal,
+    Spread,
+    typical_error,
+)
 from omniinput_hpc.runfile import lock
 from omniinput_hpc.runfile.reader import RunReader, open_run
-from omniinput_hpc.sampling import build, plan
+from omniinput_hpc.sampling import build
 from omniinput_hpc.sampling.restart import Existing, Identity
+from omniinput_hpc.sampling.trial import Clock, clock_of, try_exchanges
 
 if TYPE_CHECKING:
     from omniinput_hpc.parallel.comm import World
@@ -37,8 +42,6 @@ if TYPE_CHECKING:
     from omniinput_hpc.sampling.built import Built
 
 BURN_IN, ROUNDS = 6, 8
-FEWEST_EXCHANGES = 2
-"""The fewest exchanges per round."""
 PATIENCE = 3.0
 """A rehearsal is not begun if it would take more than this many times the given seconds."""
 
@@ -68,42 +71,22 @@ def run(world: World, built: Built, config: Config, seconds: float, stopping: St
 
     Raises a UserError if the model is not a function of its input, or does not support the kernel.
     """
-    g = built.geometry
-    g = plan.geometry_of(config, g.n_values, g.n_sites, g.n_ids)
-    rungs = build.make_rungs(config, g, built.model, built.device, range(g.n_rungs), built.rows)
-    built = replace(built, config=config, geometry=g, rungs=rungs)
+    built = build.with_input(built, config, range(len(config.beta_k)))
     built.check_is_function()
-    once = _seconds_of_an_exchange(built, stopping)
-    steps = config.sampler.steps
-    times = once * FEWEST_EXCHANGES * (BURN_IN + ROUNDS) / (PATIENCE * seconds)
+    clock = clock_of(built.device, config.run.threads)
+    tried = try_exchanges(world, built, 2, clock=clock, after_move=stopping.after_move)
+    once, steps = max(tried.seconds, 1e-4), config.sampler.steps
+    times = once * LEAST_EXCHANGES * (BURN_IN + ROUNDS) / (PATIENCE * seconds)
     if times > 1.0:
-        return _unseen(g, once / steps, steps, times)
-    exchanges = max(FEWEST_EXCHANGES, int(seconds / once / (BURN_IN + ROUNDS)))
+        return _unseen(built.geometry, once / steps, steps, times)
+    exchanges = max(LEAST_EXCHANGES, int(seconds / once / (BURN_IN + ROUNDS)))
     with tempfile.TemporaryDirectory(prefix="omniinput-init-") as folder:
         output = Path(folder) / "pilot.h5"
         config = build.with_look_ahead(_short(config, str(output), exchanges), built.model)
-        g = plan.geometry_of(config, g.n_values, g.n_sites, g.n_ids)
-        rungs = build.make_rungs(config, g, built.model, built.device, range(g.n_rungs), built.rows)
-        short = replace(built, config=config, geometry=g, rungs=rungs)
-        per_move = _sample(world, short, output, stopping)
+        built = build.with_input(built, config, range(len(config.beta_k)))
+        per_move = _sample(world, built, output, stopping, clock)
         with open_run(output, tried=True) as reader:
             return _look(reader, config, per_move)
-
-
-def _seconds_of_an_exchange(built: Built, stopping: StopCheck) -> float:
-    """Return the seconds of one segment of all rungs; the second of two trials counts."""
-    clock, seconds = clock_of(built), 0.0
-    for number in range(2):
-        begin = clock()
-        for rung in built.rungs:
-            if number == 0:
-                rung.start()
-            else:
-                rung.walkers.place(*rung.walkers.configurations())  # as after an exchange
-            own, shared = (rng.generator(0, "trial", 30 + i, rung.k, number) for i in range(2))
-            rung.walkers.begin_segment(own, shared, 0).run(stopping.after_move)
-        seconds = clock() - begin
-    return max(seconds, 1e-4)
 
 
 def _unseen(g: Geometry, per_move: float, steps: int, times: float) -> Seen:
@@ -112,7 +95,7 @@ def _unseen(g: Geometry, per_move: float, steps: int, times: float) -> Seen:
     A pilot would need `times` as many seconds.
     """
     nothing = np.full(g.n_rungs, np.nan)
-    moves = choose.ROUNDS * choose.LEAST_EXCHANGES * steps // 4
+    moves = settings.ROUNDS * LEAST_EXCHANGES * steps // 4
     return Seen(
         Rehearsal(np.inf, moves, np.nan, per_move),
         Spread(nothing, nothing, nothing, np.inf, -np.inf),
@@ -135,13 +118,12 @@ def _short(config: Config, output: str, exchanges: int) -> Config:
     )
 
 
-def _sample(world: World, built: Built, output: Path, stopping: StopCheck) -> float:
+def _sample(world: World, built: Built, output: Path, stopping: StopCheck, clock: Clock) -> float:
     """Sample; return the seconds per move of all walkers of all rungs."""
     from omniinput_hpc.sampling import loop
 
     header = {"config": tomli_w.dumps(built.config.model_dump(exclude_none=True))}
     here = Identity("pilot", built.probe(), {}, float("nan"))
-    clock = clock_of(built)
     begin = clock()
     with lock.hold(output, world) as held, _silent():
         build.prepare_file(built, here, Existing(), header, held.heartbeat)
@@ -169,26 +151,19 @@ def _silent() -> Iterator[None]:
 def _look(run: RunReader, config: Config, per_move: float) -> Seen:
     """Return the result of the rehearsal from its file."""
     moves = config.sampler.moves_per_round * ROUNDS
-    z_rks = run.samples_z().astype(np.float64)
-    spread = Spread(
-        run.beta_k,
-        z_rks.mean(axis=(0, 2)),
-        z_rks.std(axis=(0, 2)),
-        float(z_rks.min()),
-        float(z_rks.max()),
-    )
+    spread = Spread.of(run.beta_k, list(run.samples_z().swapaxes(0, 1)))
     swaps_k2 = run.swaps_k2()
     with np.errstate(invalid="ignore"):
         rejection_k = 1.0 - swaps_k2[:, 1] / swaps_k2[:, 0]
-    _, tau_k, _ = chain_diagnostics(run)
+    _, tau_k, _ = chain_diagnostics(run.data)
     tau = float(np.nanmax(tau_k)) if np.isfinite(tau_k).any() else np.nan
     error, problem = np.inf, ""
     try:
-        density = density_of_run(run)
+        density = density_of_run(run.data)
         error = typical_error(density.log_g_error_b, density.count_b)
     except EstimateError as why:
         problem = str(why)
     per_round = config.sampler.moves_per_round
-    trip = choose.trip_time(rejection_k)
+    trip = settings.trip_time(rejection_k)
     found = Rehearsal(error, moves, tau * per_round, per_move, trip)
     return Seen(found, spread, rejection_k, problem)

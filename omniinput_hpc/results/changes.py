@@ -14,15 +14,15 @@ from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.comparison.other_outputs import (
     AuprChange,
     Changes,
-    WithOutputs,
     aupr_change,
     changes,
     log_g_change,
+    with_outputs,
 )
 from omniinput_hpc.estimators.density.density import Density, density_of_run
 from omniinput_hpc.estimators.precision_recall.curves import Range, Side
 from omniinput_hpc.estimators.precision_recall.from_rule import load_rule
-from omniinput_hpc.estimators.run_data import require_rounds
+from omniinput_hpc.estimators.run_data import RunData, require_rounds
 from omniinput_hpc.results.curves import confident_side
 from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.record import Record
@@ -44,10 +44,10 @@ class Changed:
 
     Attributes
     ----------
-    runs : WithOutputs, the draws of the rescored rounds: with own outputs, with the other model's
+    runs : the draws of the rescored rounds: with own outputs, with the other model's
     """
 
-    runs: tuple[WithOutputs, WithOutputs]
+    runs: tuple[RunData, RunData]
     densities: tuple[Density, Density]
     changes: Changes
 
@@ -73,8 +73,8 @@ def read_changed(run: RunReader, path: Path, width: float | None) -> Changed:
         config = run.config.model_copy(update={"model": side.config.model})
         fingerprint = side.fingerprint
     own_rks = run.samples_z(slice(0, n_rounds))
-    own = WithOutputs(run, own_rks, run.config, run.fingerprint)
-    other = WithOutputs(run, other_rks, config, fingerprint)
+    own = with_outputs(run.data, own_rks, run.config, run.fingerprint)
+    other = with_outputs(run.data, other_rks, config, fingerprint)
     densities = density_of_run(own), density_of_run(other)
     edges = edges_for(densities[0], width=width) if width is not None else run.edges
     return Changed((own, other), densities, changes(densities[0], own, other_rks, edges))
@@ -198,7 +198,7 @@ def extremes(
 ) -> list[str]:
     """Return lines on the n draws with z <= `below` whose z' rose most, and n that fell most."""
     own, other = found.runs
-    z_i, other_i = own.samples_z().ravel(), other.samples_z().ravel()
+    z_i, other_i = own.z().ravel(), other.z().ravel()
     d_i: FloatArray = other_i.astype(np.float64) - z_i
     some = np.flatnonzero(z_i <= below)
     order = some[np.argsort(d_i[some], kind="stable")]

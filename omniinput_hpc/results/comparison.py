@@ -117,7 +117,9 @@ def compare_two_samplers(
     require_apart(groups)
     pair = (densities[0], densities[1])
     found = compare_samplers(*pair)
-    p, where, n = compare_inputs((groups[0], groups[1]), pair, found)
+    p, where, n = compare_inputs(
+        ([run.data for run in groups[0]], [run.data for run in groups[1]]), pair, found
+    )
     found = replace(found, inputs_p=p, inputs_where=where, n_features=n)
     runs = [run for group in groups for run in group]
     return SamplersResult(runs, densities, groups, found, names=names)

@@ -61,7 +61,7 @@ class CurveOptions:
 
 def density_for(runs: Sequence[RunReader], options: CurveOptions) -> Density:
     """Return the density of one or several runs; with `options.trust`, all bins are believed."""
-    density = joined_density(runs)
+    density = joined_density([run.data for run in runs])
     return density.trusting() if options.trust else density
 
 
@@ -154,7 +154,7 @@ def curve_by_rule(
     side = joint_side(runs, options.side)
     if options.width is not None:
         density = in_width(density, options.width)
-    sums = sum_scores_of_runs(runs, density, rule, options.fewest[0])
+    sums = sum_scores_of_runs([run.data for run in runs], density, rule, options.fewest[0])
     ends = options.recall_range
     curve = rule_curve(density, sums, side.end, options.fewest, recall_range=ends)
     return CurveResult(runs, [density], curve, name, side, fewest=options.fewest)

@@ -325,8 +325,8 @@ def draw_constants_lines(run: RunData) -> list[str]:
     rungs say next to nothing about that constant, and their errors are too small.
     """
     of_one = exact_difference(run, 1.0)  # of one predicted site
-    chains = run.samples_log_q() is None
-    if run.rounds == 0 or chains or is_annealed(run) or not np.isfinite(of_one):
+    drawn = run.ancestral and not is_annealed(run)
+    if run.rounds == 0 or not drawn or not np.isfinite(of_one):
         return []
     m = float(predicted_sites(run))
     if run.beta_k.min() > 0.0 or run.beta_k.max() < m:
@@ -378,8 +378,7 @@ def mbar_line(run: RunData, f_k: FloatArray) -> str:
 
 def other_bins_clause(run: RunData) -> str:
     """Return a clause that compares the number of recorded samples with that of counts."""
-    samples, moves = run.samples_per_round, run.counts_kb().sum() + run.outside_k2().sum()
-    recorded = samples * len(run.beta_k) * run.rounds
+    moves, recorded = run.moves_k.sum(), run.samples_per_round * len(run.beta_k) * run.rounds
     return (
         f"in other bins, from only its {recorded:,} recorded samples: one in "
         f"{moves / max(recorded, 1):.3g} of its counts, so errors are larger"

@@ -121,13 +121,13 @@ def diagnosis_of(run: RunReader, checked: bool = True) -> DiagnosisResult:
     densities, checks, rhat_k = [], [], None
     if checked:
         try:
-            densities = [density_of_run(run)]
+            densities = [density_of_run(run.data)]
         except EstimateError as error:
             checks = [Check("density", sentence=f"there is no density: {error}")]
         else:
             checks, rhat_k = [*densities[0].verdict.checks], densities[0].verdict.rhat_k
     found, series = diagnose(run, rhat_k), (lane_traces(run), walker_paths(run))
-    return DiagnosisResult([run], densities, found, checks, populations_lines(run), *series)
+    return DiagnosisResult([run], densities, found, checks, populations_lines(run.data), *series)
 
 
 def diagnose(run: RunReader, rhat_k: FloatArray | None = None) -> Diagnosis:
@@ -152,7 +152,7 @@ def diagnose(run: RunReader, rhat_k: FloatArray | None = None) -> Diagnosis:
     trips_v = run.round_trips_v()
     exchanges = run.rounds * config.sampler.exchanges
     if rhat_k is None:
-        rhat_k, *_ = chain_diagnostics(run)
+        rhat_k, *_ = chain_diagnostics(run.data)
     ess_k, mean_k, std_k = _chains(run)
     return Diagnosis(
         beta_k=run.beta_k,

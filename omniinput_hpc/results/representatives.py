@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.annotation.choose import draw_independently
 from omniinput_hpc.annotation.display import Display, shown_of, values_as_text
+from omniinput_hpc.annotation.drawing import draw_independently
 from omniinput_hpc.annotation.tasks import Kind, key_path, read_key, read_tasks
 from omniinput_hpc.config import Config, ImageClassifier
 from omniinput_hpc.config.models import read_options
@@ -279,7 +279,7 @@ def representatives(
     render: bool = False,
 ) -> Representatives:
     """Return representative inputs of each bin of a run, drawn independently."""
-    drawn = draw_independently(run, density, edges, per_bin, seed)
+    drawn = draw_independently(run.data, density, edges, per_bin, seed)
     how = how_to_show(run.config, render)
     shown = how.show(np.stack([one.values for one in drawn]))
     items = [
@@ -359,7 +359,7 @@ def pictures_at_ends(run: RunReader, n: int) -> list[list[tuple[float, NDArray[n
             f"{run.n_sites}; --inputs 0 leaves pictures out"
         )
     most = min(MAX_PICTURES, MAX_PICTURE_BYTES // run.n_sites)
-    rounds = [run.round(int(r)) for r in evenly_spaced_rounds(run, most)]
+    rounds = [run.round(int(r)) for r in evenly_spaced_rounds(run.data, most)]
     x = np.concatenate([one.samples_x.reshape(-1, run.n_sites) for one in rounds])
     z = np.concatenate([one.samples_z.ravel() for one in rounds]).astype(np.float64)
     chosen = choose_inputs(x, z, n)

@@ -37,14 +37,6 @@ class CountedRun(Slabs, Protocol):
         """The number of committed rounds."""
 
     @property
-    def rounds_planned(self) -> int:
-        """The number of rounds of the complete run."""
-
-    @property
-    def rounds_per_block(self) -> int:
-        """The number of rounds that share a histogram."""
-
-    @property
     def moves_per_round(self) -> int | None:
         """Moves per rung and round; None if the file does not state it."""
 
@@ -87,7 +79,7 @@ def rounds_per_block(rounds: int, n_histograms: int | None, counts_per_round: in
 
 def whole_blocks(run: CountedRun) -> int:
     """Return the number of complete blocks."""
-    return run.rounds // run.rounds_per_block
+    return run.rounds // run.geometry.rounds_per_block
 
 
 class BlockCounts:
@@ -118,18 +110,19 @@ class BlockCounts:
 def counts_before(run: CountedRun, rungs: range) -> NDArray[np.int64]:
     """Return the total counts of all complete blocks, int64 [rungs, B]."""
     total_kb = np.zeros((len(rungs), run.geometry.n_bins), dtype=np.int64)
+    size = run.geometry.rounds_per_block
     for block in range(whole_blocks(run) if rungs else 0):
-        total_kb += run.slab("histogram/counts", (block + 1) * run.rounds_per_block - 1, rungs)
+        total_kb += run.slab("histogram/counts", (block + 1) * size - 1, rungs)
     return total_kb
 
 
 def histograms(run: CountedRun) -> Iterator[tuple[range, NDArray[np.int64]]]:
     """Yield the rounds and the checked counts, int64 [K, B], of each block with a round."""
-    g, size = run.geometry, run.rounds_per_block
+    g, size = run.geometry, run.geometry.rounds_per_block
     total_kb = np.zeros((g.n_rungs, g.n_bins), dtype=np.int64)
     for begin in range(0, run.rounds, size):
         rounds = range(begin, min(begin + size, run.rounds))
-        if len(rounds) == size or run.rounds == run.rounds_planned:
+        if len(rounds) == size or run.rounds == g.rounds:
             counts_kb = run.slab("histogram/counts", rounds[-1]).astype(np.int64)
         else:
             counts_kb = run.lane_counts_kgb().sum(axis=1) - total_kb

@@ -27,6 +27,7 @@ from omniinput_hpc.runfile import checksums
 from omniinput_hpc.runfile.fields import Field as Field
 from omniinput_hpc.runfile.fields import shape_of as shape_of
 from omniinput_hpc.runfile.fields import slab as slab
+from omniinput_hpc.text import sync
 
 FORMAT = "omniinput-run"
 FORMAT_VERSION = 3
@@ -337,15 +338,6 @@ def making(path: Path) -> Iterator[h5py.File]:
     sync(partial)
     os.replace(partial, target)
     sync(target.parent)
-
-
-def sync(path: Path) -> None:
-    """Sync a file or folder to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def free_bytes(folder: Path) -> int:

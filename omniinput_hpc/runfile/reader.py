@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from omniinput_hpc.config import Config, stored
 from omniinput_hpc.config.space import Space
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators.density.rung_weights import RungWeights
+from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.runfile import block_histograms, checksums, consistency, untrusted_hdf5
 from omniinput_hpc.runfile.checked_datasets import (
     BrokenRun,
@@ -195,15 +197,36 @@ class RunReader(CheckedFile):
         with self._damage_as_user_error():
             return float(untrusted_hdf5.attribute(self._file, "model_beta"))
 
-    @property
-    def rows_normalized(self) -> bool:
-        """Whether a check before the run found that the model's conditionals sum to 1."""
-        return bool(self._number_or("rows_normalized", 0))
-
-    @property
-    def cold_starts(self) -> int:
-        """Parts of the lanes that start at different inputs on rungs colder than `model_beta`."""
-        return self._number_or("cold_starts", 2)
+    @cached_property
+    def data(self) -> RunData:
+        """The committed rounds as estimators read them: all counts now, samples when asked for."""
+        gaussian = self.kappa_k(), self.z0_k()
+        return RunData(
+            path=self.path,
+            config=self.config,
+            fingerprint=self.fingerprint,
+            n_values=self.n_values,
+            n_ids=self.n_ids,
+            n_sites=self.n_sites,
+            rounds=self.rounds,
+            rounds_per_block=self.geometry.rounds_per_block,
+            walkers=self.walkers,
+            samples_per_round=self.samples_per_round,
+            ancestral=self.geometry.log_q,
+            model_beta=self.model_beta,
+            rows_normalized=bool(self._number_or("rows_normalized", 0)),
+            cold_starts=self._number_or("cold_starts", 2),
+            weights=RungWeights(self.beta_k, *gaussian, self.log_weight_kb(), self.edges),
+            edges=self.edges,
+            counts_kb=self.counts_kb(),
+            lane_counts_kgb=self.lane_counts_kgb(),
+            outside_k2=self.outside_k2(),
+            z_sum_kb=self.z_sum_kb(),
+            swaps_k2=self.swaps_k2(),
+            round_trips_v=self.round_trips_v(),
+            histograms=lambda: (counts_kb for _, counts_kb in block_histograms.histograms(self)),
+            source=self,
+        )
 
     def offsets(self) -> dict[str, int]:
         """Return the offset in bytes of each dataset in the file; 0 for an empty dataset."""
@@ -213,31 +236,12 @@ class RunReader(CheckedFile):
         """Return a dataset or entries of its first axis, unchecked, whether or not committed."""
         return self._data.read(name, ... if index is None else index)
 
-    @property
-    def rounds_per_block(self) -> int:
-        """The number of rounds that share a histogram."""
-        return self.geometry.rounds_per_block
-
     def counts_kb(self) -> NDArray[np.int64]:
         """Return the histogram over all committed rounds, int64 [K, B]."""
         total_kb = np.zeros((self.geometry.n_rungs, self.geometry.n_bins), dtype=np.int64)
         for _, counts_kb in block_histograms.histograms(self):
             total_kb += counts_kb
         return total_kb
-
-    def counts_nkb(self, n_blocks: int) -> NDArray[np.int64]:
-        """Return the histograms of n equally long parts of the run, int64 [n, K, B].
-
-        Parts consist of whole blocks. The oldest blocks and an incomplete one may be left out.
-        """
-        g, whole = self.geometry, block_histograms.whole_blocks(self)
-        length = whole // n_blocks
-        parts = np.zeros((n_blocks if length else 0, g.n_rungs, g.n_bins), dtype=np.int64)
-        first = whole - length * n_blocks
-        for block, (_, counts_kb) in enumerate(block_histograms.histograms(self)):
-            if len(parts) and first <= block < whole:
-                parts[(block - first) // length] += counts_kb
-        return parts
 
     def outside_k2(self) -> NDArray[np.int64]:
         """Return the counts below and above the bins, int64 [K, 2]."""

@@ -29,7 +29,6 @@ from omniinput_hpc.runfile.checked_datasets import (
     CheckedFile,
     OnDamage,
     refuse,
-    refuse_impossible,
 )
 from omniinput_hpc.runfile.fields import Field
 from omniinput_hpc.runfile.layout import Attribute, Geometry, grow_file, make_file
@@ -137,16 +136,13 @@ class RescoredReader(CheckedFile):
 
 
 def open_rescored(
-    path: str | Path,
-    on_damage: OnDamage = refuse,
-    on_impossible: OnDamage = refuse_impossible,
-    tried: bool = False,
+    path: str | Path, on_damage: OnDamage = refuse, tried: bool = False
 ) -> RescoredReader:
     """Open a side file for reading, with the checks of `reader.open_run`.
 
     Raises a UserError if the file is missing or damaged.
     """
-    return RescoredReader(Path(path), on_damage, on_impossible, tried)
+    return RescoredReader(Path(path), on_damage, tried=tried)
 
 
 def beside(run_path: Path) -> list[Path]:

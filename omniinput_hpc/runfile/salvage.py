@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import checksums, side_checkpoint, untrusted_hdf5
 from omniinput_hpc.runfile.fields import ends_block, entry_of
-from omniinput_hpc.runfile.layout import layout, make_datasets, making, put_attributes, sync
+from omniinput_hpc.runfile.layout import layout, make_datasets, making, put_attributes
 from omniinput_hpc.runfile.side_checkpoint import ALWAYS, IN_TURN, fields_of
-from omniinput_hpc.text import first_line
+from omniinput_hpc.text import first_line, sync
 from omniinput_hpc.untrusted.files import open_regular
 
 

@@ -20,7 +20,7 @@ from omniinput_hpc.runfile import checksums, layout, lock, reader, records, writ
 from omniinput_hpc.runfile.block_histograms import BlockCounts, counts_before
 from omniinput_hpc.runfile.open_file import OpenFile
 from omniinput_hpc.runfile.side_checkpoint import SideWriter
-from omniinput_hpc.sampling import auto_walkers, plan
+from omniinput_hpc.sampling import shapes
 from omniinput_hpc.sampling.built import Built, grid_of, initial_ensembles, name_of
 from omniinput_hpc.sampling.progress import Progress
 from omniinput_hpc.sampling.restart import Existing, Identity
@@ -31,11 +31,8 @@ from omniinput_hpc.tempering.ladder import Block
 
 if TYPE_CHECKING:
     from omniinput_hpc.kernels.independent import RowSums
-    from omniinput_hpc.sampling.loop import Run
+    from omniinput_hpc.sampling.loop import LiveRun
     from omniinput_hpc.sampling.rung import Rung
-
-MAX_TRIAL_SECONDS = 20.0
-"""The longest time that `--check` may spend only on measuring the memory of moves."""
 
 
 def build(world: World, given: Config, folder: str | None) -> Built:
@@ -47,7 +44,7 @@ def build(world: World, given: Config, folder: str | None) -> Built:
     importing torch. Raises a UserError on all ranks if the model cannot be built, or cannot be used
     as the input asks.
     """
-    device = plan.choose_device(world, given)
+    device = shapes.choose_device(world, given)
 
     def make() -> Built:
         from omniinput_hpc.models import lattice
@@ -57,7 +54,7 @@ def build(world: World, given: Config, folder: str | None) -> Built:
         model = models.build(given, device, folder)
         config = with_look_ahead(given, model)
         n_ids = models.space_of(model).n_ids_if_some
-        geometry = plan.geometry_of(config, model.n_values, model.n_sites, n_ids)
+        geometry = shapes.geometry_of(config, model.n_values, model.n_sites, n_ids)
         batch = config.sampler.block_walkers
         zero = anchors.zero_inputs(batch, geometry.n_sites, device)
         try_out(model, zero, name_of(config))  # before any other use of the model
@@ -88,55 +85,29 @@ def _agree_on_rows(world: World, built: Built) -> Built:
     """
     from omniinput_hpc.sampling import anchors
 
-    config, g, device = built.config, built.geometry, built.device
-    rows = anchors.agree(world, built.rows)
-    without = anchors.missing(config, rows, _own_beta(built.model))
-    rungs = built.rungs
-    if (
-        rows is not None
-        and built.rows is not None
-        and bool(rows.problem) != bool(built.rows.problem)
-    ):
-        mine = _mine(world, config)  # another rank's rounding changed the decision
-        rungs = make_rungs(config, g, built.model, device, mine.rungs, rows, mine.blocks)
-    return replace(built, rungs=rungs, rows=rows, without_anchor=without)
-
-
-def try_moves(world: World, built: Built, hosts: list[str], find: bool) -> tuple[Built, str | None]:
-    """Find the number of walkers if `find` is set, and measure the memory of moves.
-
-    Returns the result and a sentence on the memory. The sentence is None if `find` is not set and
-    the trial moves would take too long.
-    """
-    trial, budget, seconds = _trials(world, built, hosts)
-    config = built.config
-    if find:
-        built.rungs.clear()
-        moves = config.sampler.moves_per_round * budget.n_batches
-        most = auto_walkers.most_walkers(config)
-        trials = auto_walkers.find(world, trial, budget, most, moves)
-        n_walkers = trials[-1].n_walkers * config.sampler.blocks
-        built = replace(with_walkers(world, built, n_walkers), trials=trials)
-    batch = built.config.sampler.block_walkers
-    tried = 2 * auto_walkers.TRIAL_MOVES * batch * seconds
-    if not find and not world.all(tried < MAX_TRIAL_SECONDS):
-        return built, None
-    last = built.trials[-1] if find else trial(batch)
-    return built, auto_walkers.measured(world, last, budget, built.device)
+    before, rows = built.rows, anchors.agree(world, built.rows)
+    without = anchors.missing(built.config, rows, _own_beta(built.model))
+    built = replace(built, rows=rows, without_anchor=without)
+    if rows is None or before is None or bool(rows.problem) == bool(before.problem):
+        return built
+    # Another rank's rounding changed the decision
+    return with_input(built, built.config, *_mine(world, built.config))
 
 
 def with_walkers(world: World, built: Built, n_walkers: int) -> Built:
     """Return `built` with another number of walkers per rung (all ranks call this)."""
     built.rungs.clear()  # their memory is needed
     config = built.config.with_walkers(n_walkers)
+    return world.together(lambda: with_input(built, config, *_mine(world, config)))
+
+
+def with_input(
+    built: Built, config: Config, ks: Sequence[int], blocks: Sequence[int] | None = None
+) -> Built:
+    """Return `built` with the rungs `ks` of another input that has the same model."""
     g = built.geometry
-    g = plan.geometry_of(config, g.n_values, g.n_sites, g.n_ids)
-    mine = _mine(world, config)
-    rungs = world.together(
-        lambda: make_rungs(
-            config, g, built.model, built.device, mine.rungs, built.rows, mine.blocks
-        )
-    )
+    g = shapes.geometry_of(config, g.n_values, g.n_sites, g.n_ids)
+    rungs = make_rungs(config, g, built.model, built.device, ks, built.rows, blocks)
     return replace(built, config=config, geometry=g, rungs=rungs)
 
 
@@ -150,62 +121,6 @@ class _Mine(NamedTuple):
 def _mine(world: World, config: Config) -> _Mine:
     grid = grid_of(world, config)
     return _Mine(grid.rungs(world.rank), grid.blocks(world.rank))
-
-
-def _trials(
-    world: World, built: Built, hosts: list[str]
-) -> tuple[Callable[[int], auto_walkers.Trial], auto_walkers.MemoryBudget, float]:
-    """Return the trial function, this rank's memory, and the seconds per move of one walker."""
-    from omniinput_hpc.models import device as devices
-    from omniinput_hpc.models.checked import refused_unless_finite
-
-    config, g, device = built.config, built.geometry, built.device
-    mine_k, mine_b = _mine(world, config)
-    n_batches = len(mine_k) * len(mine_b)
-    k = mine_k[len(mine_k) // 2]  # in the middle of the rank's rungs
-
-    def trial(n_walkers: int) -> auto_walkers.Trial:
-        sampler = config.sampler.model_copy(
-            update={"walkers": n_walkers, "blocks": 1, "steps": auto_walkers.TRIAL_MOVES}
-        )
-        short = config.model_copy(update={"sampler": sampler})
-        of_trial = plan.geometry_of(short, g.n_values, g.n_sites, g.n_ids)
-
-        @refused_unless_finite()
-        def moved() -> auto_walkers.Trial:
-            return auto_walkers.try_rung(
-                lambda: make_rungs(short, of_trial, built.model, device, [k], built.rows)[0],
-                of_trial,
-                device,
-                config.run.threads,
-                several=n_batches > 1,
-            )
-
-        return world.together(moved)
-
-    first = trial(1)  # so that memory allocated at a library's first call is not charged to walkers
-    ranks_here = hosts.count(hosts[world.rank])
-    on_device = sharers(hosts, world.texts(devices.identity(device)), world.rank)
-    share = auto_walkers.MEMORY_SHARE
-    budget = auto_walkers.MemoryBudget(
-        n_batches,
-        share * devices.free_bytes(device) / on_device,
-        share * devices.free_bytes("cpu") / ranks_here,
-        plan.bytes_of_records(g, n_batches / config.sampler.blocks) / config.sampler.block_walkers,
-        devices.held_bytes(device),
-        devices.held_bytes("cpu"),
-    )
-    return trial, budget, first.seconds
-
-
-def sharers(host_r: list[str], gpu_r: list[str], rank: int) -> int:
-    """Return how many ranks share a rank's device, given the host and GPU of every rank.
-
-    `gpu_r` holds the unique identifier of each GPU, "" for a CPU. The device number would not do: a
-    launcher may show each rank only one GPU, so that every rank calls its GPU the first.
-    """
-    place_r = list(zip(host_r, gpu_r, strict=True))
-    return place_r.count(place_r[rank])
 
 
 def make_rungs(
@@ -325,7 +240,7 @@ def start(
     stopping: StopCheck,
     held_lock: lock.RunLock,
     shown: bool = True,
-) -> Run:
+) -> LiveRun:
     """Return a run with placed walkers, either new or restored from the run file.
 
     All ranks call this after `prepare_file`. `shown` is whether progress is shown.
@@ -333,7 +248,7 @@ def start(
     from omniinput_hpc.sampling.blocks import Gathering
     from omniinput_hpc.sampling.burn_in import BurnIn
     from omniinput_hpc.sampling.exchange import Exchanger
-    from omniinput_hpc.sampling.loop import Run
+    from omniinput_hpc.sampling.loop import LiveRun
     from omniinput_hpc.sampling.observer import Observer
     from omniinput_hpc.sampling.rung import start_all
 
@@ -356,13 +271,13 @@ def start(
     burn_in = BurnIn(world, config, g, rungs, tuning)
     sampler, shown = config.sampler, shown and world.rank == 0
     moves = sampler.moves_per_round * g.n_walkers * g.n_rungs
-    return Run(
+    return LiveRun(
         config=config,
         geometry=g,
         rungs=rungs,
         gathering=Gathering(world, grid),
         block_counts=counts,
-        exchanger=Exchanger(g, edges, config.run.seed, world, grid.n_blocks, grid.whole),
+        exchanger=Exchanger(g, edges, config.run.seed, world, grid),
         burn_in=burn_in,
         observer=Observer(world, config, rungs, first, burn_in.seen),
         writer=writers.GuardedWriter(opened, held_lock, file, world),
@@ -385,7 +300,7 @@ def _read_checkpoint(
     config = built.config
     with reader.open_run(Path(config.run.output), tried=True, live=False) as run:
         next_round = run.rounds or run.burn_in_committed - config.run.burn_in
-        several = written if run.rounds_per_block > 1 else range(0)
+        several = written if run.geometry.rounds_per_block > 1 else range(0)
         histograms = layout.layout(built.geometry)["histogram/counts"]
         counts = BlockCounts(histograms, counts_before(run, several))
         return run.checkpoint(built.held), next_round, counts

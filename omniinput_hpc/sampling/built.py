@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +12,6 @@ from omniinput_hpc import models
 from omniinput_hpc.config import Config
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile import layout
-from omniinput_hpc.sampling import auto_walkers
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble, Gaussian, Tabulated
 from omniinput_hpc.tempering.ladder import Grid
 
@@ -48,7 +47,6 @@ class Built(RungsOfRank):
     rungs: list[Rung]
     rows: RowSums | None = None  # sums of the model's conditional rows, if anchors need them
     without_anchor: str = ""  # why a possible anchor is not used
-    trials: list[auto_walkers.Trial] = field(default_factory=list)  # that found the walkers
 
     @property
     def model_beta(self) -> float | None:

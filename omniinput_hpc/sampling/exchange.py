@@ -50,12 +50,10 @@ class Exchanger:
         edges: NDArray[np.float64],
         seed: int,
         world: World,
-        n_blocks: int = 1,
-        whole: bool = False,
+        grid: ladder.Grid,
     ) -> None:
-        self._edges, self._seed, self._world = edges, seed, world
-        self._grid = ladder.Grid(geometry.n_rungs, n_blocks, world.size, whole)
-        width, blocks = geometry.n_walkers // n_blocks, self._grid.blocks(world.rank)
+        self._edges, self._seed, self._world, self._grid = edges, seed, world, grid
+        width, blocks = geometry.n_walkers // grid.n_blocks, grid.blocks(world.rank)
         self._lanes = slice(blocks.start * width, blocks.stop * width)
         self._n_table = geometry.n_bins + 2 if geometry.flat else 0
         k, w = geometry.n_rungs, geometry.n_walkers

@@ -1,31 +1,24 @@
 """The forecast of `--check`: how long a run will take, and what will go wrong.
 
-All ranks try some exchanges together, as the run would make them, so that the times include the
-cost of shared devices. The walkers start where those of the run start and have not equilibrated:
-notes about swaps and outputs rest on these few moves only.
+All ranks try some exchanges together (`trial.try_exchanges`). The walkers start where those of the
+run start and have not equilibrated: notes about swaps and outputs rest on these few moves only.
 """
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc import rng
 from omniinput_hpc.config import Bins, Config
-from omniinput_hpc.sampling.built import Built, grid_of, initial_ensembles
-from omniinput_hpc.sampling.exchange import Exchanger
-from omniinput_hpc.sampling.stats import RoundStats
+from omniinput_hpc.sampling.built import Built, initial_ensembles
+from omniinput_hpc.sampling.trial import ExchangeTrial, try_exchanges
 from omniinput_hpc.tempering.ensembles import Canonical
 from omniinput_hpc.text import duration
 
 if TYPE_CHECKING:
     from omniinput_hpc.parallel.comm import World
-    from omniinput_hpc.sampling.rung import Rung
 
 FloatArray = NDArray[np.float64]
 
@@ -39,118 +32,23 @@ HARDLY = 0.05
 OUTSIDE = 0.01
 """The share of the trial's outputs outside the bins above which a note says so."""
 WIDTH_TIMES_BETA = 0.25
-"""The largest |beta| times the bin width above which weights vary too much inside a bin."""
+"""The limit of the largest |beta| times the bin width; above it, weights vary too much inside a bin
+(docs/choosing-betas-and-bins.md)."""
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """The result of the trial exchanges; the same on all ranks.
-
-    Attributes
-    ----------
-    exchanges : completed exchanges; 0 if not even one fitted into the time
-    seconds : wall-clock time of one exchange and the moves before it
-    z_kw : float64 [K, W], the last outputs of each rung; NaN without a completed exchange
-    extremes : float64 [2], lowest and highest output of all moves
-    outside : share of all outputs outside the bins
-    """
-
-    exchanges: int
-    seconds: float
-    z_kw: FloatArray
-    extremes: FloatArray
-    outside: float
+def tried(world: World, built: Built, seconds: float = TRIAL_SECONDS) -> ExchangeTrial:
+    """Try exchanges for about `seconds` (all ranks call this)."""
+    return try_exchanges(world, built, min(MAX_EXCHANGES, built.config.sampler.exchanges), seconds)
 
 
-def try_exchanges(world: World, built: Built, seconds: float = TRIAL_SECONDS) -> Forecast:
-    """Place the walkers and try exchanges for about `seconds` (all ranks call this)."""
-    from omniinput_hpc.models.checked import refused_unless_finite
-
-    @refused_unless_finite()
-    def place() -> None:
-        for rung in built.rungs:
-            rung.start()
-            rung.begin_round()
-
-    @refused_unless_finite()
-    def move(exchange: int, left: float) -> list[tuple[int, float]]:
-        return [_move(rung, config, exchange, left / len(built.rungs)) for rung in built.rungs]
-
-    config, g = built.config, built.geometry
-    grid = grid_of(world, config)
-    exchanger = Exchanger(g, config.bins.edges, config.run.seed, world, grid.n_blocks, grid.whole)
-    world.together(place)
-    begin, per_exchange = time.monotonic(), 0.0
-    each: list[float] = []
-    most = min(MAX_EXCHANGES, config.sampler.exchanges)
-    while len(each) < most:
-        start = time.monotonic()
-        left = seconds - (start - begin)
-        moved = world.together(partial(move, len(each), left))
-        whole = world.all(all(done == config.sampler.steps for done, _ in moved))
-        if not whole:
-            per_move = sum(spent / max(done, 1) for done, spent in moved)
-            mine = per_move * config.sampler.steps
-            per_exchange = per_exchange or float(world.max(np.array([mine]))[0])
-            break
-        if config.sampler.swaps:
-            exchanger.swap(built.rungs, len(each))
-        each.append(time.monotonic() - start)
-        if not world.all(time.monotonic() - begin + each[-1] < seconds):
-            break
-    if each:  # the first exchange includes one-off costs
-        mine = float(np.mean(each[1:] or each))
-        per_exchange = float(world.max(np.array([mine]))[0])
-    stats = RoundStats.reduced(world, g, built.rungs, exchanger)
-    moves, inside = stats.moves_k2.sum(axis=0)
-    return Forecast(
-        exchanges=len(each),
-        seconds=per_exchange,
-        z_kw=_outputs(world, built) if each else np.full((g.n_rungs, g.n_walkers), np.nan),
-        extremes=stats.extremes,
-        outside=float((moves - inside) / max(moves, 1)),
-    )
-
-
-def _move(rung: Rung, config: Config, exchange: int, seconds: float) -> tuple[int, float]:
-    """Move a rung's walkers up to an exchange; return the number of moves and their seconds.
-
-    The moves are recorded only if all moves of the segment fit into `seconds`.
-    """
-    from omniinput_hpc.sampling.rung import kernel_moves
-
-    begin, steps = time.monotonic(), config.sampler.steps
-    own, shared = (
-        rng.generator(config.run.seed, "trial", 40 + i, rung.k, exchange, *rung.block.key)
-        for i in (0, 1)
-    )
-    segment = rung.begin_segment(own, shared, first_move=exchange * steps)
-    done = 0
-    while done < steps and (done == 0 or time.monotonic() - begin < seconds):
-        done += segment.advance(steps - done)
-    if done == steps:
-        recorded = segment.recorded()
-        rung.record(recorded, config.samples.every, exchange * steps)
-        rung.adapt(kernel_moves(recorded))
-    return done, time.monotonic() - begin
-
-
-def _outputs(world: World, built: Built) -> FloatArray:
-    """Return the present outputs of all walkers, float64 [K, W] (all ranks call this)."""
-    z_kw = np.zeros((built.geometry.n_rungs, built.geometry.n_walkers))
-    for rung in built.rungs:
-        z_kw[rung.k, rung.lanes.start : rung.lanes.stop] = rung.walkers.configurations()[1]
-    return np.asarray(world.sum(z_kw))
-
-
-def seconds_of_run(config: Config, forecast: Forecast, done: int = 0) -> float:
+def seconds_of_run(config: Config, forecast: ExchangeTrial, done: int = 0) -> float:
     """Return the estimated seconds of all remaining rounds, including burn-in."""
     rounds = config.run.burn_in + config.run.rounds - done
     return max(rounds, 0) * config.sampler.exchanges * forecast.seconds
 
 
 def describe_time(
-    config: Config, forecast: Forecast, processors: int, device: str, done: int = 0
+    config: Config, forecast: ExchangeTrial, processors: int, device: str, done: int = 0
 ) -> str:
     """Return the estimate in words.
 
@@ -183,7 +81,7 @@ def acceptance(beta_k: FloatArray, z_kw: FloatArray) -> FloatArray:
     return result
 
 
-def judge(config: Config, forecast: Forecast, model_beta: float | None) -> list[str]:
+def judge(config: Config, forecast: ExchangeTrial, model_beta: float | None) -> list[str]:
     """Return what will go wrong, as sentences; empty if nothing was found."""
     notes = []
     bins, canonical_k = config.bins, np.nan_to_num(config.beta_k, nan=0.0)
@@ -224,7 +122,7 @@ def _gaussian(config: Config) -> bool:
 
 
 def _judge_ladder(
-    beta_k: FloatArray, forecast: Forecast, model_beta: float | None, gaussian: bool
+    beta_k: FloatArray, forecast: ExchangeTrial, model_beta: float | None, gaussian: bool
 ) -> list[str]:
     notes = []
     rate_k = np.full(len(beta_k) - 1, np.nan) if gaussian else acceptance(beta_k, forecast.z_kw)

@@ -31,7 +31,7 @@ from omniinput_hpc.tempering.ladder import Block
 
 
 @dataclass
-class Run(RungsOfRank):
+class LiveRun(RungsOfRank):
     """A rank's part of a run in progress."""
 
     config: Config
@@ -57,7 +57,7 @@ class Run(RungsOfRank):
         return self.next_round + self.config.run.burn_in
 
 
-def sample(run: Run) -> None:
+def sample(run: LiveRun) -> None:
     """Sample until all rounds are committed.
 
     Raises a StopRun if the ranks agree to stop (the unfinished round is dropped), a LostWalker if
@@ -92,7 +92,7 @@ def sample(run: Run) -> None:
         run.next_round += 1
 
 
-def begin_round(run: Run) -> None:
+def begin_round(run: LiveRun) -> None:
     """Zero the counts of the round; before the first counted round, also those of burn-in."""
     run.exchanger.begin_round()
     for rung in run.rungs:
@@ -116,7 +116,7 @@ def streams(
     return own, rng.generator(seed, "choices", rounds_before, exchange)
 
 
-def move(run: Run, rung: Rung, exchange: int) -> Recorded:
+def move(run: LiveRun, rung: Rung, exchange: int) -> Recorded:
     """Move one rung's walkers through the segment before an exchange."""
     s = run.config.sampler
     own, shared = streams(run.config.run.seed, rung.block, run.rounds_before, exchange)
@@ -128,7 +128,7 @@ def move(run: Run, rung: Rung, exchange: int) -> Recorded:
         raise
 
 
-def commit(run: Run, stats: RoundStats) -> None:
+def commit(run: LiveRun, stats: RoundStats) -> None:
     """Commit the round to the run file, and copy it to the side file if that is due."""
     round_, tuning = run.next_round, run.burn_in.tuning
     of_ladder = {

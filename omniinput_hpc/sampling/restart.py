@@ -107,7 +107,7 @@ def find_existing(config: Config, fingerprint: str | Callable[[], str], restart:
             walkers=run.walkers,
             look_ahead=stored.kernel.learns_ahead,
             checksums=run.geometry.checksums,
-            rounds_per_block=run.rounds_per_block,
+            rounds_per_block=run.geometry.rounds_per_block,
             settled=run.is_settled,
             attributes=run.texts,
         )

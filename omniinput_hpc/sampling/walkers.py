@@ -38,6 +38,11 @@ class Recorded:
     n_exact: int = 0  # exact draws among these moves, all counted under part 0
     log_q_swk: NDArray[np.float64] | None = None  # [samples, W, K], of draws; None for chains
 
+    @property
+    def acceptance(self) -> float:
+        """The share of accepted moves."""
+        return float(self.accepted_p.sum()) / max(1, int(self.attempted_p.sum()))
+
 
 @dataclass(frozen=True)
 class Recording:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.tempering.ladder import equal_cuts
+from omniinput_hpc.tempering.ladder import barrier, equal_cuts
 
 STIFFNESS = 2.0
 """The smallest kappa / S''. At 2 the spread of z is sqrt(2) times its spread at S'' = 0."""
@@ -50,14 +50,16 @@ def respace_gaussian(
     if len(rung_k3) < 3 or np.ptp(mean_k) == 0.0:
         return rung_k3.copy()
     beta_k, kappa_k, _ = rung_k3.T
-    cuts = equal_cuts(rejection_k, np.isin(beta_k, fixed) & (kappa_k == 0.0))
+    barrier_k = barrier(rejection_k)
+    stays_k = np.isin(beta_k, fixed) & (kappa_k == 0.0)
+    cuts = equal_cuts(barrier_k, stays_k, len(beta_k))
     sign = np.sign(mean_k[-1] - mean_k[0]) or 1.0
     # Sorted, since noise may put the means of neighbours in one phase into the wrong order.
     z_k = np.sort(sign * mean_k)
     z_k = np.maximum.accumulate(z_k + MIN_STEP * np.ptp(z_k) * np.arange(len(z_k)))
     slope_k = sign * slopes(rung_k3, mean_k)
     slope_at = PchipInterpolator(z_k, slope_k)
-    new_z_k = PchipInterpolator(cuts.barrier_k, z_k)(cuts.at_k)
+    new_z_k = PchipInterpolator(barrier_k, z_k)(cuts.at_k)
     wanted_k = np.interp(new_z_k, z_k, stiffened(kappa_k, std_k))
     # At most doubled: if two means are nearly equal, the difference of their slopes is noise.
     steep_k = np.minimum(STIFFNESS * slope_at.derivative()(new_z_k), STIFFNESS * wanted_k)

@@ -201,43 +201,46 @@ def respace(
         return beta_k.copy()
     from scipy.interpolate import PchipInterpolator  # slow to import, and rarely used
 
-    cuts = equal_cuts(rejection_k, np.isin(beta_k, fixed))
-    new_k = np.asarray(PchipInterpolator(cuts.barrier_k, beta_k)(cuts.at_k))
+    barrier_k = barrier(rejection_k)
+    cuts = equal_cuts(barrier_k, np.isin(beta_k, fixed), len(beta_k))
+    new_k = np.asarray(PchipInterpolator(barrier_k, beta_k)(cuts.at_k))
     return np.where(cuts.kept_k >= 0, beta_k[cuts.kept_k], new_k)
+
+
+def barrier(rejection_k: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the cumulative rejection Lambda of K rungs, float64 [K], ascending from 0."""
+    return np.concatenate([[0.0], np.cumsum(np.maximum(rejection_k, MIN_REJECTION))])
 
 
 @dataclass(frozen=True)
 class Cuts:
-    """The places of K new rungs on the cumulative rejection Lambda of the K present rungs.
+    """The places of K new rungs on the cumulative rejection Lambda of the present rungs.
 
     Attributes
     ----------
-    barrier_k : float64 [K], Lambda at the present rungs, ascending from 0
     at_k : float64 [K], Lambda at the new rungs
     kept_k : int64 [K], for each new rung the present rung that it keeps, or -1
     """
 
-    barrier_k: NDArray[np.float64]
     at_k: NDArray[np.float64]
     kept_k: NDArray[np.int64]
 
 
-def equal_cuts(rejection_k: NDArray[np.float64], stays_k: NDArray[np.bool_]) -> Cuts:
-    """Cut the cumulative rejection of K > 1 rungs into parts that are as equal as possible.
+def equal_cuts(barrier_i: NDArray[np.float64], stays_i: NDArray[np.bool_], n_rungs: int) -> Cuts:
+    """Cut the cumulative rejection, float64 [I], into parts that are as equal as possible.
 
-    The ends and the rungs marked in `stays_k`, bool [K], do not move. Each stretch between two
+    The ends and the rungs marked in `stays_i`, bool [I], do not move. Each stretch between two
     such rungs is cut into equal parts. The number of parts per stretch minimizes the largest part.
     """
-    barrier_k = np.concatenate([[0.0], np.cumsum(np.maximum(rejection_k, MIN_REJECTION))])
-    stays = stays_k.copy()
+    stays = stays_i.copy()
     stays[[0, -1]] = True
-    fixed_k = np.flatnonzero(stays)
-    length_s = np.diff(barrier_k[fixed_k])
+    fixed_i = np.flatnonzero(stays)
+    length_s = np.diff(barrier_i[fixed_i])
     gaps_s = np.ones(len(length_s), dtype=np.int64)
-    for _ in range(len(stays) - 1 - len(gaps_s)):
+    for _ in range(n_rungs - 1 - len(gaps_s)):
         gaps_s[np.argmax(length_s / gaps_s)] += 1
-    at, kept = [barrier_k[:1]], [np.zeros(1, dtype=np.int64)]
-    for begin, end, n_gaps in zip(fixed_k[:-1], fixed_k[1:], gaps_s, strict=True):
-        at.append(np.linspace(barrier_k[begin], barrier_k[end], n_gaps + 1)[1:])
+    at, kept = [barrier_i[:1]], [np.zeros(1, dtype=np.int64)]
+    for begin, end, n_gaps in zip(fixed_i[:-1], fixed_i[1:], gaps_s, strict=True):
+        at.append(np.linspace(barrier_i[begin], barrier_i[end], n_gaps + 1)[1:])
         kept.append(np.append(np.full(n_gaps - 1, -1), end))
-    return Cuts(barrier_k, np.concatenate(at), np.concatenate(kept))
+    return Cuts(np.concatenate(at), np.concatenate(kept))

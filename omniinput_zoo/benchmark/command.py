@@ -94,7 +94,7 @@ def run_case(case: Case, method: str, n_runs: int, folder: Path) -> Row:
         if program.main([str(folder / "input.toml")]) != EXIT_COMPLETE:
             raise RuntimeError(f"the run of {method} with seed {seed} failed")
         with open_run(path) as run:
-            density = density_of_run(run)
+            density = density_of_run(run.data)
         row.add(density, model.log_g(density.edges))
         path.unlink()
     return row

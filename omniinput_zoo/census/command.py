@@ -32,7 +32,7 @@ from omniinput_hpc.parallel.signals import request
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.runfile import census_file, lock
-from omniinput_hpc.sampling import plan
+from omniinput_hpc.sampling import shapes
 from omniinput_zoo.census import report, saved
 from omniinput_zoo.census.search import CensusState, Search, Space
 from omniinput_zoo.census.session import Session
@@ -68,7 +68,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     path = args.output or census_file.path_of(Path(config.run.output))
     from omniinput_hpc.models.prefix_tree import PrefixTree, render
 
-    device = plan.choose_device(world, config)
+    device = shapes.choose_device(world, config)
     model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
     name = f"the model ({config.model.kind})"
     space = world.together(lambda: space_of(model, config, args, device))

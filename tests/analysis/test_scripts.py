@@ -210,7 +210,7 @@ def test_reweight_joins_several_runs(tmp_path, inside):
     assert (code, err) == (0, "") and "one.h5, 16 of 16 rounds; two.h5, 16 of 16" in out
     assert is_png(tmp_path / "one+two.density.png")
     _, columns = read_table(tmp_path / "one+two.density.csv", [])
-    assert columns["count"].sum() == one.counts_kb().sum() + two.counts_kb().sum()
+    assert columns["count"].sum() == one.counts_kb.sum() + two.counts_kb.sum()
     write_run(tmp_path / "same.h5", rounds=2, config_seed=1)
     code, _, err = inside("reweight.py", "one.h5", "same.h5")
     assert is_plain(code, err, "same [run] seed")

@@ -107,7 +107,7 @@ def test_figures_say_so(cold):
     from omniinput_hpc.results.caption import caption_of
 
     with open_run(cold[0]) as run:
-        density = density_of_run(run)
+        density = density_of_run(run.data)
         plain, trusted = (caption_of([run], [one]).remark for one in (density, density.trusting()))
     assert plain == ""
     assert trusted == "outputs below z = 1.59 have not equilibrated but are counted"

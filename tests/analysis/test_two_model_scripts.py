@@ -188,7 +188,7 @@ def test_a_run_that_has_not_converged_is_no_worse_model(inside, runs):
 
 def test_of_long_runs_evenly_spaced_rounds_are_read(runs):
     with open_run(runs / "good.h5") as run, open_run(runs / "worse.h5") as other:
-        density, per_round = density_of_run(run), len(run.beta_k) * run.samples_per_round
+        density, per_round = density_of_run(run.data), len(run.beta_k) * run.samples_per_round
         pairs, line = read_pairs(run, other, density, max_samples=3 * per_round + 1)
         assert line.endswith("good.rescored.worse.h5, 3 evenly spaced rounds read")
         x = np.stack([x for x, _ in run.samples()])[[0, (run.rounds - 1) // 2, run.rounds - 1]]

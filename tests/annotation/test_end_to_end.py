@@ -1,12 +1,8 @@
 """README's sequence on the digits, made short: run, choose, score through the page, analyse."""
 
-import subprocess
-import sys
-
 import pytest
 from noisy_annotators import score_all, truths
-from page_server import ROOT
-from run_tools import environment
+from run_tools import run
 
 from omniinput_hpc.annotation.join import join_scores
 from omniinput_hpc.annotation.scores import find_scores
@@ -29,22 +25,19 @@ def folder(tmp_path_factory):
     words = [
         part for word in [*SHORT, f"run.output={folder / 'digits.h5'}"] for part in ("--set", word)
     ]
-    call("-m", "omniinput_hpc", "inputs/digits-mlp.toml", *words)
+    call("omniinput_hpc", "inputs/digits-mlp.toml", *words)
     return folder
 
 
-def call(*words):
-    done = subprocess.run(
-        [sys.executable, *map(str, words)], cwd=ROOT, capture_output=True, text=True,
-        env=environment(),
-    )  # fmt: skip
+def call(program, *words):
+    done = run(*words, module=program)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_from_the_run_to_the_curve_and_the_agreement(folder):
-    run = folder / "digits.h5"
-    call("analysis/choose.py", run, "--per-bin", 15, "--width", 2, "--range", -2, 6)
+    file = folder / "digits.h5"
+    call("analysis/choose.py", file, "--per-bin", 15, "--width", 2, "--range", -2, 6)
     tasks = read_tasks(folder / "digits.tasks.jsonl")
     key = read_key(folder / "digits.tasks.key.jsonl", tasks.tasks_id)
     assert tasks.kind == "image" and len(tasks.tasks) == 66
@@ -55,12 +48,12 @@ def test_from_the_run_to_the_curve_and_the_agreement(folder):
     scores = sorted(folder.glob("*.scores.*.jsonl"))
     joined = join_scores(key.runs[0].model_fingerprint, scores)
     assert joined.scored.score_ai.shape == (3, 60) and joined.first_ar.shape == (3, 6)
-    out = call("analysis/precision_recall.py", run, "--scores", *scores, *FEW)
+    out = call("analysis/precision_recall.py", file, "--scores", *scores, *FEW)
     assert "AUPR by annotator, over ln recall " in out and ": ana " in out
     _, curve = read_table(folder / "digits.pr.csv", ["precision_low", "precision_high"])
     assert len(curve["r"]) == 4 and (curve["precision_high"] > curve["precision_low"]).all()
     call("analysis/judge.py", folder / "digits.tasks.jsonl",
          "--judge", "omniinput_hpc.zoo.digits:nearest_is_one", "--name", "rule")  # fmt: skip
     scores = find_scores(folder / "digits.tasks.jsonl")
-    out = call("analysis/agreement.py", run, "--scores", *scores)
+    out = call("analysis/agreement.py", file, "--scores", *scores)
     assert "alpha among 3 people" in out and "rule (judge: rule omniinput_hpc.zoo.digits" in out

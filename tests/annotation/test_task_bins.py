@@ -13,7 +13,7 @@ from run_tools import ROOT
 from script_tools import is_plain
 
 from omniinput_hpc.annotation import task_bins
-from omniinput_hpc.annotation.choose import Chosen
+from omniinput_hpc.annotation.drawing import Chosen
 from omniinput_hpc.config import Bins
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError

@@ -39,11 +39,11 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=1_000_000, help="at most as many")
     options = parser.parse_args()
     with open_run(options.run) as run:
-        samples = read_samples(run, options.samples)
+        samples = read_samples(run.data, options.samples)
         n_rounds = int(samples.count_gu.sum()) // (len(run.beta_k) * run.samples_per_round)
         rounds = np.unique(np.linspace(0, run.rounds - 1, n_rounds).astype(int))
         z_rks = np.stack([run.samples_z(slice(r, r + 1))[0] for r in rounds])
-        density = density_of_run(run)
+        density = density_of_run(run.data)
         beta_k = run.beta_k
     z_ks = z_rks.swapaxes(0, 1).reshape(len(beta_k), -1).astype(np.float64)
     begin = time.process_time()

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
 
 from decoder_chain import DecoderChain
 
-from omniinput_hpc.estimators.density import density, terms
+from omniinput_hpc.estimators.density import result, terms
 from omniinput_hpc.estimators.density.density import Density, density_of_runs
 from omniinput_hpc.estimators.density.wide_bins import coarsen
 from omniinput_hpc.estimators.errors.jackknife import t_quantile
@@ -63,7 +63,7 @@ def plain_jackknife() -> Iterator[None]:
     with (
         patch.object(terms, "unevenness", own),
         patch.object(terms.DrawTerms, "_moved_pb", still),
-        patch.object(density, "least_errors", lambda observed, effective_b: 0.0 * effective_b),
+        patch.object(result, "least_errors", lambda observed, effective_b: 0.0 * effective_b),
     ):
         yield
 
@@ -86,7 +86,7 @@ def judge(found: Density, exact_b: np.ndarray) -> np.ndarray:
     error = found.log_g_error_b[seen]
     # also of runs too short to be called converged, which print no bounds
     n_groups = len(found.lanes_g)
-    upper = density.upper_bounds(found.log_g_b, found.log_g_error_b, found.effective_b, n_groups)
+    upper = result.upper_bounds(found.log_g_b, found.log_g_error_b, found.effective_b, n_groups)
     upper = upper[seen]
     known = np.isfinite(error) & (error > 0)
     score = np.where(known, delta / np.where(known, error, 1.0), np.nan)

@@ -88,7 +88,11 @@ def main() -> None:
             assert program.main([str(toml)]) == 0
             seconds = time.process_time() - begin
             with open_run(path) as run:
-                density, found, beta_k = density_of_run(run), constants_of(run), run.beta_k
+                density, found, beta_k = (
+                    density_of_run(run.data),
+                    constants_of(run.data),
+                    run.beta_k,
+                )
         exact_b = model.log_g(density.edges)
         z_b = scores(density, exact_b)
         ratios.append(found.log_z_nk - logsumexp(log_count_l[:, None] - np.outer(z_l, beta_k), 0))

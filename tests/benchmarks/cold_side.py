@@ -75,7 +75,7 @@ def drawn_log_z(run: RunReader, k: int, draws: int) -> tuple[float, float, float
 
 def print_rungs(run: RunReader, density: Density, draws: int) -> None:
     """Print the parts' distances, and ln Z by the density and by draws."""
-    apart_kp = part_distances(run.lane_counts_kgb(), density.z_b, run.cold_starts)
+    apart_kp = part_distances(run.lane_counts_kgb(), density.z_b, run.data.cold_starts)
     print("| beta | b | parts apart, standard errors | ln Z | by draws | ESS / N |")
     for k in np.flatnonzero(run.beta_k > run.model_beta):
         beta = float(run.beta_k[k])
@@ -151,13 +151,13 @@ def main() -> None:
     )
     options = parser.parse_args()
     with open_run(options.run) as run:
-        density = density_of_run(run)
+        density = density_of_run(run.data)
         if options.draws > 0:
             print_rungs(run, density, options.draws)
             print_lowest(run, density)
     if options.other is not None:
         with open_run(options.other) as run:
-            other = density_of_run(run)
+            other = density_of_run(run.data)
             print_constants(density, other, run.beta_k)
             print_ranges(density, other, options.range)
 

@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.pilot.choose import typical_error
+from omniinput_hpc.pilot.settings import typical_error
 from omniinput_hpc.runfile.reader import open_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,7 +71,7 @@ def row(name: str, aim: list[str], seconds: float, folder: Path) -> str:
     said, cpu = called(folder, "omniinput_hpc", f"{stem}.toml")
     wall = seconds_in(said, r"complete: .*, ")
     with open_run(folder / f"runs/{stem}.h5") as run:
-        density, n_rungs = density_of_run(run), len(run.beta_k)
+        density, n_rungs = density_of_run(run.data), len(run.beta_k)
     error = typical_error(density.log_g_error_b, density.count_b)
     verdict = "yes" if density.verdict.converged else "no: " + "; ".join(density.verdict.reasons)
     return (

@@ -77,7 +77,7 @@ def seconds_per_move(case: list[Any], threads: int) -> list[float]:
     from omniinput_hpc import kernels, models, rng
     from omniinput_hpc.config import input_file
     from omniinput_hpc.models.checked import CheckedModel
-    from omniinput_hpc.sampling.plan import geometry_of
+    from omniinput_hpc.sampling.shapes import geometry_of
     from omniinput_hpc.sampling.walkers import Recording, Walkers
     from omniinput_hpc.tempering.ensembles import Canonical
 

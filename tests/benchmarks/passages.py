@@ -110,7 +110,7 @@ def report(path, exact_model):
     """Return a run's row: what the table's columns show, and the scores, float64 [bins]."""
     with open_run(path) as run:
         lanes = lanes_in_passages(run, exact_model)
-        density = density_of_run(run)
+        density = density_of_run(run.data)
         expected_b = expected_counts(run, density, exact_model)
     exact_b = exact_model.log_g(density.edges)
     compared_b = (expected_b >= MIN_EFFECTIVE) & np.isfinite(exact_b)

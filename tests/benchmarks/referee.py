@@ -144,14 +144,13 @@ def make_run(case: Case, path: Path, seed: int, setup: str, method: str) -> floa
 
 def judge(case: Case, path: Path) -> Judged:
     from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, density_of_run
-    from omniinput_hpc.estimators.density.rung_weights import weights_of_run
     from omniinput_hpc.runfile.reader import open_run
 
     z, log_count = hard_models.make(case.model, **case.options).truth()
     with open_run(path) as run:
-        density = density_of_run(run)
+        density = density_of_run(run.data)
         edges, n_k = run.edges, run.counts_kb().sum(axis=1) + run.outside_k2().sum(axis=1)
-        log_w_kl = weights_of_run(run).at(z)
+        log_w_kl = run.data.weights.at(z)
         trips, rounds = float(run.round_trips_v().sum()) / run.walkers, run.rounds
     z = z.astype(np.float32).astype(float)
     bin_l, n_bins = bin_of(z, edges), len(edges) - 1

@@ -53,7 +53,7 @@ from omniinput_hpc.config import Config, input_file
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.layout import Geometry, layout, shape_of, slab
 from omniinput_hpc.sampling import loop
-from omniinput_hpc.sampling.plan import geometry_of
+from omniinput_hpc.sampling.shapes import geometry_of
 
 ROUNDS, STEPS, EXCHANGES, WALKERS = 3, 10, 4, 16
 RANKS = (64, 256, 1024, 4096)

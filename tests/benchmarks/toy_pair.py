@@ -76,12 +76,12 @@ def main() -> int:
     with open_run(Path(options.runs[0])) as run_a, open_run(Path(options.runs[1])) as run_b:
         require_one_space([run_a, run_b])
         runs = (run_a, run_b)
-        a, b = (density_of_run(run) for run in runs)
+        a, b = (density_of_run(run.data) for run in runs)
         pairs_a, _ = read_pairs(run_a, run_b, a)
         pairs_b, _ = read_pairs(run_b, run_a, b)
         exact = [read_exact(path, a.edges, ["r"]) for path in options.exact]
         curves = [
-            rule_curve(density, sum_scores(run, density, rule), whole=True)
+            rule_curve(density, sum_scores(run.data, density, rule), whole=True)
             for run, density in zip(runs, (a, b), strict=True)
         ]
     found = normalize(a, b, pairs_a, pairs_b, low, high)

@@ -63,12 +63,12 @@ def test_a_failing_rank_ends_all_and_says_why(how, whole, tmp_path, monkeypatch)
 def test_only_aborted_ranks_skip_the_handlers_of_exit(how, tmp_path):
     """HDF5's handler hangs where a rank is gone, and MPICH's own tells mpirun of a good end."""
     begin = time.monotonic()
-    done = run(tmp_path, how, ranks=4, module="leaving", timeout=2 * leaving.ASLEEP)
+    done = run(tmp_path, how, ranks=4, module="leaving", timeout=2 * leaving.ASLEEP, cold=True)
     leaving.check(how, done, tmp_path, time.monotonic() - begin)
 
 
 def test_a_rank_without_a_launcher_aborts_at_once(tmp_path):
-    done = run(tmp_path, "all abort", module="leaving")
+    done = run(tmp_path, "all abort", module="leaving", cold=True)
     assert done.returncode == 1, done.stderr
     assert "RuntimeError: as it was told to" in done.stderr
     assert len(list(tmp_path.iterdir())) == 1
@@ -77,8 +77,8 @@ def test_a_rank_without_a_launcher_aborts_at_once(tmp_path):
 def test_a_launcher_that_reads_late_gets_the_traceback(tmp_path):
     """MPICH's drops what it has not read when a rank aborts, so that the rank waits for it."""
     process = subprocess.Popen(
-        command(tmp_path, "all abort", module="leaving"), stderr=subprocess.PIPE, text=True,
-        env=environment(), cwd=ROOT, start_new_session=True,
+        command(tmp_path, "all abort", module="leaving", cold=True), stderr=subprocess.PIPE,
+        text=True, env=environment(), cwd=ROOT, start_new_session=True,
     )  # fmt: skip
     unread = bytearray(4)
     while not any(unread):

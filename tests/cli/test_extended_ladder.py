@@ -57,9 +57,11 @@ def test_the_joint_density_is_right_where_neither_alone_is(tmp_path, capsys, mon
 
     log_g_b, r_b = exact()
     with open_run("old.h5") as old, open_run("new.h5") as new:
-        both = density_of_runs([old, new])
-        one, other = density_of_run(old), density_of_run(new)
-        curve = rule_curve(both, sum_scores_of_runs([old, new], both, begins_with_zero), whole=True)
+        both = density_of_runs([old.data, new.data])
+        one, other = density_of_run(old.data), density_of_run(new.data)
+        curve = rule_curve(
+            both, sum_scores_of_runs([old.data, new.data], both, begins_with_zero), whole=True
+        )
     seen, low = both.count_b > 0, slice(0, 5)
     assert both.absolute and seen[low].all()
     score_b = (both.log_g_b[seen] - log_g_b[seen]) / both.log_g_error_b[seen]

@@ -10,7 +10,7 @@ from omniinput_hpc.cli import init
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.config import input_file
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.pilot.choose import typical_error
+from omniinput_hpc.pilot.settings import typical_error
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_zoo.exact import Lattice
 
@@ -38,7 +38,7 @@ def test_a_python_models_file_runs_and_is_right(capfd, tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["my.toml"]  # the pilot's run is gone
     assert launch.main(["my.toml"]) == 0
     with open_run(tmp_path / "runs/my.h5") as run:
-        density = density_of_run(run)
+        density = density_of_run(run.data)
         assert run.outside_k2().sum() == 0
     assert density.absolute and density.verdict.converged, density.verdict.reasons
     assert typical_error(density.log_g_error_b, density.count_b) < 0.15

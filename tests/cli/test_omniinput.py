@@ -204,5 +204,5 @@ def test_verbs_on_ranks_and_by_the_module(tmp_path, lattice_toml):
     assert "nothing to do" in again.stderr
     verified = run("verify", output, cwd=tmp_path)
     assert (verified.returncode, "all agrees" in verified.stdout) == (0, True), verified.stderr
-    version = run("--version")
+    version = run("--version", cold=True)
     assert version.stdout == f"omniinput_hpc {__version__}\n"

@@ -122,7 +122,7 @@ def slow(folder):
 def test_a_killed_or_stopped_one_is_resumed(number, code, capfd, folder):
     """Killed, it ends at once; asked to stop, it says so and leaves with 75."""
     side = folder / "good.rescored.slow.h5"
-    words = command(folder / "good.h5", slow(folder), module=MODULE)
+    words = command(folder / "good.h5", slow(folder), module=MODULE, cold=number == signal.SIGKILL)
     process = subprocess.Popen(
         words, stderr=subprocess.PIPE, text=True, env=environment(), cwd=ROOT
     )

@@ -371,9 +371,9 @@ def test_our_own_mistakes_show_a_traceback(toml):
     assert "Traceback" in done.stderr
 
 
-def start(toml, ranks, *words):
+def start(toml, ranks, *words, cold=False):
     return subprocess.Popen(
-        command(toml, *settings(*words), ranks=ranks),
+        command(toml, *settings(*words), ranks=ranks, cold=cold),
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),
@@ -388,7 +388,7 @@ def test_killed_and_resumed_is_the_same_as_never_killed(writer, toml, tmp_path):
     hurry = tmp_path / "hurry"
     words = [f"run.writer={writer}", "run.rounds=12", *held(300, hurry)]
     whole, path = tmp_path / "whole.h5", tmp_path / "run.h5"
-    process = start(toml, 2, *words)
+    process = start(toml, 2, *words, cold=True)
     committed = wait_for_rounds(process, path, 3)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=PATIENCE)

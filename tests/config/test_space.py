@@ -149,7 +149,7 @@ def test_every_method_counts_the_allowed_inputs(folder, method, capsys):
     with open_run(path) as run:
         x = np.concatenate([run.round(r).samples_x.reshape(-1, D) for r in range(run.rounds)])
         state = run.entry("state/x")
-        density = density_of_run(run)
+        density = density_of_run(run.data)
         expected_b = truth(folder, run.edges)
         assert (run.n_values, run.n_ids) == (5, V)
         assert run.entry("space/allowed").tolist() == IDS and x.dtype == np.uint8
@@ -165,7 +165,7 @@ def test_every_method_counts_the_allowed_inputs(folder, method, capsys):
     other = start(folder, *METHODS[method], "run.rounds=2", name="whole")
     with open_run(other) as run:
         x = run.round(0).samples_x
-        whole = density_of_run(run)
+        whole = density_of_run(run.data)
         assert "space/allowed" not in run._file and "n_ids" not in run._file.attrs
     assert not set(np.unique(x)) <= set(IDS)
     seen = np.isfinite(whole.log_g_b)

@@ -49,7 +49,7 @@ def english(path, *words, device=KIND):
 def completed(*words, ranks=1, code=0):
     """Run the program to its end; return what it said, and the seconds."""
     begin = time.perf_counter()
-    done = run(*words, ranks=ranks, timeout=SECONDS)
+    done = run(*words, ranks=ranks, timeout=SECONDS, cold=True)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr, time.perf_counter() - begin
 
@@ -70,7 +70,7 @@ def test_a_short_run_of_the_toy_lies_on_the_truth(tmp_path, measure):
     words = sets(f"run.output={path}", f"run.rounds={rounds}", f'run.device="{KIND}"')
     _, seconds = completed("inputs/toy.toml", *words)
     with open_run(path) as file:
-        density = density_of_run(file)
+        density = density_of_run(file.data)
     _, truth = read_table(ROOT / "inputs/exact/toy.csv", ["z_lower", "log_g"])
     exact = np.full(len(density.log_g_b), -np.inf)
     exact[bin_of(truth["z_lower"] + 0.01, density.edges)] = truth["log_g"]
@@ -159,7 +159,7 @@ def test_the_same_bytes_twice(tmp_path, whole, measure):
 
 def test_killed_and_resumed_it_has_the_same_bytes(tmp_path, whole, measure):
     path = tmp_path / "killed.h5"
-    words = command(*english(path))
+    words = command(*english(path), cold=True)
     with subprocess.Popen(
         words, cwd=ROOT, env=environment(), stderr=subprocess.DEVNULL, start_new_session=True
     ) as process:

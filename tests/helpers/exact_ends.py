@@ -44,7 +44,7 @@ def drawn(model, n, seed, of_the_model):
 
 def thinned(run, k):
     """Return rung k's recorded outputs, float64 [n], so far apart that they are independent."""
-    _, tau_k, _ = chain_diagnostics(run)
+    _, tau_k, _ = chain_diagnostics(run.data)
     apart = inefficiency(tau_k, run.config.sampler.moves_per_round)[k]
     stride = max(1, int(np.ceil(apart / run.config.samples.every)))
     z_tw = np.concatenate([z[k].reshape(-1, run.walkers) for _, z in run.samples()])

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from omniinput_hpc.pilot.choose import Spread
+from omniinput_hpc.pilot.settings import Spread
 
 
 def levels_of(model):

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-BITS, BITS_AT_ONCE = 53, 3
+BITS = 53
+BITS_AT_ONCE = ((100, 1), (20, 2), (0, 3))
+"""How many bits a call decides, from so many rows on: few rows take as long as some more."""
 
 
 class ScriptedStream:
@@ -78,11 +80,15 @@ def value_at(site):
 def bisect(true_below, n):
     """Return the smallest u, float64 [n], at which true_below(u, row) fails; to 2^-53.
 
-    A call decides several bits of all rows: it is given 2^bits - 1 points of each row, in one
-    batch, since a move of few walkers takes as long as one of many.
+    Where rows are few, a call decides several bits: it is given 2^bits - 1 points of each row, in
+    one batch, since a move of few walkers takes as long as one of many.
     """
     low, width = torch.zeros(n, dtype=torch.float64), 1.0
-    for bits in (*[BITS_AT_ONCE] * (BITS // BITS_AT_ONCE), BITS % BITS_AT_ONCE):
+    at_once = next(bits for n_rows, bits in BITS_AT_ONCE if n >= n_rows)
+    left = BITS
+    while left:
+        bits = min(at_once, left)
+        left -= bits
         n_points = 2**bits - 1
         width /= n_points + 1
         points = low + width * torch.arange(1, n_points + 1, dtype=torch.float64)[:, None]
@@ -141,17 +147,20 @@ class Explorer:
 
     def split(self, branches, draw):
         """Decide one more draw: n branches for each one."""
-        many = branches.repeat(draw.n)
-        outcome = torch.arange(draw.n).repeat(len(branches.origin))
+        edge = torch.ones((len(branches.origin), draw.n), dtype=torch.float64)
+        if draw.n > 1:  # the last outcome ends at 1
+            many = branches.repeat(draw.n - 1)
+            outcome = torch.arange(draw.n - 1).repeat(len(branches.origin))
 
-        def not_beyond(u, row):
-            return draw.outcome(*self.propose(many.some(row), [u])) <= outcome[row]
+            def not_beyond(u, row):
+                return draw.outcome(*self.propose(many.some(row), [u])) <= outcome[row]
 
-        edge = bisect(not_beyond, len(outcome)).view(-1, draw.n)
+            edge[:, :-1] = bisect(not_beyond, len(outcome)).view(-1, draw.n - 1)
         below = torch.cat([torch.zeros_like(edge[:, :1]), edge[:, :-1]], dim=1)
         width = edge - below
         middle = (below + width / 2).flatten()
         probability = branches.probability[:, None] * width
+        many = branches.repeat(draw.n)
         return Branches(many.origin, [*many.columns, middle], probability.flatten())
 
     def matrix(self):

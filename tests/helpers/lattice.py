@@ -7,13 +7,14 @@ site, independently: the truth and the sampling distributions are exact.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 from configs import config_with
 
 from omniinput_hpc.estimators.density.rung_weights import RungWeights
+from omniinput_hpc.estimators.run_data import RunData
 
 ENERGY_V = np.array([0, 1, 1, 3])  # of each value; levels are sums over sites
 
@@ -78,7 +79,7 @@ def first_is_zero(x):
 
 
 class ArrayRun:
-    """A run in memory: every move of every walker is also a recorded sample."""
+    """A `RunData` in memory whose parts can be set: every move is also a recorded sample."""
 
     def __init__(self, x_rksd, z_rks, walkers, beta_k, edges, n_values, groups=16):
         self.path = Path("memory.h5")
@@ -91,8 +92,9 @@ class ArrayRun:
         self.samples_per_round = z_rks.shape[2]
         self.kappa, self.z0 = np.zeros((2, len(beta_k)))
         self.log_w_kb = np.zeros((len(beta_k), len(edges) - 1))
-        self.model_beta, self.round_trips = np.nan, np.ones(walkers * len(beta_k), np.int64)
+        self.model_beta, self.round_trips_v = np.nan, np.ones(walkers * len(beta_k), np.int64)
         self.cold_starts, self.rows_normalized = 2, False
+        self.swaps_k2 = np.zeros((len(beta_k) - 1, 2), np.int64)
         self.log_q = None  # of ancestral runs: [rounds, K, S, K]
         self.n_values, self.n_ids, self.n_sites = n_values, n_values, x_rksd.shape[3]
         n_groups = min(groups, walkers)
@@ -109,28 +111,27 @@ class ArrayRun:
         self.outside_rk2 = counts.sum(axis=2)[..., [0, -1]]
         z_sum = np.zeros((n_rungs, n_bins + 2))
         np.add.at(z_sum, (k, b_rks + 1), z)
-        self._z_sum_kb = z_sum[:, 1:-1]
+        self.z_sum_kb = z_sum[:, 1:-1]
 
-    def swaps_k2(self):
-        return np.zeros((len(self.beta_k) - 1, 2), np.int64)
+    log_inputs, group_s, moves_k = RunData.log_inputs, RunData.group_s, RunData.moves_k
+    z_of, counts_nkb = RunData.z_of, RunData.counts_nkb
+    ancestral = property(lambda self: self.log_q is not None)
+    counts_kb = property(lambda self: self.counts_rkgb.sum(axis=(0, 2)))
+    lane_counts_kgb = property(lambda self: self.counts_rkgb.sum(axis=0))
+    outside_k2 = property(lambda self: self.outside_rk2.sum(axis=0))
+    source = data = property(lambda self: self)
 
-    def counts_kb(self):
-        return self.counts_rkgb.sum(axis=(0, 2))
+    @property
+    def weights(self):
+        return RungWeights(self.beta_k, self.kappa, self.z0, self.log_w_kb, self.edges)
 
-    def counts_nkb(self, n_blocks):
-        length = self.rounds // n_blocks
-        first = self.rounds - length * n_blocks
-        part = self.counts_rkgb[first:].sum(axis=2)
-        return part.reshape(n_blocks, length, *part.shape[1:]).sum(axis=1)
+    def record(self):
+        """Return the run as it is now as a true `RunData`."""
+        names = [field.name for field in fields(RunData)]
+        return RunData(**{name: getattr(self, name) for name in names})
 
-    def outside_k2(self):
-        return self.outside_rk2.sum(axis=0)
-
-    def lane_counts_kgb(self):
-        return self.counts_rkgb.sum(axis=0)
-
-    def z_sum_kb(self):
-        return self._z_sum_kb
+    def histograms(self):
+        return iter(self.counts_rkgb.sum(axis=2))
 
     def samples(self, rounds=None):
         some = slice(None) if rounds is None else list(rounds)
@@ -143,20 +144,11 @@ class ArrayRun:
     def samples_z(self, rounds=slice(None), rungs=slice(None)):
         return self.z_rks[rounds, rungs]
 
+    def z(self, *parts, **named):
+        return self.samples_z(*parts, **named)
+
     def samples_log_q(self):
         return None if self.log_q is None else iter(self.log_q)
-
-    def log_weight_kb(self):
-        return self.log_w_kb
-
-    def kappa_k(self):
-        return self.kappa
-
-    def z0_k(self):
-        return self.z0
-
-    def round_trips_v(self):
-        return self.round_trips
 
 
 def independent_run(model, beta_k, edges, *, rounds=16, walkers=8, moves=20, seed=1, groups=16):

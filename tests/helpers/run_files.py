@@ -74,8 +74,8 @@ def put_run(path, run, config, fingerprint, planned, committed=None):
         file["histogram/counts"][done] = run.counts_rkgb.sum(axis=2)
         file["histogram/outside"][done] = run.outside_rk2
         for parity in range(2):
-            file["histogram/lane_counts"][parity] = run.lane_counts_kgb()
-            file["histogram/z_sum"][parity] = run.z_sum_kb()
+            file["histogram/lane_counts"][parity] = run.lane_counts_kgb
+            file["histogram/z_sum"][parity] = run.z_sum_kb
         file["samples/x"][done] = run.x_rksd
         file["samples/z"][done] = run.z_rks
         if run.log_q is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+from warm import Zygote
 
 from omniinput_hpc.runfile.reader import open_run
 
@@ -21,6 +22,9 @@ LAUNCHER = FLAVOUR.read_text() if FLAVOUR.is_file() else ""
 
 PATIENCE = 800
 """Seconds that tests wait for what takes a few on an idle machine; see also pyproject.toml."""
+
+ZYGOTE: Zygote | None = None
+"""What processes are forked from, if they are."""
 
 LATTICE = """
 [run]
@@ -54,16 +58,24 @@ def mpirun(n_ranks):
     return [*(words[0].split() if words else ["mpirun"]), "-n", str(n_ranks)]
 
 
-def command(*arguments, ranks=1, module="omniinput_hpc"):
-    """Return the command line of a run."""
+def command(*arguments, ranks=1, module="omniinput_hpc", cold=False):
+    """Return the command line of a run.
+
+    module : or a script, "analysis/choose.py"
+    cold : whether it must be a process of its own from the start, as what is killed, or what tests
+        how it begins; see `warm`
+    """
     launcher = mpirun(ranks) if ranks > 1 else []
-    return [*launcher, sys.executable, "-m", module, *map(str, arguments)]
+    if ZYGOTE is None or cold:
+        start = [] if module.endswith(".py") else ["-m"]
+        return [*launcher, sys.executable, *start, module, *map(str, arguments)]
+    return [*launcher, *ZYGOTE.command(module, arguments)]
 
 
-def run(*arguments, ranks=1, module="omniinput_hpc", timeout=PATIENCE, cwd=ROOT):
+def run(*arguments, ranks=1, module="omniinput_hpc", timeout=PATIENCE, cwd=ROOT, cold=False):
     """Run the program to its end; return the finished process with its texts."""
     return subprocess.run(
-        command(*arguments, ranks=ranks, module=module),
+        command(*arguments, ranks=ranks, module=module, cold=cold),
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -77,6 +89,12 @@ def environment():
     folders = [ROOT / "tests/helpers", ROOT / "tests/campaigns", ROOT]
     path = os.pathsep.join(map(str, folders))
     return {**os.environ, "PYTHONPATH": path}
+
+
+def begin_warm():
+    """Have processes forked from one that has torch imported, from now on; see `warm`."""
+    global ZYGOTE
+    ZYGOTE = Zygote(environment())
 
 
 def said_until_its_end(process):

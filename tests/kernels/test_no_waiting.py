@@ -5,6 +5,7 @@ an exception, and so does who mixes devices. What a GPU computes is not seen her
 """
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -130,10 +131,16 @@ def test_every_kernel_of_the_table_is_moved_here():
     assert set(config_kernels.KERNELS) <= {type(options) for options in KERNELS.values()}
 
 
+def cases():
+    """Yield what is moved: llama's cache is another's, but ensembles do not look at the model."""
+    for model, ensemble in product(("gpt2", "llama"), ENSEMBLES):
+        again = model == "llama" and ensemble != "canonical"
+        yield pytest.param(model, ensemble, marks=[pytest.mark.release] if again else [])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["gpt2", "llama"], indirect=True)
+@pytest.mark.parametrize(("model", "ensemble"), cases(), indirect=["model"])
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("ensemble", ENSEMBLES)
 def test_moves_do_not_wait_for_the_device(model, kernel, ensemble):
     assert model._decoder is not None
     built = kernels.build(KERNELS[kernel], model, W)

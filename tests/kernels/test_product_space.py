@@ -20,7 +20,7 @@ from omniinput_hpc.sampling import exchange
 from omniinput_hpc.sampling.exchange import Exchanger
 from omniinput_hpc.tempering import ladder
 from omniinput_hpc.tempering.ensembles import Canonical, Gaussian
-from omniinput_hpc.tempering.ladder import Block
+from omniinput_hpc.tempering.ladder import Block, Grid
 
 pytestmark = pytest.mark.slow
 
@@ -107,7 +107,9 @@ class Scripted:
 def exchanged(exchanger_type, pair, number_kw, u_w, monkeypatch, n_blocks=1):
     """Let walkers exchange once with given uniform numbers; return theirs and their inputs."""
     w = number_kw.shape[1]
-    swapper = exchanger_type(Geometry(1, 2, w, 6, w, 2, 2, 1), EDGES, 3, WORLD, n_blocks)
+    swapper = exchanger_type(
+        Geometry(1, 2, w, 6, w, 2, 2, 1), EDGES, 3, WORLD, Grid(2, n_blocks, 1)
+    )
     held = [Block(k, b, n_blocks) for k in range(2) for b in range(n_blocks)]
     rungs = [HeldRung(block.k, block.lanes(w), number_kw[block.k], pair[block.k]) for block in held]
     with monkeypatch.context() as patch:

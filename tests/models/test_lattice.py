@@ -9,7 +9,7 @@ from hard_models import Lattice
 
 from omniinput_hpc.models.checked import CheckedModel
 from omniinput_hpc.models.lattice import better_lower, keep_off_edges, unit_of
-from omniinput_hpc.pilot.choose import BinRange, off_lattice
+from omniinput_hpc.pilot.settings import BinRange, off_lattice
 
 RNG = np.random.default_rng(1)
 TENTHS = (RNG.integers(30, size=300) * np.float32(0.1)).astype(np.float32)

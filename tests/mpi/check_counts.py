@@ -7,7 +7,8 @@ wants, and these are compared with what every rank's junit file says has passed:
     python tests/mpi/check_counts.py REPORTS SIZE... [--left-out PATH...]
 
 reads ``REPORTS/mpi-SIZE/rank-R.xml`` for R = 0 .. SIZE - 1 and ``REPORTS/serial.xml``, which must
-hold tests of every file but those left out. A serial test may be skipped if only root can provide
+hold tests of every file but those left out. Files after ``--largest-only`` were run on the largest
+size alone. A serial test may be skipped if only root can provide
 what it needs (`MAY_BE_MISSING`); the last line says how many were.
 """
 
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree as ET
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -129,7 +131,9 @@ def problems_of_serial(report: Path, left_out: list[str]) -> list[str]:
     return problems
 
 
-def main(reports: Path, sizes: list[int], left_out: list[str]) -> int:
+def main(
+    reports: Path, sizes: list[int], left_out: list[str], largest_only: Sequence[str] = ()
+) -> int:
     """Check all sizes; the last line printed is the summary for the end of the test run."""
     min_sizes = collect(HERE)
     problems = [
@@ -139,7 +143,12 @@ def main(reports: Path, sizes: list[int], left_out: list[str]) -> int:
     ]
     counts = []
     for size in sizes:
-        fitting = [node_id for node_id, wanted in min_sizes.items() if wanted <= size]
+        fitting = [
+            node_id
+            for node_id, wanted in min_sizes.items()
+            if wanted <= size
+            and (size == max(sizes) or node_id.partition("::")[0] not in largest_only)
+        ]
         counts.append(len(fitting))
         found = problems_of_size(reports / f"mpi-{size}", size, fitting)
         verdict = "see the errors below" if found else "all passed on every rank"
@@ -170,5 +179,6 @@ if __name__ == "__main__":
     parser.add_argument("reports", type=Path)
     parser.add_argument("sizes", type=int, nargs="+")
     parser.add_argument("--left-out", nargs="+", default=[], metavar="PATH")
+    parser.add_argument("--largest-only", nargs="+", default=[], metavar="FILE")
     options = parser.parse_args()
-    sys.exit(main(options.reports, options.sizes, options.left_out))
+    sys.exit(main(options.reports, options.sizes, options.left_out, options.largest_only))

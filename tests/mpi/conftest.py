@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from mpi4py import MPI
+from patient import barrier
 
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.parallel.comm import World
@@ -32,7 +33,7 @@ def run_on():
         code = None
         if comm.rank < n_ranks:
             code = launch.main(list(map(str, arguments)), World(part))
-        comm.Barrier()
+        barrier(comm)
         return comm.bcast(code)
 
     return run

@@ -42,8 +42,8 @@ def play(exchanger_type, n_blocks=1, n_rungs=N_RUNGS, n_exchanges=40):
     """Exchange often; return all walkers, [K, W], and x, and what each pair accepted."""
     world = World()
     geometry = replace(GEOMETRY, n_rungs=n_rungs)
-    exchanger = exchanger_type(geometry, np.linspace(0.0, 1.0, 11), 3, world, n_blocks)
     grid = Grid(n_rungs, n_blocks, world.size)
+    exchanger = exchanger_type(geometry, np.linspace(0.0, 1.0, 11), 3, world, grid)
     held = [Block(k, b, n_blocks) for k in grid.rungs(world.rank) for b in grid.blocks(world.rank)]
     rungs = [FakeRung(block) for block in held]
     exchanger.begin_round()
@@ -78,7 +78,8 @@ def play_alone(n_rungs):
     """Return what `play` gives of rungs in one block, on this rank alone."""
     world = World(MPI.COMM_SELF)
     geometry = replace(GEOMETRY, n_rungs=n_rungs)
-    exchanger = Exchanger(geometry, np.linspace(0.0, 1.0, 11), 3, world)
+    grid = Grid(geometry.n_rungs, 1, world.size)
+    exchanger = Exchanger(geometry, np.linspace(0.0, 1.0, 11), 3, world, grid)
     rungs = [FakeRung(Block(k)) for k in range(n_rungs)]
     for exchange in range(40):
         exchanger.swap(rungs, exchange)

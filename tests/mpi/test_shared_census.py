@@ -2,6 +2,7 @@
 
 import pytest
 from mpi4py import MPI
+from patient import barrier
 
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.signals import StopRequest
@@ -48,7 +49,7 @@ def census_on(shared_folder, monkeypatch):
             words = [toml, "--output", shared_folder / f"{name}.census.h5", *arguments]
             monkeypatch.setattr(census, "request", StopRequest())  # nobody asked this one
             code = census.main([str(word) for word in words], World(part))
-        comm.Barrier()
+        barrier(comm)
         return comm.bcast(code)
 
     return call

@@ -2,6 +2,7 @@
 
 import pytest
 from mpi4py import MPI
+from patient import barrier
 from run_tools import LATTICE, assert_same
 
 from omniinput_hpc.cli import rescore
@@ -27,7 +28,7 @@ def rescore_on(run_on, shared_folder):
         if comm.rank < n_ranks:
             words = [shared_folder / "a.h5", other, *arguments]
             code = rescore.main([str(word) for word in words], World(part))
-        comm.Barrier()
+        barrier(comm)
         return comm.bcast(code)
 
     return call

@@ -45,7 +45,7 @@ def test_one_wording_of_the_rungs_needed(wide_lanes):
 
 def test_diagnosis_and_verdict_say_the_same_of_the_lanes(wide_lanes):
     with open_run(wide_lanes) as run:
-        verdict, found = density_of_run(run).verdict, diagnose(run)
+        verdict, found = density_of_run(run.data).verdict, diagnose(run)
     assert found.rhat_k[1] > 1.05 > found.rhat_k[0]
     assert any("lanes disagree on rungs 1 (R-hat" in line for line in advice(found))
     (why,) = (r for r in verdict.reasons if "lanes disagree (R-hat over " in r)

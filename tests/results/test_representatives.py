@@ -14,7 +14,7 @@ from matplotlib.image import imsave
 from run_files import write_run
 from scored_model import BETA_K, FINE, MODEL, independent_run
 
-from omniinput_hpc.annotation.choose import draw_independently
+from omniinput_hpc.annotation.drawing import draw_independently
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import Density, density_of_run
@@ -54,7 +54,7 @@ def levels(run, density):
 
 
 def test_levels_are_drawn_as_the_space_holds_them(run, monkeypatch):
-    density = density_of_run(run)
+    density = density_of_run(run.data)
     got_bl, exact_bl = levels(run, density)
     # 640 samples a rung: shares are known to a few percent of themselves
     assert np.abs(got_bl - exact_bl).max() < 0.05
@@ -65,7 +65,7 @@ def test_levels_are_drawn_as_the_space_holds_them(run, monkeypatch):
 
 
 def test_edges(run):
-    density = density_of_run(run)
+    density = density_of_run(run.data)
     np.testing.assert_allclose(edges_for(density, (0.9, 3.1), 0.5), FINE[[4, 6, 8, 10, 12, 13]])
     every = edges_for(density)
     assert len(every) <= 13 and every[0] == FINE[np.flatnonzero(density.count_b)[0]]
@@ -150,7 +150,7 @@ def test_lists_of_tokens_are_drawn_whole_and_are_json_in_the_table(tmp_path):
 
 
 def test_tokens_need_a_tokenizer(run):
-    density = density_of_run(run)
+    density = density_of_run(run.data)
     found = representatives.representatives(run, density, edges_for(density), 2)
     with pytest.raises(UserError, match="--tokens requires a language model"):
         representatives.with_tokens(found, run.config)

@@ -147,7 +147,7 @@ def test_columns_and_header_lines():
     columns = result.table()
     assert list(columns)[:5] == ["z_lower", "z_upper", "log_g", "log_g_error", "count"]
     assert list(columns)[5:] == ["effective_count", "log_g_upper"]
-    assert columns["count"].sum() == run.counts_kb().sum() and (columns["count"] > 0).all()
+    assert columns["count"].sum() == run.counts_kb.sum() and (columns["count"] > 0).all()
     np.testing.assert_allclose(columns["z_upper"] - columns["z_lower"], MODEL.unit)
     header = result.about()
     assert header[0].startswith("absolute: yes") and header[1] == "converged: yes"

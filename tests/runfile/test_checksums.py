@@ -137,16 +137,16 @@ def flip(name, index, bit):
     return change
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("bit", range(64))
 @pytest.mark.parametrize("name", checksums.COUNTERS)
-def test_a_counter_with_another_bit_is_found_or_read_rightly(path, name, bit):
+def test_a_counter_with_another_bit_is_found_or_read_rightly(path, name):
     column, right = checksums.COUNTERS.index(name), [3, 2]
     with h5py.File(path, "r+", locking=False) as file:
-        value = int(file[name][0]) ^ (1 << bit)
-        file[name][0] = value - (1 << 64) if value >= 1 << 63 else value
-        found, fits = checksums.counter(file, name)
-    assert not fits or found == right[column] or bit < 2
+        written = int(file[name][0])
+        for bit in range(64):
+            value = written ^ (1 << bit)
+            file[name][0] = value - (1 << 64) if value >= 1 << 63 else value
+            found, fits = checksums.counter(file, name)
+            assert not fits or found == right[column] or bit < 2, bit
 
 
 def test_a_counter_one_too_high_is_found_by_the_round_that_is_not_there(path):

@@ -1,6 +1,5 @@
 """The lock beside a run file: one writer at a time, and a dead writer's lock is taken over."""
 
-import contextlib
 import json
 import logging
 import multiprocessing
@@ -13,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 import slow_models
+from contenders import contend
 from run_tools import PATIENCE, ROOT, command, environment, run, wait_for_rounds
 from slow_models import held
 
@@ -205,24 +205,6 @@ def test_two_names_of_one_file_share_a_lock(output, sidecar, tmp_path):
         RunLock(output).take()
 
 
-def contend(output, barrier, results, n):
-    """Take a lock at the same instant as the other process, n times."""
-    mine = RunLock(output)
-    for _ in range(n):
-        barrier.wait()
-        outcome = "refused"
-        with contextlib.suppress(UserError):
-            mine.take()
-            outcome = "taken"
-        barrier.wait()  # nobody releases before all have tried
-        if outcome == "taken":
-            outcome = "taken" if mine.keep() else "lost"
-            mine.release()
-        results.put(outcome)
-        barrier.wait()
-        barrier.wait()  # the test looks, and prepares
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("left_behind", [False, True])
 @pytest.mark.parametrize("n_starters", [2, 4])
@@ -255,7 +237,7 @@ SLOW = ["--set", "run.rounds=100000"]
 
 def start(toml, *words, ranks=1):
     return subprocess.Popen(
-        command(toml, *SLOW, *words, ranks=ranks),
+        command(toml, *SLOW, *words, ranks=ranks, cold=True),
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),

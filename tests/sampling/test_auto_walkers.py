@@ -5,13 +5,15 @@ import mmap
 import numpy as np
 import pytest
 from run_tools import LATTICE, assert_same, run
+from runs_in_progress import WORLD, config_of
 
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import device
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.sampling import auto_walkers, build
-from omniinput_hpc.sampling.auto_walkers import FIRST_WALKERS, MAX_WALKERS, MemoryBudget, Trial
+from omniinput_hpc.sampling import auto_walkers, build, trial
+from omniinput_hpc.sampling.auto_walkers import FIRST_WALKERS, MAX_WALKERS, MemoryBudget
+from omniinput_hpc.sampling.trial import BatchTrial, try_batch
 
 MIB = 2**20
 
@@ -34,11 +36,11 @@ def search(
 ):  # fmt: skip
     """Find W on a machine that moves rate(W) walkers a second; return all numbers that gained."""
 
-    def trial(n):
-        return Trial(n, n / rate(n), peak * n, more * n)
+    def try_walkers(n):
+        return BatchTrial(n, n / rate(n), peak * n, more * n)
 
     budget = MemoryBudget(n_batches, memory, memory, records)
-    return [t.n_walkers for t in auto_walkers.find(Alone(others), trial, budget, most, moves)]
+    return [t.n_walkers for t in auto_walkers.find(Alone(others), try_walkers, budget, most, moves)]
 
 
 def saturating(n):
@@ -112,7 +114,7 @@ def stored(path):
 @pytest.fixture
 def quick(monkeypatch):
     """Trials as short as can be."""
-    monkeypatch.setattr(auto_walkers, "TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr(trial, "BATCH_SECONDS", 0.0)
 
 
 def call(*words):
@@ -140,7 +142,7 @@ def test_a_run_goes_on_with_the_number_in_its_file(tmp_path, monkeypatch, quick,
     def never(*_):
         raise AssertionError("it was looked for again")
 
-    monkeypatch.setattr(auto_walkers, "try_rung", never)
+    monkeypatch.setattr(auto_walkers, "try_batch", never)
     assert call(path, "--set", "run.rounds=3", "--restart", "require") == 0
     assert call(tmp_path / "run.h5", "--set", "run.rounds=4") == 0
     assert call(tmp_path / "run.h5", "--set", "sampler.walkers=auto", "--set", "run.rounds=5") == 0
@@ -166,9 +168,56 @@ def test_a_check_alone_measures_only_what_does_not_take_long(tmp_path, quick, ca
     number = ["--set", "sampler.walkers=8", "--check"]
     assert call(auto(tmp_path), *number) == 0
     assert "\nmeasured" in capfd.readouterr().err
-    monkeypatch.setattr(build, "MAX_TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr(auto_walkers, "MAX_TRIAL_SECONDS", 0.0)
     assert call(auto(tmp_path), *number) == 0
     assert "\nmeasured" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kernel", ["discrete-langevin", "lm-conditional"])
+def test_trial_moves_where_segments_end_in_draws_of_the_model(tmp_path, kernel):
+    """A run's walkers are placed anew after each segment, and so are a trial's."""
+    config = config_of(
+        tmp_path, "model.factory=toy_models:normalized", "ladder.betas=[0.0, 2.0]",
+        "ladder.anchors=true", f"kernel.name={kernel}",
+    )  # fmt: skip
+    built = build.build(WORLD, config, None)
+    assert built.model_beta == 2.0
+    assert auto_walkers.memory_of_moves(WORLD, built) is not None
+
+
+def test_walkers_are_found_for_a_block(tmp_path, monkeypatch):
+    """And a rung has so many times as many."""
+    monkeypatch.setattr(auto_walkers, "MAX_WALKERS", 32)
+    built = build.build(WORLD, config_of(tmp_path, "sampler.blocks=2"), None)
+    found, trials, _ = auto_walkers.find_walkers(WORLD, built)
+    assert found.config.sampler.block_walkers == trials[-1].n_walkers in (16, 32)
+    assert found.geometry.n_walkers == 2 * trials[-1].n_walkers
+    assert [(rung.k, rung.block.number) for rung in found.rungs] == [
+        (k, b) for k in range(4) for b in range(2)
+    ]
+    assert all(len(rung.walker_w) == trials[-1].n_walkers for rung in found.rungs)
+
+
+def test_ranks_that_share_a_gpu_are_counted_by_the_gpu():
+    eight = [f"GPU-{i}" for i in range(8)]
+    one_each = ["a"] * 8
+    assert [auto_walkers.sharers(one_each, eight, rank) for rank in range(8)] == [1] * 8
+    assert auto_walkers.sharers(one_each * 2, eight * 2, 3) == 2
+    assert auto_walkers.sharers(["a"] * 3, ["GPU-0", "GPU-0", "GPU-1"], 1) == 2
+    assert (
+        auto_walkers.sharers(["a", "a", "b"], ["", "", ""], 0) == 2
+    )  # CPUs: a host's ranks share it
+    assert auto_walkers.sharers(["a", "b"], ["/cuda:0", "/cuda:0"], 0) == 1  # no uuid: by host
+
+
+def test_a_trials_memory_holds_what_graphs_take(tmp_path, monkeypatch):
+    built = build.build(WORLD, config_of(tmp_path), None)
+    monkeypatch.setattr(device, "peak_bytes", lambda name: 1000)
+    monkeypatch.setattr(device, "held_bytes", lambda name: 300)
+    outside = iter([50, 650, 50, 20])
+    monkeypatch.setattr(device, "outside_bytes", lambda name: next(outside))
+    assert try_batch(built, 4, 1, False).peak == 700 + 600
+    assert try_batch(built, 4, 1, False).peak == 700  # another process gave memory back meanwhile
 
 
 @pytest.mark.slow

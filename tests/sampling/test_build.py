@@ -12,9 +12,8 @@ from toy_models import LatticeModel
 from omniinput_hpc.cli.common import to_toml
 from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models import device
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.sampling import build, first_look, loop, plan
+from omniinput_hpc.sampling import build, first_look, loop, shapes
 from omniinput_hpc.sampling.built import initial_ensembles
 from omniinput_hpc.sampling.restart import Existing, find_existing
 from omniinput_hpc.tempering.ensembles import Canonical, Gaussian, Tabulated
@@ -88,32 +87,6 @@ def test_a_file_that_cannot_be_made_is_a_plain_message(tmp_path):
         build.prepare_file(built, identity_of(built), Existing(), {}, lambda: None)
 
 
-@pytest.mark.parametrize("kernel", ["discrete-langevin", "lm-conditional"])
-def test_trial_moves_where_segments_end_in_draws_of_the_model(tmp_path, kernel):
-    """A run's walkers are placed anew after each segment, and so are a trial's."""
-    config = config_of(
-        tmp_path, "model.factory=toy_models:normalized", "ladder.betas=[0.0, 2.0]",
-        "ladder.anchors=true", f"kernel.name={kernel}",
-    )  # fmt: skip
-    built = build.build(WORLD, config, None)
-    assert built.model_beta == 2.0
-    _, measured = build.try_moves(WORLD, built, ["a"], find=False)
-    assert measured is not None
-
-
-def test_walkers_are_found_for_a_block(tmp_path, monkeypatch):
-    """And a rung has so many times as many."""
-    monkeypatch.setattr(build.auto_walkers, "MAX_WALKERS", 32)
-    built = build.build(WORLD, config_of(tmp_path, "sampler.blocks=2"), None)
-    found, _ = build.try_moves(WORLD, built, ["a"], find=True)
-    assert found.config.sampler.block_walkers == found.trials[-1].n_walkers in (16, 32)
-    assert found.geometry.n_walkers == 2 * found.trials[-1].n_walkers
-    assert [(rung.k, rung.block.number) for rung in found.rungs] == [
-        (k, b) for k in range(4) for b in range(2)
-    ]
-    assert all(len(rung.walker_w) == found.trials[-1].n_walkers for rung in found.rungs)
-
-
 class BuildsMore(LatticeModel):
     """A model that builds a decoder at its first use, for which there is no memory."""
 
@@ -128,27 +101,6 @@ class BuildsMore(LatticeModel):
 def test_a_lack_of_memory_at_the_models_first_use_is_told(tmp_path):
     config = config_of(tmp_path)
     model = BuildsMore(6, 4, 0.25, "cpu")
-    geometry = plan.geometry_of(config, model.n_values, model.n_sites)
+    geometry = shapes.geometry_of(config, model.n_values, model.n_sites)
     with pytest.raises(UserError, match="a batch of 8 inputs does not fit on cpu"):
         build.make_rungs(config, geometry, model, "cpu", [0])
-
-
-def test_ranks_that_share_a_gpu_are_counted_by_the_gpu():
-    eight = [f"GPU-{i}" for i in range(8)]
-    one_each = ["a"] * 8
-    assert [build.sharers(one_each, eight, rank) for rank in range(8)] == [1] * 8
-    assert build.sharers(one_each * 2, eight * 2, 3) == 2
-    assert build.sharers(["a"] * 3, ["GPU-0", "GPU-0", "GPU-1"], 1) == 2
-    assert build.sharers(["a", "a", "b"], ["", "", ""], 0) == 2  # CPUs: a host's ranks share it
-    assert build.sharers(["a", "b"], ["/cuda:0", "/cuda:0"], 0) == 1  # no uuid: by host
-
-
-def test_a_trials_memory_holds_what_graphs_take(tmp_path, monkeypatch):
-    built = build.build(WORLD, config_of(tmp_path), None)
-    trial, _, _ = build._trials(WORLD, built, ["a"])
-    monkeypatch.setattr(device, "peak_bytes", lambda name: 1000)
-    monkeypatch.setattr(device, "held_bytes", lambda name: 300)
-    outside = iter([50, 650, 50, 20])
-    monkeypatch.setattr(device, "outside_bytes", lambda name: next(outside))
-    assert trial(4).peak == 700 + 600
-    assert trial(4).peak == 700  # another process gave memory back meanwhile

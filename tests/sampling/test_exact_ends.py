@@ -67,7 +67,7 @@ def test_a_slightly_wrong_end_is_noticed(run_path):
 
 def test_the_constants_differ_by_m_ln_v(run_path):
     with open_run(run_path) as run:
-        density = density_of_run(run)
+        density = density_of_run(run.data)
     parts = (density.log_g_b, density.log_g_jb, density.inside, density.believed_b, density.lanes_g)
     value, error = log_constants_apart(*parts, float(M))
     assert abs(value - M * np.log(V)) < 4 * error

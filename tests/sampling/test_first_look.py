@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.sampling import build, first_look, forecast
+from omniinput_hpc.sampling import auto_walkers, build, first_look, forecast
 
 MODELS = """
 import torch
@@ -73,9 +73,9 @@ def test_a_usable_model_passes_and_is_probed(built):
 def test_an_output_that_only_moves_show_is_bad_input_for_check(built, monkeypatch):
     run = built("nan")
     with pytest.raises(UserError, match="not finite"):
-        forecast.try_exchanges(WORLD, run, 0.5)
+        forecast.tried(WORLD, run, 0.5)
     with pytest.raises(UserError, match="not finite"):
-        build.try_moves(WORLD, run, WORLD.hosts(), False)
+        auto_walkers.memory_of_moves(WORLD, run)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

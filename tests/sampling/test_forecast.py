@@ -9,7 +9,7 @@ from runs_in_progress import WORLD, begin, config_of
 
 from omniinput_hpc.config.kernels import LmConditional
 from omniinput_hpc.sampling import build, forecast, loop
-from omniinput_hpc.sampling.forecast import Forecast
+from omniinput_hpc.sampling.trial import ExchangeTrial
 from omniinput_zoo.exact import Lattice
 
 BETAS = "ladder.betas=[-2.0, 0.0, 1.5, 4.0]"
@@ -21,12 +21,12 @@ def built_of(folder, *changes):
 
 def seen(z_kw, seconds=0.01, exchanges=5, outside=0.0):
     extremes = np.array([np.min(z_kw), np.max(z_kw)])
-    return Forecast(exchanges, seconds, np.asarray(z_kw), extremes, outside)
+    return ExchangeTrial(exchanges, seconds, np.asarray(z_kw), extremes, outside)
 
 
 def test_exchanges_are_tried_and_nothing_is_written(tmp_path):
     built = built_of(tmp_path)
-    found = forecast.try_exchanges(WORLD, built, seconds=60.0)
+    found = forecast.tried(WORLD, built, seconds=60.0)
     assert found.exchanges == built.config.sampler.exchanges and found.seconds > 0
     assert np.isfinite(found.z_kw).all() and found.outside == 0.0
     assert found.extremes[0] <= found.z_kw.min() and found.extremes[1] >= found.z_kw.max()
@@ -40,7 +40,7 @@ def test_what_does_not_fit_into_the_time_is_estimated_from_single_moves(tmp_path
         "model.options={seconds=0.01}",
         "sampler.steps=1000",
     )
-    found = forecast.try_exchanges(WORLD, built, seconds=0.5)
+    found = forecast.tried(WORLD, built, seconds=0.5)
     assert found.exchanges == 0 and np.isnan(found.z_kw).all()
     assert forecast.judge(built.config, found, None) is not None
     assert found.seconds > 0.5
@@ -56,9 +56,7 @@ def test_the_estimate_is_near_the_time_of_a_run(tmp_path):
     built = built_of(tmp_path, *changes)
     ratios = []
     while len(ratios) < 3 and not any(1 / 4 < ratio < 4 for ratio in ratios):
-        estimate = forecast.seconds_of_run(
-            built.config, forecast.try_exchanges(WORLD, built, seconds=3.0)
-        )
+        estimate = forecast.seconds_of_run(built.config, forecast.tried(WORLD, built, seconds=3.0))
         run = begin(config_of(tmp_path, *changes, f"run.output={tmp_path}/{len(ratios)}.h5"))
         start = time.monotonic()
         loop.sample(run)

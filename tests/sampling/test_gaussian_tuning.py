@@ -78,9 +78,9 @@ def test_rates_are_equal_and_the_density_is_right(tmp_path, monkeypatch):
     assert code == 0
     assert np.abs(sigmas_apart(path)).max() < SIGMAS
     with open_run(path) as finished:
-        density, kappa_k, z0_k = density_of_run(finished), finished.kappa_k(), finished.z0_k()
+        density, kappa_k, z0_k = density_of_run(finished.data), finished.kappa_k(), finished.z0_k()
         monkeypatch.setattr(finished, "z0_k", lambda: np.array([-45, -36, -27, -18, -9, 0, 0, 0.0]))
-        wrong = density_of_run(finished)
+        wrong = density_of_run(finished.data)
     assert density.absolute and (kappa_k[:5] > 0).all() and np.diff(z0_k[:5]).min() > 0
     score = z_scores(density)
     assert len(score) > 25

@@ -144,7 +144,7 @@ def scores_of(name, folder, seed, rounds=None):
     (folder / "input.toml").write_text(input_text(tables, path, seed))
     assert launch.main([str(folder / "input.toml")]) == 0
     with open_run(path) as run:
-        density = density_of_run(run)
+        density = density_of_run(run.data)
     path.unlink()
     z, log_count = model.log_count()
     exact = np.full(len(density.edges) - 1, -np.inf)

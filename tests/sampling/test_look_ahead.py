@@ -286,7 +286,7 @@ every = 5
     toml.write_text(text)
     assert launch.main([str(toml)]) == 0
     with open_run(path) as run:
-        density = density_of_run(run)
+        density = density_of_run(run.data)
     exact_b = planted_passages("cpu", **PASSAGES).log_g(density.edges)
     use_b = (density.effective_b >= 10) & np.isfinite(density.log_g_b)
     use_b &= density.log_g_error_b > 0
@@ -301,7 +301,7 @@ def rms(z):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("blocks", [pytest.param(1, marks=pytest.mark.release), 2])
 def test_passages_entered_once_in_4096_are_counted(tmp_path, blocks):
     """Both phases and what lies between, with errors that are right."""
     verdict, low, high = deviations(tmp_path, 32, blocks)

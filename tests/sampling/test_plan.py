@@ -8,7 +8,7 @@ import pytest
 from runs_in_progress import config_of
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.sampling import plan
+from omniinput_hpc.sampling import plan, shapes
 from omniinput_hpc.sampling.restart import Existing
 
 
@@ -18,7 +18,7 @@ def plan_of(folder, *changes, **options):
         "devices": ["cpu", "cpu"], "hosts": ["a", "a"], "model_bytes": 2**20, "cache_bytes": 0,
         "writer": "mpio", "writer_reason": "because", "found": Existing(),
     }  # fmt: skip
-    return plan.Plan(config, plan.geometry_of(config, 4, 6), **{**standard, **options})
+    return plan.Plan(config, shapes.geometry_of(config, 4, 6), **{**standard, **options})
 
 
 def lines_of(the_plan):
@@ -100,11 +100,11 @@ def test_a_ladder_from_the_models_own_beta_on_is_absolute(tmp_path):
 def test_ranks_share_the_rungs_equally(tmp_path):
     config = config_of(tmp_path)
     for n_ranks in (1, 2, 4):
-        plan.check_shares(len(config.beta_k), n_ranks)
+        shapes.check_shares(len(config.beta_k), n_ranks)
     with pytest.raises(UserError, match=r"3 ranks do not divide .* fit: 1, 2, 4$"):
-        plan.check_shares(len(config.beta_k), 3)
+        shapes.check_shares(len(config.beta_k), 3)
     with pytest.raises(UserError, match=r"5 ranks are more than the ladder's 4 rungs"):
-        plan.check_shares(len(config.beta_k), 5)
+        shapes.check_shares(len(config.beta_k), 5)
 
 
 def test_blocks_let_more_ranks_share_the_work(tmp_path):
@@ -112,10 +112,10 @@ def test_blocks_let_more_ranks_share_the_work(tmp_path):
         for n_ranks in range(1, 20):
             config = config_of(tmp_path, f"sampler.blocks={blocks}")
             if n_ranks in sizes:
-                plan.check_ranks(config, n_ranks)
+                shapes.check_ranks(config, n_ranks)
             else:
                 with pytest.raises(UserError, match="numbers of ranks that fit: 1, 2, 4"):
-                    plan.check_ranks(config, n_ranks)
+                    shapes.check_ranks(config, n_ranks)
 
 
 @pytest.mark.parametrize(("changes", "n_ranks", "words"), [
@@ -130,7 +130,7 @@ def test_blocks_let_more_ranks_share_the_work(tmp_path):
 ])  # fmt: skip
 def test_a_check_names_the_blocks_that_would_do(tmp_path, changes, n_ranks, words):
     with pytest.raises(UserError, match=words):
-        plan.check_ranks(config_of(tmp_path, *changes), n_ranks)
+        shapes.check_ranks(config_of(tmp_path, *changes), n_ranks)
 
 
 def test_the_plan_of_blocks(tmp_path):
@@ -145,31 +145,31 @@ def test_the_plan_of_blocks(tmp_path):
 def test_many_launches_of_one_rank_are_refused(monkeypatch, name):
     monkeypatch.setenv(name, "4")
     with pytest.raises(UserError, match=f"4 processes were launched \\({name}\\)"):
-        plan.check_launch(1)
-    plan.check_launch(4)
+        shapes.check_launch(1)
+    shapes.check_launch(4)
     monkeypatch.setenv(name, "1")
-    plan.check_launch(1)
+    shapes.check_launch(1)
 
 
 def test_counts_must_fit_32_bits(tmp_path):
-    plan.check_counters(config_of(tmp_path))
+    shapes.check_counters(config_of(tmp_path))
     many = config_of(tmp_path, "sampler.steps=100000", "sampler.exchanges=10000")
     with pytest.raises(UserError, match="overflow 32 bits"):
-        plan.check_counters(many)
+        shapes.check_counters(many)
     # A round of them fits, five that share a histogram do not.
     blocks = ("run.rounds=1000", "sampler.steps=1000", "sampler.exchanges=200000")
-    plan.check_counters(config_of(tmp_path, *blocks))
+    shapes.check_counters(config_of(tmp_path, *blocks))
     with pytest.raises(UserError, match=r"set run\.histogram_blocks = ") as error:
-        plan.check_counters(config_of(tmp_path, *blocks, "run.histogram_blocks=200"))
+        shapes.check_counters(config_of(tmp_path, *blocks, "run.histogram_blocks=200"))
     wanted = int(re.search(r"histogram_blocks = (\d+) or more", str(error.value))[1])
-    plan.check_counters(config_of(tmp_path, *blocks, f"run.histogram_blocks={wanted}"))
+    shapes.check_counters(config_of(tmp_path, *blocks, f"run.histogram_blocks={wanted}"))
     with pytest.raises(UserError):
-        plan.check_counters(config_of(tmp_path, *blocks, f"run.histogram_blocks={wanted - 1}"))
+        shapes.check_counters(config_of(tmp_path, *blocks, f"run.histogram_blocks={wanted - 1}"))
 
 
 def test_a_file_larger_than_the_disk_is_told(tmp_path):
     config = config_of(tmp_path / "new/folder")
-    g = plan.geometry_of(config, 4, 6)
+    g = shapes.geometry_of(config, 4, 6)
     assert plan.disk_warnings(config, g) == []
     assert "is free there" in plan.disk_warnings(config, replace(g, rounds=2**40))[0]
 
@@ -177,7 +177,7 @@ def test_a_file_larger_than_the_disk_is_told(tmp_path):
 def test_a_large_file_is_told_with_what_makes_it_smaller(tmp_path, monkeypatch):
     monkeypatch.setattr(plan, "free_bytes", lambda folder: 2**60)
     config = config_of(tmp_path)
-    g = plan.geometry_of(config, 4, 6)
+    g = shapes.geometry_of(config, 4, 6)
     many_bins = replace(g, rounds=10_000, n_bins=100_000)
     [words] = plan.disk_warnings(config, many_bins)
     assert "of it for histogram" in words and "run.histogram_blocks" in words

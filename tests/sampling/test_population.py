@@ -77,7 +77,7 @@ def ratios(tmp_path, model):
     own = SETTINGS[model]
     path = run(tmp_path, "run.rounds=24", "sampler.walkers=128", "sampler.steps=3", *own)
     with open_run(path) as finished:
-        found, beta_k = constants_of(finished), finished.beta_k
+        found, beta_k = constants_of(finished.data), finished.beta_k
     z_l, log_count_l = exact_levels(model)
     return np.exp(found.log_z_nk - logsumexp(log_count_l[:, None] - np.outer(z_l, beta_k), axis=0))
 
@@ -155,7 +155,7 @@ def test_the_density_is_exact(tmp_path):
     for seed in range(1, 5):
         settings = [*MANY, "bins.width=0.1", f"run.seed={seed}"]
         with open_run(run(tmp_path, *settings, name=f"run-{seed}")) as finished:
-            density = density_of_run(finished)
+            density = density_of_run(finished.data)
         assert density.absolute and density.ancestral
         found.append(scores(density, exact.log_g(density.edges)))
     every = np.concatenate(found)
@@ -172,7 +172,7 @@ def test_a_language_model_that_is_enumerated(tmp_path, forbidden):
     for seed in (1, 2, 3):
         settings = [*MARKOV, f"model.options.forbidden={forbidden}", *MANY, f"run.seed={seed}"]
         with open_run(run(tmp_path, *settings, name=f"run-{seed}")) as finished:
-            density = density_of_run(finished)
+            density = density_of_run(finished.data)
         found.append(scores(density, MarkovModel(6, 5, forbidden).log_g(density.edges)))
     every = np.concatenate(found)
     assert len(every) > 20

@@ -29,7 +29,7 @@ def z_scores(toml, seed, *more):
     changes = [*SETTINGS, f"run.seed={seed}", f"run.output={path}", *more]
     assert launch.main([str(toml), *(w for c in changes for w in ("--set", c))]) == 0
     with open_run(path) as run:
-        density = density_of_run(run)
+        density = density_of_run(run.data)
     assert density.absolute
     z, log_count = LatticeModel(8, 4, 0.25, "cpu").log_count()
     seen = density.count_b > 0

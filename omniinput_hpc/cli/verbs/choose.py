@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from omniinput_hpc.annotation import task_set
-from omniinput_hpc.annotation.choose import DRAW_METHODS, bin_table, not_believed
+from omniinput_hpc.annotation.drawing import DRAW_METHODS, bin_table, not_believed
 from omniinput_hpc.annotation.task_bins import bins_of_run, check_together, too_few_to_analyse
 from omniinput_hpc.annotation.tasks import MAX_DRAWS, key_path
 from omniinput_hpc.cli.scripts import add_range, check_output, new_parser, new_record
@@ -32,7 +32,7 @@ def main(arguments: list[str], program: str = "choose.py") -> None:
     check_together(bins)
     for i, (path, z_range) in enumerate(zip(options.run, ranges, strict=True)):
         with open_run(path, options.on_damage) as run:
-            density = density_of_run(run)
+            density = density_of_run(run.data)
             drawn.append(task_set.draw_from(run, density, bins[i], z_range, how, i))
             record.add_run(run)
         reports, floor = drawn[i].reports, density.floor

@@ -32,7 +32,7 @@ def main(arguments: list[str], program: str = "normalize.py") -> None:
         require_one_space([run_a, run_b])
         record.add_run(run_a)
         record.add_run(run_b)
-        a, b = density_of_run(run_a), density_of_run(run_b)
+        a, b = density_of_run(run_a.data), density_of_run(run_b.data)
         pairs_a, from_a = read_pairs(run_a, run_b, a)
         pairs_b, from_b = read_pairs(run_b, run_a, b)
     found = normalize(a, b, pairs_a, pairs_b, *options.range)

@@ -43,7 +43,7 @@ def main(arguments: list[str], program: str = "overlay.py") -> None:
     sets_of += [{}] * (len(options.run) - len(sets_of))
     for path, name, shown in zip(options.run, names_of(options.run), sets_of, strict=True):
         with open_run(path, options.on_damage) as run:
-            density, chosen = density_of_run(run), pictures_at_ends(run, options.inputs)
+            density, chosen = density_of_run(run.data), pictures_at_ends(run, options.inputs)
             record.add_run(run)
             record.add_density(density, name)
             runs.append(run)

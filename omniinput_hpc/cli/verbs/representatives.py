@@ -44,7 +44,7 @@ def main(arguments: list[str], program: str = "representatives.py") -> None:
     for path in options.run:
         with open_run(path, options.on_damage) as run:
             record.add_run(run)
-            density = density_of_run(run)
+            density = density_of_run(run.data)
             edges = edges_for(density, options.range, options.width) if edges is None else edges
             found.append(_inputs_of(run, density, edges, options))
             densities.append(density)

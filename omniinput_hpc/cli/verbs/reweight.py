@@ -19,7 +19,6 @@ from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.joined import joined_density
 from omniinput_hpc.estimators.density import other_bins
 from omniinput_hpc.estimators.density.certified import KnownBelow, certify, predicted_sites
-from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.plots import look
 from omniinput_hpc.results import density as results
 from omniinput_hpc.results import tables
@@ -59,21 +58,21 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
     record = new_record(program, arguments, options, joined)
     with ExitStack() as stack:
         files = [stack.enter_context(open_run(path, options.on_damage)) for path in options.run]
-        for run in files:
-            record.add_run(run)
-        runs: list[RunData] = [*files]
+        for file in files:
+            record.add_run(file)
+        runs = [file.data for file in files]
         bins = remark = ""
         if options.bins is not None:
             bins = record.parameters["bins"] = other_bins.name_of(options.bins)
             remark = "; " + results.other_bins_clause(runs[0])
             runs = [other_bins.in_other_bins(run, options.bins) for run in runs]
         density = joined_density(runs)
-        further = [line for run in files for line in results.constants_of_run(run)]
+        further = [line for file in files for line in results.constants_of_run(file.data)]
         further += [results.mbar_line(runs[0], density.f_k)] if options.unbinned else []
         more: list[str] = []
         if options.certified:
             known = _known_below(options.census, files[0]) if options.census else None
-            bounds = certify(files[0], predicted_sites(files[0]), known)
+            bounds = certify(files[0].data, predicted_sites(files[0].data), known)
             certified = results.CertifiedResult(files, [density], bounds)
             more, further = certified.write(record), further + certified.summary()
     exact = tables.read_exact(options.exact, density.edges) if options.exact else None

@@ -117,13 +117,12 @@ def compare_models(
     shift: float = 0.0,
     shift_error: float = 0.0,
     asked: Range | None = None,
-    seed: int = 1,
 ) -> ModelComparison:
     """Compare two models' curves over their common range of log recall, or the requested one.
 
     The curves come from independent runs, scored by rules or by people. Add `shift` to b's log
     recall to bring it to a's scale (see `normalization`; 0 if both are absolute). `asked` is a
-    part of the common range, on a's scale. `seed` determines the pairing of draws.
+    part of the common range, on a's scale.
 
     Raises
     ------
@@ -141,7 +140,7 @@ def compare_models(
     if asked is not None:
         curves.asked_range(*curve_a, asked)
         ends = curves.asked_range(*curve_b, asked)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(1)
     x, continued = np.linspace(*ends, N_RECALL_POINTS), asked is not None
     n_a, n_b = len(a.draws.values.precision_t), len(b.draws.values.precision_t)
     # Both curves' draws may come from the same random numbers, so shuffle before pairing.
@@ -154,7 +153,6 @@ def compare_models(
     p_amx, p_bmx = _precisions(draws_a.values, x), _precisions(draws_b.values, x)
     with np.errstate(divide="ignore", invalid="ignore"):
         growing_mx = _cumulative_area(x, p_amx) / _cumulative_area(x, p_bmx)
-        _, ratio_x = curves.cumulative_ratio(curve_a, curve_b, N_RECALL_POINTS, asked)
     return ModelComparison(
         **vars(_auprs((a.trace, draws_a), (moved_b, draws_b), ends, continued)),
         lower=ends[0],
@@ -163,7 +161,7 @@ def compare_models(
         precision_ax=p_ax,
         precision_bx=p_bx,
         difference_x=_interval(p_ax - p_bx, p_amx - p_bmx),
-        cumulative_x=_interval(ratio_x, growing_mx),
+        cumulative_x=_interval(curves.cumulative_ratio(curve_a, curve_b, x), growing_mx),
     )
 
 

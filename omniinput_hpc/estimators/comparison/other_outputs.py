@@ -11,7 +11,7 @@ differ, the larger the errors of the other model's density.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.density.other_bins import count_samples
 from omniinput_hpc.estimators.errors.jackknife import Interval, jackknife_error, t_quantile
 from omniinput_hpc.estimators.populations import is_annealed
 from omniinput_hpc.estimators.precision_recall.curves import (
@@ -33,21 +34,49 @@ from omniinput_hpc.estimators.precision_recall.curves import (
 )
 from omniinput_hpc.estimators.precision_recall.from_rule import (
     Rule,
-    ScoreSums,
     areas_without_each,
     rule_curve,
     sum_scores,
 )
-from omniinput_hpc.estimators.run_data import RunData, Settings
-from omniinput_hpc.histogram import bin_of, lane_groups
+from omniinput_hpc.estimators.precision_recall.rule_worth import ScoreSums
+from omniinput_hpc.estimators.run_data import RunData, Settings, Source
+from omniinput_hpc.histogram import bin_of
 
 
-class WithOutputs:
-    """The first rounds of an ancestral run with other outputs of its draws: a `RunData`.
+@dataclass(frozen=True)
+class _OtherOutputs:
+    """The samples of a run's first R rounds, with other outputs, float32 [R, K, S]."""
+
+    source: Source
+    z_rks: NDArray[np.float32]
+
+    def samples(
+        self, rounds: Iterable[int] | None = None
+    ) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
+        some = [int(r) for r in (range(len(self.z_rks)) if rounds is None else rounds)]
+        for (x_ksd, _), z_ks in zip(self.source.samples(some), self.z_rks[some], strict=True):
+            yield x_ksd, z_ks
+
+    def samples_z(
+        self, rounds: slice = slice(None), rungs: slice = slice(None)
+    ) -> NDArray[np.float32]:
+        return self.z_rks[rounds, rungs]
+
+    def samples_walker(self, round_: int) -> NDArray[np.int32]:
+        return self.source.samples_walker(round_)
+
+    def samples_log_q(self) -> Iterator[FloatArray] | None:
+        log_q = self.source.samples_log_q()
+        return None if log_q is None else islice(log_q, len(self.z_rks))
+
+
+def with_outputs(
+    run: RunData, z_rks: NDArray[np.float32], config: Settings, fingerprint: str
+) -> RunData:
+    """Return the first rounds of an ancestral run with other outputs of its draws.
 
     Parameters
     ----------
-    run : an ancestral run
     z_rks : float32 [R, K, S], the outputs of its recorded draws in the first R rounds
     config, fingerprint : of the model that gave these outputs; the run's ladder and bins are kept
 
@@ -56,120 +85,23 @@ class WithOutputs:
     EstimateError
         The run holds chains or populations, or not every draw was recorded.
     """
-
-    rounds_per_block = 1
-
-    def __init__(
-        self, run: RunData, z_rks: NDArray[np.float32], config: Settings, fingerprint: str
-    ) -> None:
-        if run.samples_log_q() is None or is_annealed(run):
-            held = "populations" if is_annealed(run) else "chains"
-            raise EstimateError(
-                f"{run.path} holds {held}, whose samples have no known probabilities: only the "
-                'draws of an ancestral run (sampler.method = "ancestral") can be given another '
-                "model's outputs; to compare two runs, use omniinput compare or normalize"
-            )
-        moves = run.counts_kb().sum() + run.outside_k2().sum()
-        if moves != run.rounds * run.samples_per_round * len(run.beta_k):
-            raise EstimateError(f"{run.path}: not every draw was recorded as a sample")
-        self._run, self._z_rks = run, z_rks
-        self.config, self.fingerprint = config, fingerprint
-        self.path, self.created, self.walkers = run.path, run.created, run.walkers
-        self.n_values, self.n_ids, self.n_sites = run.n_values, run.n_ids, run.n_sites
-        self.rounds = self.rounds_planned = len(z_rks)
-        self.samples_per_round, self.beta_k = run.samples_per_round, run.beta_k
-        self.edges, self.model_beta, self.cold_starts = run.edges, run.model_beta, run.cold_starts
-        self.rows_normalized = run.rows_normalized
-        n_bins = len(run.edges) - 1
-        self._place_rks = bin_of(z_rks.astype(np.float64), run.edges).clip(-1, n_bins) + 1
-
-    def _counts(self, rounds: slice) -> IntArray:
-        """Return counts below, in and above the bins of some rounds, int64 [K, B + 2]."""
-        n_places = len(self.edges) + 1
-        return np.array(
-            [
-                np.bincount(place.ravel(), minlength=n_places)
-                for place in np.swapaxes(self._place_rks[rounds], 0, 1)
-            ]
+    if not run.ancestral or is_annealed(run):
+        held = "populations" if is_annealed(run) else "chains"
+        raise EstimateError(
+            f"{run.path} holds {held}, whose samples have no known probabilities: only the "
+            'draws of an ancestral run (sampler.method = "ancestral") can be given another '
+            "model's outputs; to compare two runs, use omniinput compare or normalize"
         )
-
-    def round_trips_v(self) -> IntArray:
-        """Return zeros: draws do not travel."""
-        return self._run.round_trips_v()
-
-    def swaps_k2(self) -> IntArray:
-        """Return zeros: draws are not swapped."""
-        return self._run.swaps_k2()
-
-    def log_weight_kb(self) -> FloatArray:
-        """Return those of the run."""
-        return self._run.log_weight_kb()
-
-    def kappa_k(self) -> FloatArray:
-        """Return those of the run."""
-        return self._run.kappa_k()
-
-    def z0_k(self) -> FloatArray:
-        """Return those of the run."""
-        return self._run.z0_k()
-
-    def counts_kb(self) -> IntArray:
-        """Return the histogram of the outputs, int64 [K, B]."""
-        return self._counts(slice(None))[:, 1:-1]
-
-    def counts_nkb(self, n_blocks: int) -> IntArray:
-        """Return histograms of equally long blocks of the latest rounds, int64 [n, K, B]."""
-        length = self.rounds // n_blocks
-        first = self.rounds - length * n_blocks
-        begins = range(first, self.rounds, max(length, 1))
-        return np.array([self._counts(slice(r, r + length))[:, 1:-1] for r in begins])
-
-    def outside_k2(self) -> IntArray:
-        """Return the counts below and above the bins, int64 [K, 2]."""
-        return self._counts(slice(None))[:, [0, -1]]
-
-    def lane_counts_kgb(self) -> IntArray:
-        """Return the histogram per group of lanes, int64 [K, G, B]."""
-        group_w = lane_groups(self.walkers)
-        n_groups, n_places = int(group_w[-1]) + 1, len(self.edges) + 1
-        cell_rks = np.resize(group_w, self.samples_per_round) * n_places + self._place_rks
-        counts = [
-            np.bincount(cell.ravel(), minlength=n_groups * n_places)
-            for cell in np.swapaxes(cell_rks, 0, 1)
-        ]
-        return np.reshape(counts, (-1, n_groups, n_places))[:, :, 1:-1]
-
-    def z_sum_kb(self) -> FloatArray:
-        """Return the sum of the outputs over each bin's counts, float64 [K, B]."""
-        n_places, z_rks = len(self.edges) + 1, self._z_rks.astype(np.float64)
-        sums = [
-            np.bincount(self._place_rks[:, k].ravel(), z_rks[:, k].ravel(), n_places)
-            for k in range(len(self.beta_k))
-        ]
-        return np.array(sums, dtype=np.float64)[:, 1:-1]
-
-    def samples(
-        self, rounds: Iterable[int] | None = None
-    ) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
-        """Yield x [K, S, D] and the other z [K, S] of each round, or of the given rounds."""
-        some = list(range(self.rounds)) if rounds is None else [int(r) for r in rounds]
-        for (x_ksd, _), z_ks in zip(self._run.samples(some), self._z_rks[some], strict=True):
-            yield x_ksd, z_ks
-
-    def samples_walker(self, round_: int) -> NDArray[np.int32]:
-        """Return the walker of each sample of a round, int32 [K, S]."""
-        return self._run.samples_walker(round_)
-
-    def samples_z(
-        self, rounds: slice = slice(None), rungs: slice = slice(None)
-    ) -> NDArray[np.float32]:
-        """Return the outputs of some rounds and rungs, float32 [R, K, S]."""
-        return self._z_rks[rounds, rungs]
-
-    def samples_log_q(self) -> Iterator[FloatArray] | None:
-        """Yield log q_j(x) [K, S, J] of each round, by the distributions that the run drew from."""
-        log_q = self._run.samples_log_q()
-        return None if log_q is None else islice(log_q, self.rounds)
+    if (run.moves_k != run.rounds * run.samples_per_round).any():
+        raise EstimateError(f"{run.path}: not every draw was recorded as a sample")
+    drawn = replace(
+        run,
+        config=config,
+        fingerprint=fingerprint,
+        rounds=len(z_rks),
+        source=_OtherOutputs(run.source, z_rks),
+    )
+    return count_samples(drawn, run.edges)
 
 
 @dataclass(frozen=True)
@@ -212,10 +144,10 @@ def changes(
     other_rks : float32 [R, K, S], z' of all its draws
     edges : float64 [B + 1], of bins of z; they may differ from the run's bins
     """
-    z_rks = run.samples_z().astype(np.float64)
+    z_rks = run.z().astype(np.float64)
     d_rks = other_rks.astype(np.float64) - z_rks
-    log_q = run.samples_log_q()
-    assert log_q is not None  # see WithOutputs
+    log_q = run.source.samples_log_q()
+    assert log_q is not None  # see with_outputs
     n_bins, n_groups = len(edges) - 1, len(density.lanes_g)
     log_v_i = np.concatenate(
         [
@@ -223,8 +155,8 @@ def changes(
             for z_ks, q_ksj in zip(z_rks, log_q, strict=True)
         ]
     )
-    lane_s = np.arange(z_rks.shape[2]) % run.walkers
-    group_i = np.broadcast_to(density.parts[0].group_w[lane_s], z_rks.shape).ravel()
+    group_s = np.resize(density.parts[0].group_w, z_rks.shape[2])
+    group_i = np.broadcast_to(group_s, z_rks.shape).ravel()
     bin_i = bin_of(z_rks.ravel(), edges)
     inside = (bin_i >= 0) & (bin_i < n_bins)
     bin_i, log_v_i, d_i = bin_i[inside], log_v_i[inside], d_rks.ravel()[inside]

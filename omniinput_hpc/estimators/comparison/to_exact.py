@@ -284,7 +284,7 @@ def _coverages(
     )
     r = [v[firm] for v in (curve.r_b, curve.r_low_b, curve.r_high_b, exact.r_b)]
 
-    order = slice(None) if side == "low" else slice(None, None, -1)
+    order = curves.counting_order(side)
     empty = np.isneginf(exact.log_g_b)
     precision_b, log_recall_b = curves.accumulate(
         exact.log_g_b, np.where(empty, 0.0, exact.r_b), side

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
 from omniinput_hpc.estimators.density.observations import Observations
-from omniinput_hpc.estimators.density.rung_weights import weights_of_run
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.histogram import bin_of
@@ -38,7 +37,7 @@ def from_arrivals(
 ) -> tuple[FloatArray, list[Check]]:
     """Return the effective counts [B], limited by arrivals in bins with few of them, and checks."""
     effective_b, checks = observed.effective_b, []
-    if any(run.samples_log_q() is not None for run in runs):
+    if any(run.ancestral for run in runs):
         return effective_b, []  # every independent draw is an arrival
     arrivals_b = np.zeros(len(effective_b))
     for run in runs:
@@ -53,21 +52,20 @@ def _brought_anew(run: RunData, old_k: FloatArray) -> Check:
     """Check that every rung is filled by walkers that were renewed, not by the run's start."""
     name = "moves by walkers that were not renewed"
     if np.isnan(old_k).all():
-        return Check(name, np.nan, MAX_OLD)
+        return Check(name, threshold=MAX_OLD)
     worst = int(np.nanargmax(old_k))
     share = float(old_k[worst])
+    check = Check(name, share, MAX_OLD)
     if share <= MAX_OLD:
-        return Check(name, share, MAX_OLD)
-    weights = weights_of_run(run)
-    hot = np.flatnonzero(renewing_rungs(run))
-    where = weights.label_k[hot[0]] if hot.size else "the most common outputs"
-    return Check(
-        name, share, MAX_OLD,
+        return check
+    hot, label_k = np.flatnonzero(renewing_rungs(run)), run.weights.label_k
+    where = label_k[hot[0]] if hot.size else "the most common outputs"
+    return check.failed(
         f"the start of the run still matters: {share:.0%} of the counts at "
-        f"{weights.label_k[worst]} come from walkers that had not visited {where} since "
+        f"{label_k[worst]} come from walkers that had not visited {where} since "
         "counting began",
         f"raise run.rounds to about {int(np.ceil(3.0 * run.rounds * share))}, or sampler.steps",
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -90,8 +88,8 @@ def renewing_rungs(run: RunData) -> BoolArray:
 
     These are beta = 0 and a language model's own beta; without either, the smallest |beta|.
     """
-    beta_k = np.where(run.kappa_k() == 0.0, run.beta_k, np.nan)
-    exact_k = weights_of_run(run).uniform_k | (beta_k == run.model_beta)
+    beta_k = np.where(run.weights.kappa_k == 0.0, run.beta_k, np.nan)
+    exact_k = run.weights.uniform_k | (beta_k == run.model_beta)
     if exact_k.any() or not np.isfinite(beta_k).any():
         return np.asarray(exact_k)
     return np.asarray(np.arange(len(beta_k)) == np.nanargmin(np.abs(beta_k)))
@@ -114,12 +112,11 @@ def follow(run: RunData, edges: FloatArray, log_g_b: FloatArray, asked_b: BoolAr
     renews_k, common_b = renewing_rungs(run), _common(log_g_b)
     flat_k, epoch_v = np.isnan(run.beta_k), np.zeros(n_walkers, dtype=np.int64)
     arrivals, old_rk = _Arrivals(n_bins), []
-    if n_rungs > 1 and not run.swaps_k2()[:, 0].any():  # isolated rungs
+    if n_rungs > 1 and not run.swaps_k2[:, 0].any():  # isolated rungs
         return Followed(np.full(n_bins, np.inf), np.full(n_rungs, np.nan))
     n_rounds = min(run.rounds, max(1, MAX_SAMPLES // (n_rungs * run.samples_per_round)))
     for round_ in range(n_rounds):
-        z_ks = run.samples_z(slice(round_, round_ + 1))[0].astype(np.float64)
-        bin_ks, walker_ks = bin_of(z_ks, edges), run.samples_walker(round_)
+        bin_ks, walker_ks = bin_of(run.z_of(round_), edges), run.source.samples_walker(round_)
         inside_ks = (bin_ks >= 0) & (bin_ks < n_bins)
         common_ks = inside_ks & common_b[np.clip(bin_ks, 0, n_bins - 1)]
         renewed_ks = renews_k[:, None] | (flat_k[:, None] & common_ks)

@@ -60,7 +60,7 @@ def inside_bins(
     sums = np.zeros((4, n_bins))
     for run in runs:
         for round_ in evenly_spaced_rounds(run, MAX_SAMPLES):
-            z_n = run.samples_z(slice(round_, round_ + 1)).ravel().astype(np.float64)
+            z_n = run.z_of(round_).ravel()
             bin_n = bin_of(z_n, edges)
             seen = (bin_n >= 0) & (bin_n < n_bins)
             seen[seen] = np.isfinite(z_b[bin_n[seen]])
@@ -88,17 +88,17 @@ def too_wide(
     firm_b : bool [B], bins with enough counts to be tested
     """
     use = firm_b & np.isfinite(error_b) & (bias_b > MIN_BIAS) & (bias_b > error_b)
+    check = Check("bins too wide", int(use.sum()), 0)
     if not use.any():
-        return Check("bins too wide", 0, 0)
+        return check
     worst = int(np.argmax(np.where(use, bias_b, -np.inf)))
     width = edges[worst + 1] - edges[worst]
     # the bias that is left is of third order in the width
     narrow = 0.9 * width * np.cbrt(max(MIN_BIAS, error_b[worst]) / bias_b[worst])
     digit = 10.0 ** np.floor(np.log10(narrow))
-    return Check(
-        "bins too wide", int(use.sum()), 0,
+    return check.failed(
         f"bins are too wide: weights vary so much inside them that log g may be off by more than "
         f"its error in {use.sum()} bins, by up to about {bias_b[worst]:.2g} at z = "
         f"{edges[worst]:.4g} to {edges[worst + 1]:.4g}",
         f"a [bins] width of {np.floor(narrow / digit) * digit:.1g} would suffice",
-    )  # fmt: skip
+    )

@@ -81,7 +81,6 @@ def certify(
     n_predicted: int,
     known: KnownBelow | None = None,
     z_t: FloatArray | None = None,
-    level: float = LEVEL,
 ) -> Certified:
     """Return bounds on the number of inputs with outputs up to some thresholds.
 
@@ -91,7 +90,6 @@ def certify(
     n_predicted : m, sites whose values are predicted
     known : all outputs up to some Z, from a census; these are counted exactly
     z_t : float64 [T], ascending thresholds (default: upper ends of the run's bins)
-    level : confidence level of each pair of bounds
 
     Raises
     ------
@@ -125,16 +123,15 @@ def certify(
         inside_tjk = (z_jk <= z_t[part, None, None]) & counted_jk
         log_y_tjk = np.where(inside_tjk, log_v_jk - log_most_t[part, None, None], -np.inf)
         y_tj = np.exp(log_y_tjk).mean(axis=2)
-        low, high = mean_bounds(y_tj, 1.0 - level)
+        low, high = mean_bounds(y_tj, 1.0 - LEVEL)
         for found_t, value_t in ((log_n_t, y_tj.mean(axis=1)), (low_t, low), (high_t, high)):
             found_t[part] = np.logaddexp(_log(value_t) + log_most_t[part], log_known_t[part])
     exact_t = z_t <= below
-    log_all = run.n_sites * np.log(run.n_values)
     for found_t in (log_n_t, low_t, high_t):
         found_t[exact_t] = log_known_t[exact_t]
     return Certified(
-        z_t, log_n_t, np.minimum(low_t, log_all), np.minimum(high_t, log_all), exact_t,
-        len(z_jk), apart,
+        z_t, log_n_t, np.minimum(low_t, run.log_inputs), np.minimum(high_t, run.log_inputs),
+        exact_t, len(z_jk), apart,
     )  # fmt: skip
 
 
@@ -185,13 +182,13 @@ def _log_owned(y_tj: FloatArray, mean_t: FloatArray, share_s: FloatArray) -> Flo
 
 def _groups_of_draws(run: RunData) -> tuple[FloatArray, FloatArray]:
     """Return log q [J, K, K] and z [J, K] of all draws; a group has one draw per rung."""
-    log_q = run.samples_log_q()
+    log_q = run.source.samples_log_q()
     if log_q is None or is_annealed(run):
         raise EstimateError(
             f'{run.path}: only independent draws can be certified (sampler.method = "ancestral")'
         )
     log_q_jkk = np.concatenate([np.swapaxes(of_round, 0, 1) for of_round in log_q])
-    z_rks = run.samples_z().astype(np.float64)
+    z_rks = run.z().astype(np.float64)
     return log_q_jkk, np.swapaxes(z_rks, 1, 2).reshape(-1, z_rks.shape[1])
 
 

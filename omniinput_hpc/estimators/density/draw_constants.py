@@ -32,15 +32,15 @@ def constants_apart(run: RunData, beta: float) -> tuple[float, float, int]:
     EstimateError
         No committed round, or no independent draws.
     """
-    log_q = run.samples_log_q()
+    log_q = run.source.samples_log_q()
     if log_q is None or is_annealed(run) or run.rounds == 0:
         raise EstimateError(f"{run.path} holds no independent draws of an ancestral run")
     group_w = lane_groups(run.walkers)
     n_groups = int(group_w[-1]) + 1
-    group_s = np.resize(group_w, run.samples_per_round)
+    group_s = run.group_s
     log_sum_2g = np.full((2, n_groups), -np.inf)
     for round_, log_q_ksj in enumerate(log_q):
-        z_ks = run.samples_z(slice(round_, round_ + 1))[0].astype(np.float64)
+        z_ks = run.z_of(round_)
         log_v_ks = np.log(len(run.beta_k)) - logsumexp(log_q_ksj, axis=2)
         for row, weight in enumerate((0.0, beta)):
             log_w_ks = log_v_ks - weight * z_ks

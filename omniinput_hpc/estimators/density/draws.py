@@ -38,7 +38,7 @@ def sum_draws(
     log_q = log_q_of(run)
     assert log_q is not None  # the caller has checked
     for round_, log_q_ksj in enumerate(log_q):
-        z_ks = run.samples_z(slice(round_, round_ + 1))[0].astype(np.float64)
+        z_ks = run.z_of(round_)
         group_i = np.broadcast_to(np.resize(group_w, z_ks.shape[1]), z_ks.shape).ravel()
         bin_i = bin_of(z_ks.ravel(), run.edges)
         inside = (bin_i >= 0) & (bin_i < n_bins)
@@ -73,7 +73,7 @@ def sum_draws(
 
 
 def _require_all(run: RunData, seen_b: IntArray) -> None:
-    if not np.array_equal(seen_b, run.counts_kb().sum(axis=0)):
+    if not np.array_equal(seen_b, run.counts_kb.sum(axis=0)):
         raise EstimateError(
             f"{run.path}: not every draw was recorded as a sample, as the density of an ancestral "
             "or annealed run needs"

@@ -57,11 +57,10 @@ class Ends:
         """The check that both agree; it passes if the error is unknown."""
         apart = abs(self.value - self.exact) / self.error if np.isfinite(self.error) else np.nan
         most = t_quantile(self.n_groups, 1.0 - FALSE_ALARMS)
-        found = ("log Z of the ladder's ends, in errors", apart, most)
+        check = Check("log Z of the ladder's ends, in errors", apart, most)
         if self.agree or not np.isfinite(self.error):
-            return Check(*found)
-        return Check(
-            *found,
+            return check
+        return check.failed(
             f"impossible: log Z(0) - log Z({self.beta:g}) = {self.value:.4f} +- {self.error:.4f} "
             f"(standard error), but it is {self.beta:g} ln {self.n_values} = {self.exact:.4f}",
             "raise run.rounds and run.burn_in",
@@ -87,7 +86,7 @@ def exact_difference(run: RunData, model_beta: float) -> float:
 def model_log_z(run: RunData) -> float:
     """Return log Z(m) of a run's language model, (D - m) log V; NaN if it is unknown."""
     apart = exact_difference(run, run.model_beta)
-    return float(run.n_sites * np.log(run.n_values) - apart)
+    return run.log_inputs - apart
 
 
 def ends_are_inside(

@@ -7,7 +7,6 @@ values of single sites. In these, a lane that stays in one phase differs from a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,25 +31,24 @@ ROUNDING = 1e-9
 """Smaller differences from the mean are rounding: the number is constant."""
 
 
-def alike_at_equal_z(run: RunData, label_k: Sequence[str]) -> Check:
+def alike_at_equal_z(run: RunData) -> Check:
     """Check whether lanes sample the same inputs at the same outputs."""
     name = "R-hat of inputs at equal z"
     rhat_k, n_numbers = rhat_at_equal_z(run)
     if np.isnan(rhat_k).all():
         return Check(name)
     limit = rhat_limit(n_numbers * len(rhat_k), run.walkers, MAX_RHAT_OF_X)
-    bad = np.flatnonzero(rhat_k > limit)
-    worst = float(np.nanmax(rhat_k))
+    bad, label_k = np.flatnonzero(rhat_k > limit), run.weights.label_k
+    check = Check(name, float(np.nanmax(rhat_k)), limit)
     if not bad.size:
-        return Check(name, worst, limit)
+        return check
     more = f" and {len(bad) - 4} more" if len(bad) > 4 else ""
     where = ", ".join(f"{label_k[k]} ({shown(rhat_k[k], '.2f', 'infinite')})" for k in bad[:4])
-    return Check(
-        name, worst, limit,
+    return check.failed(
         f"lanes visit different parts of the space with the same outputs (R-hat of inputs at equal "
         f"z over {limit:.3g}) at {where}{more}: the number of inputs in each part is not known",
         "raise run.burn_in and run.rounds, or add rungs where swaps are rare",
-    )  # fmt: skip
+    )
 
 
 def rhat_at_equal_z(run: RunData) -> tuple[FloatArray, int]:
@@ -60,7 +58,7 @@ def rhat_at_equal_z(run: RunData) -> tuple[FloatArray, int]:
     """
     n_rungs, n_numbers = len(run.beta_k), 0
     rounds = evenly_spaced_rounds(run, max(MAX_VALUES // run.n_sites, 16 * n_rungs * run.walkers))
-    parts = list(run.samples(rounds))
+    parts = list(run.source.samples(rounds))
     rhat_k = np.full(n_rungs, np.nan)
     for k in range(n_rungs if parts else 0):
         x_td = np.concatenate([x_ksd[k] for x_ksd, _ in parts])

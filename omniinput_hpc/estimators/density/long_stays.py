@@ -40,7 +40,7 @@ def long_stays(run: RunData) -> Check:
     """
     name = "longest stay in one text"
     cold = np.nan_to_num(run.beta_k, nan=-np.inf) > run.model_beta  # False where it is NaN
-    if not cold.any() or run.samples_log_q() is not None or run.rounds < N_LOOKS:
+    if not cold.any() or run.ancestral or run.rounds < N_LOOKS:
         return Check(name)
     x_lvwd, z_lvw = _of_walkers(run)
     few, of_many, kept = max(1, run.walkers // LANES_PER_FEW), 1, []
@@ -54,23 +54,19 @@ def long_stays(run: RunData) -> Check:
     limit = (most - 1) / (N_LOOKS - 1)
     kept = [stay for stay in kept if stay[0] >= most]
     if not kept:
-        return Check(name, np.nan, limit)
+        return Check(name, threshold=limit)
     length, n_lanes, *_ = max(kept)
     share = (length - 1) / (N_LOOKS - 1)
     highest = max(z for *_, z in kept)
-    others = len({stay[2] for stay in kept}) - 1
-    return Check(
-        name, share, limit,
+    n = len({stay[2] for stay in kept}) - 1
+    others = f" ({n} more walker{'s' * (n > 1)} did so, too)" if n else ""
+    return Check(name, share, limit).failed(
         f"a walker kept one text, or half of its tokens, for {share:.0%} of the run"
-        f"{_others(others)}, and {n_lanes} of {run.walkers} lanes visited it: moves hardly find or "
+        f"{others}, and {n_lanes} of {run.walkers} lanes visited it: moves hardly find or "
         f"leave some kinds of texts with z of {highest:.3g} or less, so more of them may be "
-        "missing", "raise run.burn_in, during which moves adapt, or run.rounds",
-    )  # fmt: skip
-
-
-def _others(n: int) -> str:
-    """Return how many more walkers stayed likewise, in brackets; "" for none."""
-    return f" ({n} more walker{'s' * (n > 1)} did so, too)" if n else ""
+        "missing",
+        "raise run.burn_in, during which moves adapt, or run.rounds",
+    )
 
 
 def _of_walkers(run: RunData) -> tuple[NDArray[Any], NDArray[np.float32]]:
@@ -81,8 +77,8 @@ def _of_walkers(run: RunData) -> tuple[NDArray[Any], NDArray[np.float32]]:
     last = slice(run.samples_per_round - run.walkers, None)
     parts = []
     look = np.linspace(0, run.rounds - 1, N_LOOKS).round().astype(np.int64)
-    for round_, (x_ksd, z_ks) in zip(look, run.samples(look), strict=True):
-        place_kw = np.argsort(run.samples_walker(int(round_))[:, last], axis=0)
+    for round_, (x_ksd, z_ks) in zip(look, run.source.samples(look), strict=True):
+        place_kw = np.argsort(run.source.samples_walker(int(round_))[:, last], axis=0)
         x_kwd = np.take_along_axis(x_ksd[:, last], place_kw[..., None], axis=0)
         parts.append((x_kwd, np.take_along_axis(z_ks[:, last], place_kw, axis=0)))
     x, z = (np.stack(some) for some in zip(*parts, strict=True))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.newton import minimize
-from omniinput_hpc.estimators.density.rung_weights import RungWeights, weights_of_run
+from omniinput_hpc.estimators.density.rung_weights import RungWeights
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error
 from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds, require_rounds
 from omniinput_hpc.histogram import lane_groups
@@ -75,29 +75,28 @@ def read_samples(run: RunData, max_samples: int = MAX_SAMPLES) -> Samples:
         No committed round; an ancestral or annealed run, whose draws carry weights.
     """
     require_rounds(run)
-    if run.samples_log_q() is not None:
+    if run.ancestral:
         raise EstimateError(
             f"{run.path} is an ancestral or annealed run: its free energies are known, so there is "
             "nothing to solve"
         )
-    n_rungs, walkers = len(run.beta_k), run.walkers
-    group_s = np.resize(lane_groups(walkers), run.samples_per_round)
+    n_rungs = len(run.beta_k)
+    group_s = run.group_s
     n_groups = int(group_s.max()) + 1
     per_round = n_rungs * run.samples_per_round
     rounds = evenly_spaced_rounds(run, max_samples)
     z_u, count_gu = np.zeros(0), np.zeros((n_groups, 0), dtype=np.int64)
     pending: list[NDArray[np.float32]] = []
     for i, round_ in enumerate(rounds):
-        pending.append(run.samples_z(slice(round_, round_ + 1))[0])
+        pending.append(run.z(slice(round_, round_ + 1))[0])
         if i == len(rounds) - 1 or len(pending) * per_round > max_samples // 8:
             z_n = np.concatenate([z.ravel() for z in pending]).astype(np.float64)
             group_n = np.tile(group_s, n_rungs * len(pending))
             z_u, count_gu = _merge(z_u, count_gu, z_n, group_n)
             pending = []
     n_gk = np.repeat(np.bincount(group_s)[:, None] * len(rounds), n_rungs, axis=1)
-    lanes_g = np.bincount(lane_groups(walkers))
-    log_inputs = run.n_sites * float(np.log(run.n_values))
-    return Samples(z_u, count_gu, n_gk, lanes_g, weights_of_run(run), log_inputs)
+    lanes_g = np.bincount(lane_groups(run.walkers))
+    return Samples(z_u, count_gu, n_gk, lanes_g, run.weights, run.log_inputs)
 
 
 def _merge(

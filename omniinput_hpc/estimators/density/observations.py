@@ -14,13 +14,13 @@ from omniinput_hpc.estimators.density.known_ratio import model_log_z
 from omniinput_hpc.estimators.density.rung_weights import (
     InsideBins,
     RungWeights,
-    weights_of_run,
 )
 from omniinput_hpc.estimators.density.terms import ChainTerms, DrawTerms, Terms
 from omniinput_hpc.estimators.density.wham import mean_outputs
 from omniinput_hpc.estimators.errors.chains import chain_diagnostics, inefficiency
 from omniinput_hpc.estimators.errors.convergence import (
     ColdRungs,
+    Mixing,
     check_cold_rungs,
     number_of_blocks,
 )
@@ -32,30 +32,59 @@ NEIGHBOURS = 5  # bins on either side over which dispersions are averaged
 
 
 @dataclass(frozen=True)
-class _RunRead:
-    """The data read from one run."""
+class _Read:
+    """A run, and how its lanes and successive samples depend on each other.
+
+    Attributes
+    ----------
+    common_g : int64 [G of the run], the density's group of each of its groups of lanes
+    diagnostics : R-hat, tau and drift, float64 [K] each, see `chain_diagnostics`
+    """
 
     run: RunData
-    rung_weights: RungWeights
-    ancestral: bool
-    counts_kb: IntArray
-    lane_counts_kgb: IntArray
-    outside_k2: IntArray
-    rhat_k: FloatArray
-    tau_k: FloatArray
-    drift_k: FloatArray
+    common_g: IntArray
+    diagnostics: tuple[FloatArray, FloatArray, FloatArray]
+
+    @property
+    def tau_k(self) -> FloatArray:
+        """Autocorrelation times in rounds, float64 [K]."""
+        return self.diagnostics[1]
 
     @property
     def total_k(self) -> FloatArray:
-        total_k = self.counts_kb.sum(axis=1) + self.outside_k2.sum(axis=1)
-        return np.asarray(total_k, dtype=np.float64)
+        """Moves of each rung, float64 [K]."""
+        return self.run.moves_k.astype(np.float64)
 
     @property
     def label_k(self) -> list[str]:
         """Names of the rows in the equations: all independent draws of a run share one row."""
-        if not self.ancestral:
-            return self.rung_weights.label_k
+        if not self.run.ancestral:
+            return self.run.weights.label_k
         return ["the annealed draws" if is_annealed(self.run) else "the ancestral draws"]
+
+    @property
+    def weight_k(self) -> FloatArray:
+        """1 / statistical inefficiency of each row."""
+        if self.run.ancestral:
+            return np.ones(1)
+        moves = self.total_k.max() / (self.run.rounds * self.run.walkers)
+        return np.asarray(1.0 / inefficiency(self.tau_k, moves))
+
+    @property
+    def group_w(self) -> IntArray:
+        """The density's group of each lane [W]."""
+        return np.asarray(self.common_g[lane_groups(self.run.walkers)])
+
+    @property
+    def size_g(self) -> IntArray:
+        """Number of lanes in each of the density's groups [G]."""
+        return np.bincount(self.group_w)
+
+    @property
+    def counts_gkb(self) -> IntArray:
+        """Counts in each of the density's groups, int64 [G, K, B]."""
+        starts = np.unique(self.common_g, return_index=True)[1]
+        return np.add.reduceat(self.run.lane_counts_kgb.swapaxes(0, 1), starts, axis=0)
 
 
 @dataclass(frozen=True)
@@ -134,7 +163,7 @@ class Observations(Observed):
 
     Attributes
     ----------
-    rhat_k, tau_k, drift_k : float64 [K], of rungs, see `chain_diagnostics`
+    mixing : of all rungs
     inside_k : int64 [K], counts inside the bins
     mean_z_k : float64 [K], mean output of these; 0 without any
     rung_label_k, label_k : names of the rungs, and of the rows
@@ -148,9 +177,7 @@ class Observations(Observed):
     cold : whether rungs colder than a language model itself have equilibrated, in the worst run
     """
 
-    rhat_k: FloatArray
-    tau_k: FloatArray
-    drift_k: FloatArray
+    mixing: Mixing
     inside_k: IntArray
     mean_z_k: FloatArray
     rung_label_k: list[str]
@@ -183,95 +210,100 @@ def observe(runs: Sequence[RunData]) -> Observations:
         No committed round, no counts, damaged data, or runs that cannot be combined.
     """
     _require_alike(runs)
-    reads = [_read(run) for run in runs]
-    edges, n_bins = runs[0].edges, len(runs[0].edges) - 1
-    count_kb = np.concatenate([r.counts_kb for r in reads])
+    n_groups = min(run.lane_counts_kgb.shape[1] for run in runs)
+    reads = [_read(run, n_groups) for run in runs]
+    edges, log_inputs = runs[0].edges, runs[0].log_inputs
+    count_kb = np.concatenate([run.counts_kb for run in runs])
     count_b = count_kb.sum(axis=0)
     if not count_b.any():
         raise EstimateError(
             f"{runs[0].path}: every move of every rung fell outside the bins "
             f"({edges[0]:g} to {edges[-1]:g}); widen [bins]"
         )
-    z_b = mean_outputs(count_kb, np.concatenate([run.z_sum_kb() for run in runs]), edges)
-    inside, width_bias_b = _inside(reads, count_kb, z_b)
-    log_inputs = runs[0].n_sites * float(np.log(runs[0].n_values))
-    n_groups = min(r.lane_counts_kgb.shape[1] for r in reads)
+    z_b = mean_outputs(count_kb, np.concatenate([run.z_sum_kb for run in runs]), edges)
+    inside, width_bias_b = _inside(runs, count_kb, z_b)
     n_blocks = min(number_of_blocks(r.run.rounds, r.tau_k, r.run.rounds_per_block) for r in reads)
-    cuts = [_cut(r, inside, n_groups, n_blocks, log_inputs) for r in reads]
-    fewest_b, fewest_block_b = np.zeros((2, n_bins), np.int64)
+    cuts = [_cut(read, inside, n_blocks, log_inputs) for read in reads]
+    fewest_b, fewest_block_b = np.zeros((2, len(count_b)), np.int64)
     for read, (_, _, fewest) in zip(reads, cuts, strict=True):
         fewest_block_b += fewest
-        fewest_b += _groups(read, n_groups).sum(axis=1).min(axis=0)
-    parts = _parts(reads, [lanes for lanes, _, _ in cuts], n_groups)
+        fewest_b += read.counts_gkb.sum(axis=1).min(axis=0)
+    parts = _parts(reads, [lanes for lanes, _, _ in cuts])
     return Observations(
         edges=edges,
-        beta_k=np.concatenate([r.rung_weights.beta_k for r in reads]),
-        rhat_k=np.concatenate([r.rhat_k for r in reads]),
-        tau_k=np.concatenate([r.tau_k for r in reads]),
-        drift_k=np.concatenate([r.drift_k for r in reads]),
-        outside_k2=np.concatenate([r.outside_k2 for r in reads]),
+        beta_k=np.concatenate([run.beta_k for run in runs]),
+        mixing=_mixing(reads, n_groups),
+        outside_k2=np.concatenate([run.outside_k2 for run in runs]),
         inside_k=count_kb.sum(axis=1),
         mean_z_k=count_kb @ np.nan_to_num(z_b) / np.maximum(count_kb.sum(axis=1), 1),
         n_k=np.concatenate(
-            [r.total_k.astype(np.int64) if r.ancestral else r.counts_kb.sum(axis=1) for r in reads]
+            [run.moves_k if run.ancestral else run.counts_kb.sum(axis=1) for run in runs]
         ),
-        rung_label_k=[label for r in reads for label in r.rung_weights.label_k],
+        rung_label_k=[label for run in runs for label in run.weights.label_k],
         label_k=[label for r in reads for label in r.label_k],
-        weight_k=np.concatenate([_weights(r) for r in reads]),
+        weight_k=np.concatenate([r.weight_k for r in reads]),
         lanes=[lanes for lanes, _, _ in cuts],
         blocks=[blocks for _, blocks, _ in cuts if blocks is not None],
-        lanes_g=np.sum([_sizes(r, n_groups) for r in reads], axis=0),
+        lanes_g=np.sum([r.size_g for r in reads], axis=0),
         n_blocks=n_blocks,
         inside=inside,
         width_bias_b=width_bias_b,
         count_b=count_b,
         effective_b=np.sum([part.effective_b for part in parts], axis=0),
         fewest_b=np.minimum(fewest_b, fewest_block_b) if n_blocks else 0 * fewest_b,
-        share_inside=_share_inside(reads),
+        share_inside=_share_inside(runs),
         log_inputs=log_inputs,
         parts=parts,
         rows_k=_rows(reads),
-        cold=max((_cold(r, z_b) for r in reads), key=lambda cold: cold.floor),
+        cold=max((_cold(run, z_b) for run in runs), key=lambda cold: cold.floor),
     )
 
 
+def _mixing(reads: Sequence[_Read], n_groups: int) -> Mixing:
+    """Return how lanes and successive samples of all rungs depend on each other."""
+    rhat_k, tau_k, drift_k = np.concatenate([read.diagnostics for read in reads], axis=1)
+    n_lanes = min(read.run.walkers for read in reads)
+    independent = all(read.run.ancestral for read in reads)
+    return Mixing(rhat_k, tau_k, drift_k, n_lanes, n_groups, independent)
+
+
 def _inside(
-    reads: Sequence[_RunRead], count_kb: IntArray, z_b: FloatArray
+    runs: Sequence[RunData], count_kb: IntArray, z_b: FloatArray
 ) -> tuple[InsideBins, FloatArray]:
     """Return `inside_bins` of all runs; zeros if all are draws, whose weights are exact."""
-    if all(r.ancestral for r in reads):
+    if all(run.ancestral for run in runs):
         nothing_b = np.zeros(len(z_b))
         return InsideBins(z_b, nothing_b, nothing_b), nothing_b
-    derivatives = mixture_derivatives([r.rung_weights for r in reads], count_kb, z_b)
-    return inside_bins([r.run for r in reads], z_b, derivatives)
+    derivatives = mixture_derivatives([run.weights for run in runs], count_kb, z_b)
+    return inside_bins(runs, z_b, derivatives)
 
 
-def _parts(reads: Sequence[_RunRead], lanes: Sequence[Terms], n_groups: int) -> tuple[RunPart, ...]:
+def _parts(reads: Sequence[_Read], lanes: Sequence[Terms]) -> tuple[RunPart, ...]:
     """Return the part of each run; `lanes` are the runs' terms in groups of lanes."""
     parts, first = [], 0
     for read, terms in zip(reads, lanes, strict=True):
-        rungs = slice(first, first + len(read.rung_weights.beta_k))
-        group_w, effective_b = _lanes(read, n_groups), _effective(read, terms, n_groups)
-        parts.append(RunPart(rungs, read.rung_weights, read.ancestral, group_w, effective_b))
+        run, rungs = read.run, slice(first, first + len(read.run.beta_k))
+        effective_b = _effective(read, terms)
+        parts.append(RunPart(rungs, run.weights, run.ancestral, read.group_w, effective_b))
         first = rungs.stop
     return tuple(parts)
 
 
-def _rows(reads: Sequence[_RunRead]) -> IntArray:
+def _rows(reads: Sequence[_Read]) -> IntArray:
     """Return each rung's row in the equations [K]; -1 for rungs of independent draws."""
     row_k, row = [], 0
     for read in reads:
-        n_rungs = len(read.rung_weights.beta_k)
-        row_k.append(np.full(n_rungs, -1) if read.ancestral else row + np.arange(n_rungs))
+        n_rungs = len(read.run.beta_k)
+        row_k.append(np.full(n_rungs, -1) if read.run.ancestral else row + np.arange(n_rungs))
         row += len(read.label_k)
     return np.concatenate(row_k)
 
 
-def _share_inside(reads: Sequence[_RunRead]) -> float:
+def _share_inside(runs: Sequence[RunData]) -> float:
     """Return the share of the uniform rungs' moves inside the bins; NaN without such a rung."""
-    chains = [r for r in reads if not r.ancestral]
-    rungs = [(r, k) for r in chains for k in np.flatnonzero(r.rung_weights.uniform_k)]
-    uniform = [(r.counts_kb[k].sum(), r.total_k[k]) for r, k in rungs]
+    chains = [run for run in runs if not run.ancestral]
+    rungs = [(run, k) for run in chains for k in np.flatnonzero(run.weights.uniform_k)]
+    uniform = [(run.counts_kb[k].sum(), run.moves_k[k]) for run, k in rungs]
     return float(np.divide(*np.sum(uniform, axis=0))) if uniform else np.nan
 
 
@@ -304,103 +336,62 @@ def _require_alike(runs: Sequence[RunData]) -> None:
         seeds[seed] = run.path
 
 
-def _read(run: RunData) -> _RunRead:
-    counts_kb, lane_counts_kgb = run.counts_kb(), run.lane_counts_kgb()
-    if not np.array_equal(lane_counts_kgb.sum(axis=1), counts_kb):
-        raise EstimateError(f"{run.path} is damaged: its lanes do not add up to its histogram")
-    if not np.isfinite(run.z_sum_kb()).all():
-        raise EstimateError(f"{run.path} is damaged: its sums of z are not finite")
-    weights, ancestral = weights_of_run(run), run.samples_log_q() is not None
-    counts = (counts_kb, lane_counts_kgb, run.outside_k2())
-    return _RunRead(run, weights, ancestral, *counts, *_diagnostics(run))
+def _read(run: RunData, n_groups: int) -> _Read:
+    """Check a run's counts and diagnose its chains.
 
-
-def _diagnostics(run: RunData) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return `chain_diagnostics` [K]; for annealed runs, the values of independent samples.
-
-    Lanes of one population depend on each other, but each round has new populations.
+    Lanes of one population of an annealed run depend on each other, but each round has new
+    populations: they get the values of independent samples.
     """
+    if not np.array_equal(run.lane_counts_kgb.sum(axis=1), run.counts_kb):
+        raise EstimateError(f"{run.path} is damaged: its lanes do not add up to its histogram")
+    if not np.isfinite(run.z_sum_kb).all():
+        raise EstimateError(f"{run.path} is damaged: its sums of z are not finite")
+    own, n_rungs = run.lane_counts_kgb.shape[1], len(run.beta_k)
+    common_g = np.arange(own) * n_groups // own
     if not is_annealed(run):
-        return chain_diagnostics(run)
-    n_rungs = len(run.beta_k)
+        return _Read(run, common_g, chain_diagnostics(run))
     tau = 0.5 * run.walkers / run.samples_per_round
-    return np.ones(n_rungs), np.full(n_rungs, tau), np.full(n_rungs, np.nan)
+    independent = np.ones(n_rungs), np.full(n_rungs, tau), np.full(n_rungs, np.nan)
+    return _Read(run, common_g, independent)
 
 
-def _cold(read: _RunRead, z_b: FloatArray) -> ColdRungs:
-    if is_annealed(read.run):
-        return ColdRungs(*floor_of(read.run))
-    if read.ancestral:
+def _cold(run: RunData, z_b: FloatArray) -> ColdRungs:
+    if is_annealed(run):
+        return ColdRungs(*floor_of(run))
+    if run.ancestral:
         return ColdRungs()
-    run, trips = read.run, int(read.run.round_trips_v().sum())
-    parts = (run.model_beta, trips, run.cold_starts)
-    return check_cold_rungs(read.lane_counts_kgb, z_b, run.beta_k, *parts)
-
-
-def _weights(read: _RunRead) -> FloatArray:
-    """Return 1 / statistical inefficiency of each row."""
-    if read.ancestral:
-        return np.ones(1)
-    moves = read.total_k.max() / (read.run.rounds * read.run.walkers)
-    return np.asarray(1.0 / inefficiency(read.tau_k, moves))
-
-
-def _group(read: _RunRead, n_groups: int) -> IntArray:
-    """Return the common group that each of a run's own groups belongs to [G of the run]."""
-    own = read.lane_counts_kgb.shape[1]
-    return np.asarray(np.arange(own) * n_groups // own)
-
-
-def _lanes(read: _RunRead, n_groups: int) -> IntArray:
-    """Return the common group that each lane of a run belongs to [W]."""
-    return np.asarray(_group(read, n_groups)[lane_groups(read.run.walkers)])
-
-
-def _sizes(read: _RunRead, n_groups: int) -> IntArray:
-    """Return the number of lanes in each common group [G]."""
-    return np.asarray(np.bincount(_lanes(read, n_groups), minlength=n_groups))
-
-
-def _groups(read: _RunRead, n_groups: int) -> IntArray:
-    """Return the counts per common group of lanes, int64 [G, K, B]."""
-    own = read.lane_counts_kgb.swapaxes(0, 1)
-    if len(own) == n_groups:
-        return np.asarray(own)
-    starts = np.unique(_group(read, n_groups), return_index=True)[1]
-    return np.asarray(np.add.reduceat(own, starts, axis=0))
+    parts = (run.model_beta, int(run.round_trips_v.sum()), run.cold_starts)
+    return check_cold_rungs(run.lane_counts_kgb, z_b, run.beta_k, *parts)
 
 
 def _cut(
-    read: _RunRead, inside: InsideBins, n_groups: int, n_blocks: int, log_inputs: float
+    read: _Read, inside: InsideBins, n_blocks: int, log_inputs: float
 ) -> tuple[Terms, Terms | None, IntArray]:
     """Return a run's terms by groups of lanes and by blocks, and the blocks' smallest counts."""
-    run, size_g = read.run, _sizes(read, n_groups)
-    one_n = np.ones(n_blocks, dtype=np.int64)
-    if read.ancestral:
-        return sum_draws(run, read.total_k, _lanes(read, n_groups), size_g, n_blocks)
-    log_w_kb = read.rung_weights.mean_in_bins(inside)
-    space_f_k = np.where(read.rung_weights.uniform_k, -log_inputs, np.nan)
-    model_f_k = np.where(read.rung_weights.is_canonical(run.model_beta), -model_log_z(run), np.nan)
-    known = (log_w_kb, space_f_k, model_f_k)
-    lanes = ChainTerms(_groups(read, n_groups), read.total_k, size_g, *known)
+    run, total_k = read.run, read.total_k
+    if run.ancestral:
+        return sum_draws(run, total_k, read.group_w, read.size_g, n_blocks)
+    space_f_k = np.where(run.weights.uniform_k, -log_inputs, np.nan)
+    model_f_k = np.where(run.weights.is_canonical(run.model_beta), -model_log_z(run), np.nan)
+    known = (run.weights.mean_in_bins(inside), space_f_k, model_f_k)
+    lanes = ChainTerms(read.counts_gkb, total_k, read.size_g, *known)
     if not n_blocks:
         return lanes, None, np.zeros(len(inside.z_b), dtype=np.int64)
     per_block = n_blocks * run.rounds_per_block
-    used_k = read.total_k * (run.rounds // per_block * per_block / run.rounds)
+    used_k = total_k * (run.rounds // per_block * per_block / run.rounds)
     counts_nkb = run.counts_nkb(n_blocks)
-    blocks = ChainTerms(counts_nkb, used_k, one_n, *known)
+    blocks = ChainTerms(counts_nkb, used_k, np.ones(n_blocks, dtype=np.int64), *known)
     return lanes, blocks, counts_nkb.sum(axis=1).min(axis=0)
 
 
-def _effective(read: _RunRead, lanes: Terms, n_groups: int) -> FloatArray:
+def _effective(read: _Read, lanes: Terms) -> FloatArray:
     """Return a run's effective number of independent counts per bin [B]."""
     if isinstance(lanes, DrawTerms):
         return lanes.effective_b()
-    counts_b = read.counts_kb.sum(axis=0)
-    if n_groups == 1:
-        return np.asarray((read.counts_kb * _weights(read)[:, None]).sum(axis=0))
-    counts_gb = _groups(read, n_groups).sum(axis=1)
-    return np.asarray(counts_b) / dispersion(counts_gb, _sizes(read, n_groups))
+    if len(read.size_g) == 1:
+        return np.asarray((read.run.counts_kb * read.weight_k[:, None]).sum(axis=0))
+    counts_gb = read.counts_gkb.sum(axis=1)
+    return np.asarray(read.run.counts_kb.sum(axis=0) / dispersion(counts_gb, read.size_g))
 
 
 def dispersion(counts_gb: IntArray, size_g: IntArray) -> FloatArray:

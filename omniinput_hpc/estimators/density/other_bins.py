@@ -6,81 +6,46 @@ The histogram counts every move in the bins that the input file chose. Recorded 
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any, cast
+from dataclasses import replace
 
 import numpy as np
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.run_data import RunData, require_rounds
-from omniinput_hpc.histogram import bin_of, lane_groups
+from omniinput_hpc.histogram import Histogram
 
 MAX_BINS = 100_000
 
 
-class InOtherBins:
-    """A run that counts its recorded samples in given bins; all else is unchanged.
+def count_samples(run: RunData, edges: FloatArray) -> RunData:
+    """Return a run whose counts are those of its samples, in bins of edges float64 [B + 1]."""
+    rungs = _histograms(run, edges, range(run.rounds))
+    lane_counts_kgb = np.stack([rung.lane_counts_gb for rung in rungs]).astype(np.int64)
+    return replace(
+        run,
+        edges=edges,
+        rounds_per_block=1,
+        counts_kb=lane_counts_kgb.sum(axis=1),
+        lane_counts_kgb=lane_counts_kgb,
+        outside_k2=np.stack([rung.outside for rung in rungs]),
+        z_sum_kb=np.stack([rung.z_sum_b for rung in rungs]),
+        histograms=lambda: (_counts_kb(run, edges, round_) for round_ in range(run.rounds)),
+    )
 
-    Attributes
-    ----------
-    edges : float64 [B + 1]
-    """
 
-    def __init__(self, run: RunData, edges: FloatArray) -> None:
-        self._run, self.edges = run, edges
-        self.rounds_per_block = 1  # samples are recorded for each round
+def _histograms(run: RunData, edges: FloatArray, rounds: range) -> list[Histogram]:
+    """Return a histogram per rung of the samples of some rounds."""
+    rungs = [Histogram(edges, run.walkers) for _ in run.beta_k]
+    for round_ in rounds:
+        (z_ks,) = run.z(slice(round_, round_ + 1))
+        for rung, z_s in zip(rungs, z_ks, strict=True):
+            rung.add(z_s.reshape(-1, run.walkers))
+    return rungs
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._run, name)
 
-    def counts_kb(self) -> IntArray:
-        """Return the samples of all rounds per bin, int64 [K, B]."""
-        return np.asarray(self.lane_counts_kgb().sum(axis=1))
-
-    def counts_nkb(self, n_blocks: int) -> IntArray:
-        """Return the samples in equally long blocks of the latest rounds, int64 [n, K, B]."""
-        length = self._run.rounds // n_blocks
-        first = self._run.rounds - length * n_blocks
-        blocks = np.zeros((n_blocks, len(self._run.beta_k), len(self.edges) - 1), dtype=np.int64)
-        for round_ in range(first, first + length * n_blocks):
-            blocks[(round_ - first) // length] += self._counted(round_)[0].sum(axis=1)
-        return blocks
-
-    def outside_k2(self) -> IntArray:
-        """Return the samples below and above the bins, int64 [K, 2]."""
-        return self._all[1]
-
-    def lane_counts_kgb(self) -> IntArray:
-        """Return the samples per group of lanes, int64 [K, G, B]."""
-        return self._all[0]
-
-    def z_sum_kb(self) -> FloatArray:
-        """Return the sum of z over the samples of each bin, float64 [K, B]."""
-        return self._all[2]
-
-    @cached_property
-    def _all(self) -> tuple[IntArray, IntArray, FloatArray]:
-        counts, outside, sums = self._counted(0)
-        for round_ in range(1, self._run.rounds):
-            more = self._counted(round_)
-            counts, outside, sums = counts + more[0], outside + more[1], sums + more[2]
-        return counts, outside, sums
-
-    def _counted(self, round_: int) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return counts [K, G, B], outside [K, 2] and sums of z [K, B] of one round's samples."""
-        z_ks = self._run.samples_z(slice(round_, round_ + 1))[0].astype(np.float64)
-        group_s = np.resize(lane_groups(self._run.walkers), z_ks.shape[1])
-        n_bins, n_groups = len(self.edges) - 1, int(group_s.max()) + 1
-        bin_ks = bin_of(z_ks, self.edges)
-        outside = np.stack([(bin_ks < 0).sum(axis=1), (bin_ks >= n_bins).sum(axis=1)], axis=1)
-        counts = np.zeros((len(z_ks), n_groups, n_bins), dtype=np.int64)
-        sums = np.zeros((len(z_ks), n_bins))
-        for k, (bin_s, z_s) in enumerate(zip(bin_ks, z_ks, strict=True)):
-            inside = (bin_s >= 0) & (bin_s < n_bins)
-            cell = (group_s * n_bins + bin_s)[inside]
-            counts[k] = np.bincount(cell, minlength=counts[k].size).reshape(counts[k].shape)
-            sums[k] = np.bincount(bin_s[inside], weights=z_s[inside], minlength=n_bins)
-        return counts, outside, sums
+def _counts_kb(run: RunData, edges: FloatArray, round_: int) -> IntArray:
+    rungs = _histograms(run, edges, range(round_, round_ + 1))
+    return np.stack([rung.counts_b for rung in rungs])
 
 
 def in_other_bins(run: RunData, edges: FloatArray) -> RunData:
@@ -95,7 +60,7 @@ def in_other_bins(run: RunData, edges: FloatArray) -> RunData:
             f"{run.path} has Wang-Landau rungs, whose weights hold only in its own bins: it cannot "
             "be counted in others"
         )
-    return cast("RunData", InOtherBins(run, edges))
+    return count_samples(run, edges)
 
 
 def edges_of(text: str) -> FloatArray:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from omniinput_hpc.estimators import FloatArray
-from omniinput_hpc.estimators.density.rung_weights import weights_of_run
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
 
@@ -54,9 +53,8 @@ class Outside:
 
         edges : float64 [B + 1], of the run's bins
         """
-        name, share = "share outside the bins", self.below + self.above
-        found = (name, share, MAX_SHARE_OUTSIDE)
-        return [Check(*found, *self._said(s, edges)) for s in self.shares()] or [Check(*found)]
+        check = Check("share outside the bins", self.below + self.above, MAX_SHARE_OUTSIDE)
+        return [check.failed(*self._said(s, edges)) for s in self.shares()] or [check]
 
     def _said(self, said: str, edges: FloatArray) -> tuple[str, str]:
         """Return the sentence and the remedy for one side."""
@@ -74,18 +72,14 @@ class Outside:
         sentence = f"{said}, so no curve and no recall counts them"
         if not np.isfinite(seen):
             return sentence, f"in a new run, set {key} further {way}"
-        bound = end + (-1.0 if below else 1.0) * _whole(abs(end - seen) / width) * width
+        n_bins = np.floor(abs(end - seen) / width) + 1.0  # whole bins, with some room
+        bound = end + (-1.0 if below else 1.0) * n_bins * width
         return sentence, (
             f"in a new run, set {key} to about {bound:.6g} (z was seen {way} to {seen:.4g})"
         )
 
 
 NOT_KNOWN = Outside()
-
-
-def _whole(widths: float) -> float:
-    """Return a whole number of bins that covers this many widths, with some room."""
-    return float(np.floor(widths) + 1.0)
 
 
 def _percent(share: float) -> str:
@@ -100,12 +94,10 @@ def outside_bins(runs: Sequence[RunData]) -> Outside:
     moves, outside_2 = 0, np.zeros(2, dtype=np.int64)
     end_n: list[FloatArray] = []
     for run in runs:
-        outside_k2 = run.outside_k2()
-        inside_k = run.counts_kb().sum(axis=1)
-        for k in np.flatnonzero(weights_of_run(run).uniform_k):
-            moves += int(inside_k[k] + outside_k2[k].sum())
-            outside_2 += outside_k2[k]
-            if outside_k2[k].any():
+        for k in np.flatnonzero(run.weights.uniform_k):
+            moves += int(run.moves_k[k])
+            outside_2 += run.outside_k2[k]
+            if run.outside_k2[k].any():
                 rounds = evenly_spaced_rounds(run, MAX_SAMPLES)
                 end_n += [_ends(run, int(r), int(k)) for r in rounds]
     if not moves:
@@ -123,6 +115,6 @@ def outside_bins(runs: Sequence[RunData]) -> Outside:
 
 def _ends(run: RunData, round_: int, rung: int) -> FloatArray:
     """Return the lowest and highest output that a rung recorded in a round, float64 [2]."""
-    z = run.samples_z(slice(round_, round_ + 1), slice(rung, rung + 1))
+    z = run.z(slice(round_, round_ + 1), slice(rung, rung + 1))
     ends = (z.min(), z.max()) if z.size else (np.inf, -np.inf)
     return np.array(ends, dtype=np.float64)

@@ -12,9 +12,9 @@ import numpy as np
 from scipy.special import betainc, logsumexp
 
 from omniinput_hpc.estimators import FloatArray, IntArray
-from omniinput_hpc.estimators.density.facts import LogDensity
 from omniinput_hpc.estimators.density.observations import dispersion
-from omniinput_hpc.estimators.density.rung_weights import InsideBins, RungWeights
+from omniinput_hpc.estimators.density.result import Density
+from omniinput_hpc.estimators.density.rung_weights import RungWeights
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error
 
@@ -28,23 +28,20 @@ SHARES = 10.0 ** -np.arange(1.0, 9.0)
 """For each limit, the bins in which a rung's expected share is smaller are also tested together."""
 
 
-def rungs_agree(
-    counts_kgb: IntArray, weights: RungWeights, inside: InsideBins, found: LogDensity
-) -> Check:
+def rungs_agree(counts_kgb: IntArray, weights: RungWeights, density: Density) -> Check:
     """Check that each rung's counts agree with those of all others.
 
     Parameters
     ----------
     counts_kgb : int64 [K, G, B], of groups of lanes
     weights : of the rungs
-    inside : outputs inside the bins
-    found : the density
+    density : of the run, or of several runs that are joined
     """
     name, n_k = "counts of one rung and of the rest", counts_kgb.sum(axis=(1, 2))
-    rungs, lanes_g = np.flatnonzero(n_k > 0), lane_sizes(found, counts_kgb)
+    rungs, lanes_g = np.flatnonzero(n_k > 0), _lane_sizes(density, counts_kgb)
     if len(rungs) < 2 or len(lanes_g) < 2:
         return Check(name, np.nan, FALSE_ALARMS)
-    log_p_kb, error_k = _log_shares(weights.mean_in_bins(inside)[rungs], found)
+    log_p_kb, error_k = _log_shares(weights.mean_in_bins(density.inside)[rungs], density)
     log_np_kb = log_p_kb + np.log(n_k[rungs])[:, None]
     all_gb, n_tests, worst = counts_kgb.sum(axis=0), 0, (1.0, 0, 0.0, 0.0, 0, 0)
     exact_k, both_b, worth_b = weights.uniform_k, all_gb.sum(axis=0), dispersion(all_gb, lanes_g)
@@ -66,22 +63,22 @@ def rungs_agree(
                 worst = (p, int(k), seen, expected, int(at[0]), int(at[-1]))
     p, k, seen, expected, first, last = worst
     p = min(1.0, p * n_tests)
+    check = Check(name, p, FALSE_ALARMS)
     if p >= FALSE_ALARMS:
-        return Check(name, p, FALSE_ALARMS)
-    return Check(
-        name, p, FALSE_ALARMS,
+        return check
+    return check.failed(
         f"the rungs contradict each other: {weights.label_k[k]} counted about {seen:.3g} "
-        f"independent inputs of rare kinds between z = {found.edges[first]:.4g} and "
-        f"{found.edges[last + 1]:.4g}, but all other rungs predict {expected:.2g}; some rungs "
+        f"independent inputs of rare kinds between z = {density.edges[first]:.4g} and "
+        f"{density.edges[last + 1]:.4g}, but all other rungs predict {expected:.2g}; some rungs "
         "hardly reach some inputs with these outputs",
         "raise run.burn_in and run.rounds, and add rungs where swaps are rare",
-    )  # fmt: skip
+    )
 
 
-def lane_sizes(found: LogDensity, counts_kgb: IntArray) -> IntArray:
+def _lane_sizes(density: Density, counts_kgb: IntArray) -> IntArray:
     """Return relative sizes of a run's groups of lanes [G]; 1 if the density joined groups."""
-    if len(found.lanes_g) == counts_kgb.shape[1]:
-        return found.lanes_g
+    if len(density.lanes_g) == counts_kgb.shape[1]:
+        return density.lanes_g
     return np.ones(counts_kgb.shape[1], dtype=np.int64)
 
 
@@ -126,15 +123,15 @@ def _worth(
     return (own if exact else max(own, rest)), rest
 
 
-def _log_shares(log_w_kb: FloatArray, found: LogDensity) -> tuple[FloatArray, FloatArray]:
+def _log_shares(log_w_kb: FloatArray, density: Density) -> tuple[FloatArray, FloatArray]:
     """Return log w / Z [K, B], and the jackknife error of log Z [K] up to a common factor of Z."""
-    log_z_k = logsumexp(log_w_kb + found.log_g_b, axis=1)
-    known_j = ~np.isnan(found.log_g_jb).any(axis=1)
+    log_z_k = logsumexp(log_w_kb + density.log_g_b, axis=1)
+    known_j = ~np.isnan(density.log_g_jb).any(axis=1)
     error_k = np.zeros(len(log_z_k))
     if known_j.sum() > 1:
-        log_z_jk = logsumexp(log_w_kb + found.log_g_jb[known_j, None, :], axis=2)
+        log_z_jk = logsumexp(log_w_kb + density.log_g_jb[known_j, None, :], axis=2)
         middle_jk = log_z_jk - log_z_jk.mean(axis=1, keepdims=True)
-        error_k = jackknife_error(log_z_k - log_z_k.mean(), middle_jk, found.lanes_g[known_j])
+        error_k = jackknife_error(log_z_k - log_z_k.mean(), middle_jk, density.lanes_g[known_j])
     return log_w_kb - log_z_k[:, None], np.nan_to_num(error_k, posinf=0.0)
 
 

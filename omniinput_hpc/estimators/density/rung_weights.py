@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
-from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.histogram import bin_of
 
 ROUNDING = 1e-12
@@ -125,8 +124,3 @@ class RungWeights:
             rows[:, inside] = self.log_weight_kb[np.ix_(flat, bin_i[inside])]
             log_w_ki[flat] = rows
         return log_w_ki
-
-
-def weights_of_run(run: RunData) -> RungWeights:
-    """Return the weights of a run's rungs."""
-    return RungWeights(run.beta_k, run.kappa_k(), run.z0_k(), run.log_weight_kb(), run.edges)

@@ -148,7 +148,7 @@ def chain_diagnostics(run: RunData) -> tuple[FloatArray, FloatArray, FloatArray]
         series = _Series(length, rungs.stop - first, walkers)
         chunk = max(1, MAX_BYTES // (24 * (rungs.stop - first) * run.samples_per_round))
         for begin in range(0, run.rounds, chunk):
-            z_rks = run.samples_z(slice(begin, min(begin + chunk, run.rounds)), rungs)
+            z_rks = run.z(slice(begin, min(begin + chunk, run.rounds)), rungs)
             z_ktw = z_rks.swapaxes(0, 1).reshape(z_rks.shape[1], -1, walkers)
             series.add(z_ktw.astype(np.float64))
         rhat_k[rungs] = series.rhat()

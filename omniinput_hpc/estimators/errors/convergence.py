@@ -72,6 +72,10 @@ class Check:
         """The sentence and the remedy."""
         return f"{self.sentence}; {self.remedy}" if self.remedy else self.sentence
 
+    def failed(self, sentence: str, remedy: str = "") -> Check:
+        """Return the check with what contradicts the result, and what to do about it."""
+        return replace(self, sentence=sentence, remedy=remedy)
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -157,7 +161,6 @@ def check_convergence(
     n_blocks: int,
     mixing: Mixing,
     label_k: Sequence[str],
-    other_checks: Sequence[Check] = (),
 ) -> Verdict:
     """Compare both error estimates, and the lanes.
 
@@ -167,32 +170,30 @@ def check_convergence(
     n_blocks : int, 0 if there were too few rounds for blocks
     mixing : of the rungs
     label_k : names of the rungs
-    other_checks : further checks, listed first
     """
     use = np.isfinite(lane_error_b) & np.isfinite(block_error_b)
     n_bins, ratio = int(use.sum()), np.nan
     if n_blocks and n_bins:
         one_b, other_b = (np.maximum(e[use], LEAST_ERROR) for e in (lane_error_b, block_error_b))
         ratio = float(np.median(one_b / other_b))
-    checks = [
-        *other_checks,
+    checks = (
         _enough_rounds(n_blocks, mixing),
         _errors_agree(ratio, n_bins, n_blocks, mixing.n_groups),
         _no_drift(mixing, label_k),
         _lanes_agree(mixing, label_k),
-    ]
-    return Verdict(tuple(checks), ratio, n_bins, n_blocks, mixing.rhat_k, mixing.tau_k)
+    )
+    return Verdict(checks, ratio, n_bins, n_blocks, mixing.rhat_k, mixing.tau_k)
 
 
 def _enough_rounds(n_blocks: int, mixing: Mixing) -> Check:
-    sentence = remedy = ""
-    if n_blocks == 0:
-        sentence = (
-            f"too few rounds for {MIN_BLOCKS} blocks of ten autocorrelation times"
-            f"{mixing.wanted_rounds()}, so the errors could not be checked"
-        )
-        remedy = "raise run.rounds"
-    return Check("rounds for blocks", n_blocks, MIN_BLOCKS, sentence, remedy)
+    check = Check("rounds for blocks", n_blocks, MIN_BLOCKS)
+    if n_blocks:
+        return check
+    return check.failed(
+        f"too few rounds for {MIN_BLOCKS} blocks of ten autocorrelation times"
+        f"{mixing.wanted_rounds()}, so the errors could not be checked",
+        "raise run.rounds",
+    )
 
 
 def _errors_agree(ratio: float, n_bins: int, n_blocks: int, n_groups: int) -> Check:
@@ -200,22 +201,24 @@ def _errors_agree(ratio: float, n_bins: int, n_blocks: int, n_groups: int) -> Ch
 
     The ratio of their squares has an F distribution, with the degrees of `INDEPENDENT_BINS` bins.
     """
-    sentence, remedy, limit = "", "", MAX_ERROR_RATIO
-    if n_blocks and n_bins == 0:
-        sentence = "no bin is filled well enough to check its error"
-        remedy = "raise run.rounds, or use wider bins"
-    elif n_blocks:
-        degrees = INDEPENDENT_BINS * (n_groups - 1), INDEPENDENT_BINS * (n_blocks - 1)
-        if ratio < 1.0:
-            degrees = degrees[::-1]
-        limit = max(limit, float(np.sqrt(f.isf(0.5 * FALSE_ALARMS, *degrees))))
-        if max(ratio, 1.0 / ratio) > limit:
-            sentence = (
-                f"errors from lanes and from blocks of rounds differ by a factor {ratio:.2f} "
-                f"(median over {n_bins} bins)"
-            )
-            remedy = "raise run.rounds and run.burn_in"
-    return Check("errors of lanes and of blocks", ratio, limit, sentence, remedy)
+    check = Check("errors of lanes and of blocks", ratio, MAX_ERROR_RATIO)
+    if n_blocks == 0:
+        return check
+    if n_bins == 0:
+        said = "no bin is filled well enough to check its error"
+        return check.failed(said, "raise run.rounds, or use wider bins")
+    degrees = INDEPENDENT_BINS * (n_groups - 1), INDEPENDENT_BINS * (n_blocks - 1)
+    if ratio < 1.0:
+        degrees = degrees[::-1]
+    limit = max(MAX_ERROR_RATIO, float(np.sqrt(f.isf(0.5 * FALSE_ALARMS, *degrees))))
+    check = replace(check, threshold=limit)
+    if max(ratio, 1.0 / ratio) <= limit:
+        return check
+    return check.failed(
+        f"errors from lanes and from blocks of rounds differ by a factor {ratio:.2f} "
+        f"(median over {n_bins} bins)",
+        "raise run.rounds and run.burn_in",
+    )
 
 
 def _no_drift(mixing: Mixing, label_k: Sequence[str]) -> Check:
@@ -226,15 +229,15 @@ def _no_drift(mixing: Mixing, label_k: Sequence[str]) -> Check:
         return Check(name)
     worst = int(np.nanargmax(t_k))
     p = min(1.0, 2.0 * n * float(stdtr(max(mixing.n_lanes - 1, 1), -t_k[worst])))
+    check = Check(name, p, DRIFT_ALARMS)
     if p >= DRIFT_ALARMS:
-        return Check(name, p, DRIFT_ALARMS)
+        return check
     way = "falls" if mixing.drift_k[worst] < 0 else "rises"
-    return Check(
-        name, p, DRIFT_ALARMS,
+    return check.failed(
         f"z still {way} from the first half of the run to the second, in all lanes alike, at "
         f"{label_k[worst]} ({t_k[worst]:.1f} standard errors): burn-in was too short",
         "raise run.burn_in and run.rounds",
-    )  # fmt: skip
+    )
 
 
 def _lanes_agree(mixing: Mixing, label_k: Sequence[str]) -> Check:
@@ -250,8 +253,8 @@ def _lanes_agree(mixing: Mixing, label_k: Sequence[str]) -> Check:
     if unknown:
         said.append(f"too few samples to compare the lanes on {unknown} of {len(rhat_k)} rungs")
     worst = float(np.nanmax(rhat_k)) if unknown < len(rhat_k) else np.nan
-    remedy = "raise run.burn_in and run.rounds" if said else ""
-    return Check("R-hat of z", worst, limit, "; ".join(said), remedy)
+    check = Check("R-hat of z", worst, limit)
+    return check.failed("; ".join(said), "raise run.burn_in and run.rounds") if said else check
 
 
 def part_distances(counts_kgb: IntArray, z_b: FloatArray, n_parts: int) -> FloatArray:

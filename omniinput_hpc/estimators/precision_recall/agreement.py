@@ -108,7 +108,7 @@ def rank_correlation(a: FloatArray, b: FloatArray) -> float:
     return float(spearmanr(a, b).statistic)
 
 
-def compare_pair(a_i: FloatArray, b_i: FloatArray, seed: int = 0) -> Pair:
+def compare_pair(a_i: FloatArray, b_i: FloatArray) -> Pair:
     """Compare two annotators' scores [n] of the same items (NaN if not scored)."""
     both = ~np.isnan(a_i) & ~np.isnan(b_i)
     a, b, n = a_i[both], b_i[both], int(both.sum())
@@ -120,7 +120,7 @@ def compare_pair(a_i: FloatArray, b_i: FloatArray, seed: int = 0) -> Pair:
         error,
         float(np.abs(difference).mean()) if n else np.nan,
         rank_correlation(a, b),
-        krippendorff_alpha(np.stack([a, b]), seed),
+        krippendorff_alpha(np.stack([a, b])),
     )
 
 

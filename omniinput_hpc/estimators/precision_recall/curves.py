@@ -162,6 +162,11 @@ class Curve(BinMeans, CurveErrors):
         return self.trace.log_recall_t
 
 
+def counting_order(side: Side) -> slice:
+    """Return the order in which bins, in ascending z, are counted from a side."""
+    return slice(None) if side == "low" else slice(None, None, -1)
+
+
 def trace(log_g_b: FloatArray, r_b: FloatArray, side: Side) -> Trace:
     """Return the curve over bins, counted from ``side``.
 
@@ -174,7 +179,7 @@ def trace(log_g_b: FloatArray, r_b: FloatArray, side: Side) -> Trace:
     -------
     Trace, with NaN precision and -inf logs before the first bin with inputs
     """
-    order = slice(None) if side == "low" else slice(None, None, -1)
+    order = counting_order(side)
     log_g, r = log_g_b[..., order], r_b[..., order]
     nothing = np.isneginf(log_g)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -317,8 +322,7 @@ def build_curve(
 ) -> Curve:  # fmt: skip
     """Return a curve over the used bins, counted from `side`, with the means of all bins [B]."""
     ends = asked_range(values.precision_t, values.log_recall_t, asked)
-    bins = np.flatnonzero(used_b)
-    order = bins if side == "low" else bins[::-1]
+    order = np.flatnonzero(used_b)[counting_order(side)]
     return Curve(
         threshold_t=edges[order + 1] if side == "low" else edges[order],
         bin_t=order,
@@ -359,33 +363,22 @@ def fill_gaps(r: FloatArray, z_b: FloatArray, used_b: BoolArray, scored_b: BoolA
 
 
 def cumulative_ratio(
-    a: tuple[FloatArray, FloatArray],
-    b: tuple[FloatArray, FloatArray],
-    n: int = 201,
-    ends: Range | None = None,
-) -> tuple[FloatArray, FloatArray]:
-    """Return the ratio of two curves' areas as recall grows, from the lower end on.
+    a: tuple[FloatArray, FloatArray], b: tuple[FloatArray, FloatArray], log_recall_x: FloatArray
+) -> FloatArray:
+    """Return the ratio of two curves' areas as recall grows, float64 [n].
 
-    Both curves are (precision_t, log_recall_t) on one scale of recall. `ends` lie within their
-    common range, which is the default.
-
-    Returns
-    -------
-    log_recall_x : float64 [n] over the range (empty if there is none)
-    ratio_x : float64 [n], area of a over area of b up to there; at the first, of the precisions
+    Both curves are (precision_t, log_recall_t) on one scale of recall. The areas reach from the
+    first log recall, float64 [n] ascending within the curves' common range, to each of them; at the
+    first it is the ratio of the precisions.
     """
-    low, high = ends or common_range(curve_range(*a), curve_range(*b))
-    if not high > low:
-        return np.empty(0), np.empty(0)
-    grid = np.linspace(low, high, n)
     areas = []
     for curve in (a, b):
-        x, p = _cut(*curve, low, high)
-        every = np.union1d(x, grid)
+        x, p = _cut(*curve, log_recall_x[0], log_recall_x[-1])
+        every = np.union1d(x, log_recall_x)
         value = np.interp(every, x, p)
         steps = 0.5 * (value[1:] + value[:-1]) * np.diff(every)
-        total = np.concatenate([[0.0], np.cumsum(steps)])[np.searchsorted(every, grid)]
+        total = np.concatenate([[0.0], np.cumsum(steps)])[np.searchsorted(every, log_recall_x)]
         total[0] = value[0]  # instead of 0 / 0, whose limit is the ratio of the precisions
         areas.append(total)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return grid, areas[0] / areas[1]
+        return np.asarray(areas[0] / areas[1])

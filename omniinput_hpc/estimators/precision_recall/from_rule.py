@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,10 @@ from omniinput_hpc.estimators.errors.jackknife import (
     jackknife_error,
 )
 from omniinput_hpc.estimators.precision_recall import curves, mid_p
-from omniinput_hpc.estimators.precision_recall.curves import Curve, Range, Side, Trace
+from omniinput_hpc.estimators.precision_recall.curves import Curve, Range, Side
 from omniinput_hpc.estimators.precision_recall.intervals import DrawsOfR, curve_errors
 from omniinput_hpc.estimators.precision_recall.pooled_draws import draw_pooled
-from omniinput_hpc.estimators.precision_recall.rule_worth import LaneSums, Worth, worth_of
+from omniinput_hpc.estimators.precision_recall.rule_worth import ScoreSums, Worth, worth_of
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.estimators.samples import samples_in_bins
 from omniinput_hpc.plugins import load_function, own_surroundings
@@ -74,29 +74,6 @@ def check_scores(scores: object, n: int, name: str) -> FloatArray:
     if wrong.any():
         raise EstimateError(f"rule {name}: scores must lie in [0, 1], got {r[wrong][0]:g}")
     return r
-
-
-@dataclass(frozen=True)
-class ScoreSums:
-    """Within-bin weighted sums over recorded samples, per lane group.
-
-    Attributes
-    ----------
-    weight_gb : float64 [G, B], sum of w_i
-    score_gb : float64 [G, B], sum of w_i r_i
-    count_gb : int64 [G, B], samples
-    square_b, score2_b : float64 [B], sums of w_i^2 and of w_i r_i^2, over all groups
-    inputs_b : int64 [B], distinct inputs, counted only up to (or slightly beyond) a given number
-    lanes_b : int64 [B], lanes that the samples come from
-    """
-
-    weight_gb: FloatArray
-    score_gb: FloatArray
-    count_gb: IntArray
-    square_b: FloatArray
-    score2_b: FloatArray
-    inputs_b: IntArray
-    lanes_b: IntArray
 
 
 def sum_scores(
@@ -295,19 +272,12 @@ def rule_curve(
 
 def _worth(density: Density, sums: ScoreSums, bins: IntArray, side: Side) -> Worth:
     """Return the effective numbers of scores [B], 0 outside the curve's bins."""
-    order = bins if side == "low" else bins[::-1]
-    count_b = sums.count_gb.sum(axis=0)[order]
+    order = bins[curves.counting_order(side)]
+    some = sums.of(order)
+    count_b = some.count_gb.sum(axis=0)
     worth_b = np.minimum(density.effective_b[order], count_b)
-    found = worth_of(
-        LaneSums(
-            sums.weight_gb[:, order],
-            sums.score_gb[:, order],
-            sums.square_b[order],
-            sums.score2_b[order],
-            np.maximum(count_b, 1) / np.maximum(worth_b, 1e-300),
-        ),
-        density.log_g_b[order],
-    )
+    inefficiency_b = np.maximum(count_b, 1) / np.maximum(worth_b, 1e-300)
+    found = worth_of(some, inefficiency_b, density.log_g_b[order])
     parts = np.zeros((3, len(density.count_b)))
     parts[:, order] = [found.alone_b, found.summed_b, found.curve_b]
     return Worth(*parts)
@@ -349,11 +319,8 @@ def areas_without_each(density: Density, sums: ScoreSums, curve: Curve, ends: Ra
     bins = np.sort(curve.bin_t)
     used_b = np.isin(np.arange(len(density.count_b)), bins)
     r_jb = _without_each(sums, density.z_b, used_b)
-    return curves.areas(
-        *_points(curves.trace(density.log_g_jb[:, bins], r_jb[:, bins], curve.side)),
-        ends,
-        continued=True,
-    )
+    traced = curves.accumulate(density.log_g_jb[:, bins], r_jb[:, bins], curve.side)
+    return curves.areas(*traced, ends, continued=True)
 
 
 def _without_each(sums: ScoreSums, z_b: FloatArray, used_b: BoolArray) -> FloatArray:
@@ -365,7 +332,3 @@ def _without_each(sums: ScoreSums, z_b: FloatArray, used_b: BoolArray) -> FloatA
         weight_b, score_b = sums.weight_gb[rest].sum(axis=0), sums.score_gb[rest].sum(axis=0)
         r_jb[j] = mean_scores(weight_b, score_b, z_b, used_b)
     return r_jb
-
-
-def _points(trace: Trace) -> tuple[FloatArray, FloatArray]:
-    return trace.precision_t, trace.log_recall_t

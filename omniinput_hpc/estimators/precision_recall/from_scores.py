@@ -179,14 +179,22 @@ def _design_effect(
     return max(1.0, float(clustered_b.sum() / alone_b.sum())) if alone_b.sum() > 0 else 1.0
 
 
-def draw_r(scores: BinScores, rng: np.random.Generator, n: int = N_DRAWS) -> FloatArray:
-    """Return draws of the r of single bins [n, B]; NaN if nothing is scored.
+def draw_r(
+    scores: BinScores, rng: np.random.Generator, n: int = N_DRAWS
+) -> tuple[mid_p.MidPDraws, FloatArray]:
+    """Return draws of the r of all bins, and the annotators' shifts among them [n, B].
 
-    They follow `mid_p`, plus the annotators' shifts, which are drawn jointly for all bins.
+    Draws follow `mid_p`, plus the shifts, which are drawn jointly for all bins. Those of bins
+    without scores mean nothing.
     """
-    drawn = mid_p.draw_mid_p(scores.right_b, scores.count_b, rng, n).with_extra_mb
-    moved = np.clip(drawn + _annotator_moves(scores, rng, n), 0.0, 1.0)
-    return np.where(scores.inputs_b > 0, moved, np.nan)
+    drawn = mid_p.draw_mid_p(scores.right_b, scores.count_b, rng, n)
+    moves_mb = _annotator_moves(scores, rng, n)
+    moved = replace(
+        drawn,
+        with_extra_mb=np.clip(drawn.with_extra_mb + moves_mb, 0.0, 1.0),
+        without_extra_mb=np.clip(drawn.without_extra_mb + moves_mb, 0.0, 1.0),
+    )
+    return moved, moves_mb
 
 
 def _annotator_moves(scores: BinScores, rng: np.random.Generator, n: int) -> FloatArray:
@@ -305,17 +313,12 @@ def _draws_of_r(
 ) -> DrawsOfR:
     """Return draws of the used bins' r."""
     bins, scored_b = np.flatnonzero(used_b), scores.inputs_b > 0
-    found = mid_p.draw_mid_p(scores.right_b, scores.count_b, rng, N_DRAWS)
-    moves_mb = _annotator_moves(scores, rng, N_DRAWS)
+    drawn, moves_mb = draw_r(scores, rng)
 
     def filled(value_b: FloatArray) -> FloatArray:
         return curves.fill_gaps(value_b, z_b, used_b, scored_b)[..., bins]
 
-    sums = mid_p.MidPDraws(
-        with_extra_mb=filled(np.clip(found.with_extra_mb + moves_mb, 0.0, 1.0)),
-        without_extra_mb=filled(np.clip(found.without_extra_mb + moves_mb, 0.0, 1.0)),
-        count_b=filled(scores.count_b),
-    )
+    sums = mid_p.MidPDraws(*(filled(value) for value in vars(drawn).values()))
     right_b, count_b = scores.right_b[bins], scores.count_b[bins]
     joint_mb = draw_pooled(right_b, count_b, rng, N_DRAWS) + moves_mb[:, bins]
     return DrawsOfR(sums, np.clip(joint_mb, 0.0, 1.0), right_b, count_b)

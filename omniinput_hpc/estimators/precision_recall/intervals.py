@@ -51,7 +51,7 @@ class DrawsOfR:
         """
         right_b, scored_b = self.right_b > 0, self.count_b > 0
         all_right_b = scored_b & (self.right_b == self.count_b)
-        order = slice(None) if side == "low" else slice(None, None, -1)
+        order = curves.counting_order(side)
         later_b = np.cumsum(right_b[order][::-1])[::-1][order] == 0
         none_right_b = scored_b & later_b & right_b.any()
         wrong_b = np.maximum(self.count_b - self.right_b, 0.0)
@@ -81,7 +81,7 @@ def curve_errors(
     ends = curves.asked_range(values.precision_t, values.log_recall_t, asked)
     best = [curves.trace(log_g_mb, best_mb, side) for best_mb in r.at_best(side)]
     high = [np.mean(_areas(traces, ends, asked is not None)) for traces in best]
-    order = slice(None) if side == "low" else slice(None, None, -1)
+    order = curves.counting_order(side)
     draws = JointDraws(
         values=curves.trace(log_g_mb, r.joint_mb, side),
         best=best[int(np.argmax(high))],
@@ -149,9 +149,7 @@ def aupr_interval(
     return Interval(aupr, np.asarray(low), np.asarray(high), np.asarray(error)), one_sided
 
 
-def areas_of(
-    draws: JointDraws, ends: Range, continued: bool
-) -> tuple[FloatArray, FloatArray]:  # fmt: skip
+def areas_of(draws: JointDraws, ends: Range, continued: bool) -> tuple[FloatArray, FloatArray]:
     """Return the AUPR of every draw over one range of log recall, and that at best, [M] each."""
     area_m = _areas(draws.values, ends, continued)
     return area_m, area_m if draws.best is None else _areas(draws.best, ends, continued)

@@ -20,7 +20,7 @@ import numpy as np
 
 from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.errors.jackknife import LEVEL
-from omniinput_hpc.estimators.precision_recall.curves import Side, Trace
+from omniinput_hpc.estimators.precision_recall.curves import Side, Trace, counting_order
 
 _NOTHING = 1e-12  # replaces 0 as a parameter of a Beta distribution
 _FEW = 2.0 + 1e-6  # up to this many scores, a Beta of their variance has no mass inside (0, 1)
@@ -78,7 +78,7 @@ def trace_mid_p(log_g_b: FloatArray, log_g_mb: FloatArray, r: MidPDraws, side: S
 
     log_g_mb, float64 [M, B], holds draws of log_g_b [B]; r holds draws of the same bins.
     """
-    order = slice(None) if side == "low" else slice(None, None, -1)
+    order = counting_order(side)
     log_g = log_g_mb[:, order]
     with_extra, without_extra = r.with_extra_mb[:, order], r.without_extra_mb[:, order]
     log_weight_b = (log_g_b - np.log(np.maximum(r.count_b, _NOTHING)))[order]

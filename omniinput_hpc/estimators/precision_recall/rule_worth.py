@@ -32,22 +32,30 @@ _NORMAL = 1.959964  # half the width of a 95% interval, in units of known standa
 
 
 @dataclass(frozen=True)
-class LaneSums:
-    """Weighted sums over a rule's samples, per lane group and bin, in bins of one curve.
+class ScoreSums:
+    """Within-bin weighted sums over recorded samples, per lane group.
 
     Attributes
     ----------
-    weight_gb, score_gb : float64 [G, B], sums of w and w r
-    square_b : float64 [B], sum of w^2
-    score2_b : float64 [B], sum of w r^2
-    inefficiency_b : float64 [B], recorded samples per effective count of the bin (1 or more)
+    weight_gb : float64 [G, B], sum of w_i
+    score_gb : float64 [G, B], sum of w_i r_i
+    count_gb : int64 [G, B], samples
+    square_b, score2_b : float64 [B], sums of w_i^2 and of w_i r_i^2, over all groups
+    inputs_b : int64 [B], distinct inputs, counted only up to (or slightly beyond) a given number
+    lanes_b : int64 [B], lanes that the samples come from
     """
 
     weight_gb: FloatArray
     score_gb: FloatArray
+    count_gb: IntArray
     square_b: FloatArray
     score2_b: FloatArray
-    inefficiency_b: FloatArray
+    inputs_b: IntArray
+    lanes_b: IntArray
+
+    def of(self, bins: IntArray) -> ScoreSums:
+        """Return the sums of some bins, in their order."""
+        return ScoreSums(*(value[..., bins] for value in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -67,8 +75,11 @@ class Worth:
     curve_b: FloatArray
 
 
-def worth_of(sums: LaneSums, log_g_b: FloatArray) -> Worth:
-    """Return the effective numbers of scores of a curve's bins, in the curve's order."""
+def worth_of(sums: ScoreSums, inefficiency_b: FloatArray, log_g_b: FloatArray) -> Worth:
+    """Return the effective numbers of scores of a curve's bins, in the curve's order.
+
+    inefficiency_b : float64 [B], recorded samples per effective count of the bin (1 or more)
+    """
     total_b = sums.weight_gb.sum(axis=0)
     seen_b = total_b > 0
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -80,7 +91,7 @@ def worth_of(sums: LaneSums, log_g_b: FloatArray) -> Worth:
     tossed_b = kish_b * r_b * (1.0 - r_b)
     graded_b = np.maximum(1.0, (tossed_b + 0.25) / (kish_b * np.maximum(inner_b, 0.0) + 0.25))
     count_b = kish_b * graded_b
-    alone_b = count_b / _design_effects(sums, deviation_gb, count_b, r_b)
+    alone_b = count_b / _design_effects(sums, inefficiency_b, deviation_gb, count_b, r_b)
     log_g = np.where(seen_b, log_g_b, -np.inf)
     shares_tb = np.tril(np.exp(log_g - np.logaddexp.accumulate(log_g)[:, None]))
     summed_t = _sums_over_bins(deviation_gb, shares_tb, NEIGHBOURS)
@@ -92,19 +103,23 @@ def worth_of(sums: LaneSums, log_g_b: FloatArray) -> Worth:
 
 
 def _design_effects(
-    sums: LaneSums, deviation_gb: FloatArray, count_b: FloatArray, r_b: FloatArray
+    sums: ScoreSums,
+    inefficiency_b: FloatArray,
+    deviation_gb: FloatArray,
+    count_b: FloatArray,
+    r_b: FloatArray,
 ) -> FloatArray:
     """Return each bin's variance between lanes over that of independent scores [B], 1 or more."""
     lanes_b = (sums.weight_gb > 0).sum(axis=0)
     use_b = lanes_b >= 2
     factor_b = np.where(use_b, lanes_b / np.maximum(lanes_b - 1.0, 1.0), 0.0)
     found_b = factor_b * (deviation_gb**2).sum(axis=0) * count_b**2
-    expected_b = np.where(use_b, sums.inefficiency_b * r_b * (1.0 - r_b) * count_b, 0.0)
+    expected_b = np.where(use_b, inefficiency_b * r_b * (1.0 - r_b) * count_b, 0.0)
     everywhere = (found_b.sum() + PRIOR_SCORES) / (expected_b.sum() + PRIOR_SCORES)
     here_b = (_windows(found_b, NEIGHBOURS) + PRIOR_SCORES * everywhere) / (
         _windows(expected_b, NEIGHBOURS) + PRIOR_SCORES
     )
-    return np.asarray(np.maximum(1.0, here_b * sums.inefficiency_b))
+    return np.asarray(np.maximum(1.0, here_b * inefficiency_b))
 
 
 def _sums_over_bins(deviation_gb: FloatArray, part_tb: FloatArray, half: int) -> FloatArray:

@@ -94,7 +94,7 @@ def digest(*values):
 def numbers(path):
     """Return a hash of all that the scripts print of a run."""
     with open_run(path) as there:
-        density = density_of_run(there)
+        density = density_of_run(there.data)
         result = DensityResult([there], [density])
         lines = result.about() + result.summary()
         found = diagnosis.DiagnosisResult([there], [], diagnosis.diagnose(there))

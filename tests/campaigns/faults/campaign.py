@@ -48,7 +48,7 @@ def shim(folder):
 def launch(folder, library, modes="NEST", wrong="", ranks=2, every=1):
     """Run the campaign on some ranks, failing every n-th call; return the finished process."""
     more = [modes, every, *([wrong] if wrong else [])]
-    words = command(folder, library, *more, ranks=ranks, module="faults.campaign")
+    words = command(folder, library, *more, ranks=ranks, module="faults.campaign", cold=True)
     preload = {**environment(), "LD_PRELOAD": str(library)}
     return subprocess.run(words, capture_output=True, text=True, timeout=1500, env=preload)
 

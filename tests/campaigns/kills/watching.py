@@ -36,6 +36,7 @@ class Live:
                 *([toml, *settings] if arguments is None else arguments),
                 ranks=n_ranks,
                 module=module,
+                cold=True,
             ),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -9,10 +9,10 @@ from two_outputs import EDGES, MODEL, OTHER, TILT_KD, X_ID, Z, drawn, other_of
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison import other_outputs
 from omniinput_hpc.estimators.comparison.other_outputs import (
-    WithOutputs,
     aupr_change,
     changes,
     log_g_change,
+    with_outputs,
 )
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall import curves
@@ -24,8 +24,8 @@ N_RUNS = 40
 def pair(seed):
     """Return the draws with both outputs."""
     run, config = drawn(seed), config_with()
-    own = WithOutputs(run, run.z_rks, config, "own")
-    return run, own, WithOutputs(run, other_of(run.x_rksd), config, "other")
+    own = with_outputs(run.record(), run.z_rks, config, "own")
+    return run, own, with_outputs(run.record(), other_of(run.x_rksd), config, "other")
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def many():
     for seed in range(N_RUNS):
         _, own, other = pair(seed)
         densities = density_of_run(own), density_of_run(other)
-        c = changes(densities[0], own, other.samples_z(), EDGES)
+        c = changes(densities[0], own, other.z(), EDGES)
         aupr = aupr_change((own, other), densities, first_is_zero, "low", RECALL)
         found.append((*densities, c, aupr))
     return found
@@ -60,8 +60,8 @@ def test_own_outputs_give_the_run_s_own_density_bit_for_bit():
     for name in ("log_g_b", "log_g_error_b", "block_error_b", "log_g_jb", "count_b", "z_b"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
     np.testing.assert_array_equal(own.counts_nkb(3), run.counts_nkb(3))
-    np.testing.assert_array_equal(own.lane_counts_kgb(), run.lane_counts_kgb())
-    np.testing.assert_array_equal(own.outside_k2(), run.outside_k2())
+    np.testing.assert_array_equal(own.lane_counts_kgb, run.lane_counts_kgb)
+    np.testing.assert_array_equal(own.outside_k2, run.outside_k2)
 
 
 def test_mean_changes_are_those_of_all_inputs(many):
@@ -85,7 +85,7 @@ def test_means_without_weights_are_not(monkeypatch):
         density = density_of_run(own)
         with monkeypatch.context() as patched:
             patched.setattr(type(density), "log_mixture", lambda self, z, q: 0.0 * z)
-            c = changes(density, own, other.samples_z(), EDGES)
+            c = changes(density, own, other.z(), EDGES)
         wrong.append(scores(c.mean_b, c.error_b, MEAN_B, c.draws_b > 100))
     assert np.sqrt((np.concatenate(wrong) ** 2).mean()) > 1.5
 
@@ -139,14 +139,15 @@ def test_the_change_of_the_aupr(many):
 def test_chains_have_no_known_probabilities():
     run = independent_run(MODEL, np.array([0.0, 1.0]), EDGES)
     with pytest.raises(EstimateError, match="holds chains"):
-        WithOutputs(run, run.z_rks, run.config, "other")
+        with_outputs(run.record(), run.z_rks, run.config, "other")
 
 
 def test_only_the_rounds_that_were_given_count():
     run = ancestral_run(MODEL, TILT_KD, EDGES, rounds=6, seed=1)
-    part = WithOutputs(run, run.z_rks[:4], run.config, "own")
-    assert len(list(part.samples())) == len(list(part.samples_log_q())) == part.rounds == 4
-    assert part.counts_kb().sum() + part.outside_k2().sum() == run.z_rks[:4].size
+    part = with_outputs(run.record(), run.z_rks[:4], run.config, "own")
+    source = part.source
+    assert len(list(source.samples())) == len(list(source.samples_log_q())) == part.rounds == 4
+    assert part.counts_kb.sum() + part.outside_k2.sum() == run.z_rks[:4].size
     assert other_outputs.changes(
         density_of_run(part), part, run.z_rks[:4] + np.float32(0.5), EDGES
     ).mean_k == pytest.approx(0.5)

@@ -30,7 +30,7 @@ def test_the_spread_inside_bins_is_that_of_the_samples(levels):
     bin_n = np.digitize(z, run.edges) - 1
     groups = [z[bin_n == b] if (bin_n == b).any() else np.zeros(1) for b in range(n_bins)]
     z_b = np.where(np.bincount(bin_n, minlength=n_bins) > 0, [g.mean() for g in groups], np.nan)
-    derivatives = mixture_derivatives([weights_of(BETA_K, run.edges)], run.counts_kb(), z_b)
+    derivatives = mixture_derivatives([weights_of(BETA_K, run.edges)], run.counts_kb, z_b)
     found, bias_b = inside_bins([run], z_b, derivatives)
     np.testing.assert_allclose(found.variance_b, [g.var() for g in groups], atol=1e-12)
     slope_b, curve_b = derivatives

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from lattice import (
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density import density
-from omniinput_hpc.estimators.density.density import density_of_run, upper_bounds
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.density.result import upper_bounds
 from omniinput_hpc.estimators.density.rung_weights import RungWeights
 from omniinput_hpc.estimators.density.wham import solve
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
@@ -175,7 +177,7 @@ def test_bin_centres_instead_of_mean_outputs_are_noticed():
     delta_b = result.log_g_b[good] - exact_log_g(edges)[good]
     assert np.abs(delta_b).max() < 0.1
     centres = 0.5 * (edges[:-1] + edges[1:])
-    wrong_b = solve(run.counts_kb(), canonical_log_weights(BETA_K, centres)).log_g_b
+    wrong_b = solve(run.counts_kb, canonical_log_weights(BETA_K, centres)).log_g_b
     wrong_b = wrong_b[good] - exact_log_g(edges)[good]
     assert np.abs(wrong_b - wrong_b.mean()).max() > 0.1
 
@@ -183,7 +185,7 @@ def test_bin_centres_instead_of_mean_outputs_are_noticed():
 def test_bin_seen_by_one_group_has_no_error():
     run = independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=4, rounds=4, moves=5, seed=5)
     result = density_of_run(run)
-    groups_b = (run.lane_counts_kgb().sum(axis=0) > 0).sum(axis=0)
+    groups_b = (run.lane_counts_kgb.sum(axis=0) > 0).sum(axis=0)
     assert (groups_b == 1).any()
     assert np.isposinf(result.log_g_error_b[groups_b == 1]).all()
     assert np.isfinite(result.log_g_error_b[groups_b >= 2]).all()
@@ -276,8 +278,7 @@ def test_plain_errors():
     with pytest.raises(EstimateError, match="no committed round"):
         density_of_run(run)
     run = independent_run(MODEL, BETA_K, LEVEL_EDGES, rounds=2)
-    run.counts_rkgb = run.counts_rkgb.copy()
-    run.counts_kb = lambda: run.counts_rkgb.sum(axis=(0, 2)) + 1
+    run = replace(run.record(), counts_kb=run.counts_kb + 1)
     with pytest.raises(EstimateError, match="do not add up"):
         density_of_run(run)
 

@@ -49,5 +49,5 @@ def test_the_model_is_what_it_says():
     assert np.corrcoef(share, np.exp(log_q[1]))[0, 1] > 0.9
     chain = small.chain_run([0.0, 1.0], 1)
     shares = np.exp(small.log_g_b - np.log(4**5))
-    found = chain.counts_kb()[0] / (chain.counts_kb()[0].sum() + chain.outside_k2()[0].sum())
+    found = chain.counts_kb[0] / (chain.counts_kb[0].sum() + chain.outside_k2[0].sum())
     np.testing.assert_allclose(found, shares, atol=0.06)

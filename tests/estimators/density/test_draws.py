@@ -14,7 +14,7 @@ GROUP_W = lane_groups(64)
 
 
 def summed(run, n_blocks=0):
-    total_k = run.counts_kb().sum(axis=1) + run.outside_k2().sum(axis=1)
+    total_k = run.counts_kb.sum(axis=1) + run.outside_k2.sum(axis=1)
     return sum_draws(run, total_k.astype(float), GROUP_W, np.full(16, 4), n_blocks)
 
 
@@ -56,7 +56,7 @@ def test_independent_draws_are_units_themselves():
 def test_draws_that_are_missing_are_told():
     run, _ = annealed_run(rounds=2)
     run.counts_rkgb = run.counts_rkgb.copy()
-    run.counts_rkgb[0, 0, 0, np.argmax(run.counts_kb()[0])] += 1
+    run.counts_rkgb[0, 0, 0, np.argmax(run.counts_kb[0])] += 1
     with pytest.raises(EstimateError, match="not every draw was recorded"):
         summed(run)
 

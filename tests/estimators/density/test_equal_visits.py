@@ -6,6 +6,7 @@ from lattice import ArrayRun, Lattice, independent_run
 
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.density.equal_visits import unequal_visits
+from omniinput_hpc.estimators.samples import inputs_of_bins
 
 MODEL = Lattice()
 BETA_K = np.array([-3.0, -1.5, 0.0, 1.5, 3.0, 6.0])
@@ -48,8 +49,8 @@ def test_an_input_that_few_lanes_meet_is_named(n_lanes):
 def test_nothing_is_asked_where_inputs_are_many_or_their_number_is_not_known():
     run = independent_run(MODEL, BETA_K, EDGES, seed=1, **SIZES)
     wrong, n_bins = met_by(run, 1, 1), len(EDGES) - 1
-    known = np.full(n_bins, 1.0)
-    assert not unequal_visits(wrong, EDGES, known, np.full(n_bins, 1000.0)).passed
+    known, inputs = np.full(n_bins, 1.0), inputs_of_bins(wrong, EDGES, np.ones(n_bins, bool))
+    assert not unequal_visits(wrong, inputs, known, np.full(n_bins, 1000.0)).passed
     nothing_known = np.full(n_bins, np.inf)
-    assert unequal_visits(wrong, EDGES, nothing_known, np.full(n_bins, 1000.0)).passed
-    assert unequal_visits(wrong, EDGES, known, np.full(n_bins, 5.0)).passed
+    assert unequal_visits(wrong, inputs, nothing_known, np.full(n_bins, 1000.0)).passed
+    assert unequal_visits(wrong, inputs, known, np.full(n_bins, 5.0)).passed

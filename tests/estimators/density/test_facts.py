@@ -5,28 +5,27 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from configs import config_with
-from lattice import ArrayRun, Lattice, independent_run
+from lattice import ArrayRun, Lattice, canonical, independent_run
 
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.density.facts import (
     MIN_ATTEMPTS,
-    LogDensity,
+    bins_to_search,
     broken_facts,
     gaps,
     length_in_trips,
     swaps_that_never_happened,
 )
+from omniinput_hpc.estimators.samples import inputs_of_bins
 
 MODEL = Lattice()
 BETA_K = np.array([-3.0, -1.5, 0.0, 1.5, 3.0])
 EDGES = (np.arange(len(MODEL.z_l()) + 1) - 0.5) * MODEL.unit  # one level a bin
 
 
-def found(density):
-    return LogDensity(
-        density.edges, density.log_g_b, density.log_g_error_b, density.log_g_upper_b,
-        density.log_g_jb, density.lanes_g, density.count_b, density.log_inputs,
-    )  # fmt: skip
+def broken(density, run):
+    """Return the checks of a density of a run."""
+    return broken_facts(density, [inputs_of_bins(run, density.edges, bins_to_search(density))])
 
 
 @pytest.fixture(scope="module")
@@ -36,15 +35,15 @@ def run():
 
 @pytest.fixture(scope="module")
 def right(run):
-    return found(density_of_run(run))
+    return density_of_run(run)
 
 
 def moved(density, bins, nats):
     log_g_b, log_g_jb = density.log_g_b.copy(), density.log_g_jb.copy()
     log_g_b[bins] += nats
     log_g_jb[:, bins] += nats
-    upper_b = density.upper_b + log_g_b - density.log_g_b
-    return replace(density, log_g_b=log_g_b, log_g_jb=log_g_jb, upper_b=upper_b)
+    upper_b = density.log_g_upper_b + log_g_b - density.log_g_b
+    return replace(density, log_g_b=log_g_b, log_g_jb=log_g_jb, log_g_upper_b=upper_b)
 
 
 def reasons(checks):
@@ -58,33 +57,33 @@ def test_right_runs_break_none():
         one = independent_run(MODEL, BETA_K, EDGES, walkers=16, seed=seed)
         density = density_of_run(one)
         assert not [r for r in density.verdict.reasons if "impossible" in r]
-        assert all(check.passed for check in broken_facts(found(density), [one]))
+        assert all(check.passed for check in broken(density, one))
 
 
 @pytest.mark.parametrize("level", [0, 5])
 def test_an_inhabited_bin_holds_what_was_recorded_in_it(run, right, level):
-    (reason,) = reasons(broken_facts(moved(right, slice(level, level + 1), -60.0), [run]))
+    (reason,) = reasons(broken(moved(right, slice(level, level + 1), -60.0), run))
     assert "fewer inputs than were recorded in 1 bin(s)" in reason
     assert f"z = {EDGES[level]:g}" in reason and "different inputs were seen" in reason
 
 
 def test_a_few_nats_too_low_are_seen_by_different_inputs(run, right):
     """Of level 2's inputs nearly all are seen: 3 nats less are too few for them."""
-    (reason,) = reasons(broken_facts(moved(right, slice(2, 3), -3.0), [run]))
+    (reason,) = reasons(broken(moved(right, slice(2, 3), -3.0), run))
     assert "fewer inputs than were recorded" in reason
-    assert not reasons(broken_facts(moved(right, slice(10, 11), -1.0), [run]))  # not to be known
+    assert not reasons(broken(moved(right, slice(10, 11), -1.0), run))  # not to be known
 
 
 def test_no_bin_and_no_density_holds_more_than_the_space(run, right):
-    said = reasons(broken_facts(moved(right, slice(8, 9), 20.0), [run]))
+    said = reasons(broken(moved(right, slice(8, 9), 20.0), run))
     assert any("more inputs than the whole space has in 1 bin(s)" in reason for reason in said)
-    (reason,) = reasons(broken_facts(moved(right, slice(None), 0.5), [run]))
+    (reason,) = reasons(broken(moved(right, slice(None), 0.5), run))
     assert "the bins hold exp(" in reason and "the whole space has" in reason
 
 
 def test_bins_without_errors_break_nothing(run, right):
-    unknown = replace(right, error_b=np.full(len(right.error_b), np.inf))
-    assert not reasons(broken_facts(moved(unknown, slice(0, 1), -60.0), [run]))
+    unknown = replace(right, log_g_error_b=np.full(len(right.log_g_b), np.inf))
+    assert not reasons(broken(moved(unknown, slice(0, 1), -60.0), run))
 
 
 def test_a_wrong_run_is_not_converged_and_has_no_upper_bounds():
@@ -110,61 +109,50 @@ def test_gaps_that_no_rung_bridges():
 
 def test_swaps_that_never_happened():
     swaps_k2 = np.array([[MIN_ATTEMPTS, 0], [MIN_ATTEMPTS, 1], [MIN_ATTEMPTS - 1, 0], [0, 0]])
-    reason = swaps_that_never_happened(swaps_k2, ["a", "b", "c", "d", "e"]).reason
-    assert "between a and b, in 100 attempts" in reason and "c" not in reason.split("accepted")[0]
-    assert swaps_that_never_happened(swaps_k2[1:], ["b", "c", "d", "e"]).passed
+    reason = swaps_that_never_happened(Ladder(0, swaps_k2)).reason
+    assert "between beta = 0 and beta = 1, in 100 attempts" in reason and "beta = 2" not in reason
+    assert swaps_that_never_happened(Ladder(0, swaps_k2[1:])).passed
 
 
 class Ladder:
-    """What `length_in_trips` asks of a run."""
+    """What the checks of swaps and trips ask of a run."""
 
-    def __init__(self, rounds, accepted=40, trips=0):
+    def __init__(self, rounds, swaps_k2=(100, 40), trips=0):
         self.rounds, self.walkers = rounds, 8
         self.config = config_with(sampler={"exchanges": 10})
-        self._swaps_k2, self._trips_v = np.full((3, 2), [100, accepted]), np.array([0, trips])
-
-    def swaps_k2(self):
-        return self._swaps_k2
-
-    def round_trips_v(self):
-        return self._trips_v
+        self.swaps_k2 = np.array(swaps_k2 if np.ndim(swaps_k2) == 2 else [swaps_k2] * 3)
+        self.round_trips_v = np.array([0, trips])
+        self.weights = canonical(np.arange(len(self.swaps_k2) + 1.0), np.arange(3.0))
 
 
 def test_ends_of_a_ladder_that_never_met():
     """Four rungs that reject 60 %: an ideal lane makes a round trip in 11 exchanges."""
-    labels = ["beta = -2", "b", "c", "beta = 4"]
-    reason = length_in_trips(Ladder(rounds=14), labels, ends_renew=False).reason
-    assert "from beta = -2 to beta = 4 and back in 140 exchanges" in reason
+    reason = length_in_trips(Ladder(rounds=14), ends_renew=False).reason
+    assert "from beta = 0 to beta = 3 and back in 140 exchanges" in reason
     assert "102 round trips were possible" in reason
-    assert length_in_trips(Ladder(rounds=14, trips=1), labels, ends_renew=False).passed
-    assert length_in_trips(
-        Ladder(rounds=13), labels, ends_renew=False
-    ).passed  # 130 of 132 exchanges
+    assert length_in_trips(Ladder(rounds=14, trips=1), ends_renew=False).passed
+    assert length_in_trips(Ladder(rounds=13), ends_renew=False).passed  # 130 of 132 exchanges
     foreign = Ladder(rounds=14)
     foreign.config = config_with(sampler={"exchanges": "many"})
-    assert length_in_trips(foreign, labels, ends_renew=False).passed
+    assert length_in_trips(foreign, ends_renew=False).passed
     untried = Ladder(rounds=700)
-    untried._swaps_k2[1] = 0
-    assert length_in_trips(untried, labels, ends_renew=False).passed
+    untried.swaps_k2[1] = 0
+    assert length_in_trips(untried, ends_renew=False).passed
 
 
 def test_a_run_is_longer_than_one_ideal_round_trip():
     """A walker of four rungs that reject 60 % needs 44 exchanges, of ones that reject 95 % 464."""
-    labels = ["beta = -2", "b", "c", "beta = 4"]
-    assert length_in_trips(Ladder(rounds=5, trips=1), labels, ends_renew=False).passed
-    short = length_in_trips(Ladder(rounds=4, trips=1), labels, ends_renew=False)
+    assert length_in_trips(Ladder(rounds=5, trips=1), ends_renew=False).passed
+    short = length_in_trips(Ladder(rounds=4, trips=1), ends_renew=False)
     assert short.value == pytest.approx(40 / 44) and "shorter than one round trip" in short.sentence
     assert short.remedy == "raise run.rounds to 5 or more"
-    assert not length_in_trips(
-        Ladder(rounds=40, accepted=5, trips=1), labels, ends_renew=False
-    ).passed
-    assert length_in_trips(Ladder(rounds=47, accepted=5, trips=1), labels, ends_renew=False).passed
+    assert not length_in_trips(Ladder(40, (100, 5), trips=1), ends_renew=False).passed
+    assert length_in_trips(Ladder(47, (100, 5), trips=1), ends_renew=False).passed
 
 
 def test_half_a_trip_is_enough_between_ends_that_are_drawn():
     """Walkers forget their past at either end: here after 22 exchanges."""
-    labels = ["beta = 0", "b", "c", "beta = m"]
-    assert length_in_trips(Ladder(rounds=3, trips=1), labels, ends_renew=True).passed
-    short = length_in_trips(Ladder(rounds=2), labels, ends_renew=True)
+    assert length_in_trips(Ladder(rounds=3, trips=1), ends_renew=True).passed
+    short = length_in_trips(Ladder(rounds=2), ends_renew=True)
     assert "shorter than one passage" in short.sentence and "about 22 at best" in short.sentence
     assert short.remedy == "raise run.rounds to 3 or more"

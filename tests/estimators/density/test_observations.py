@@ -1,5 +1,7 @@
 """What runs have observed: refusals, cuts in lanes and blocks, and effective counts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from configs import config_with
@@ -23,8 +25,8 @@ def run_of(seed=1, **options):
 def test_one_run():
     run = run_of(walkers=16, rounds=32)
     found = observe([run])
-    np.testing.assert_array_equal(found.count_b, run.counts_kb().sum(axis=0))
-    np.testing.assert_array_equal(found.n_k, run.counts_kb().sum(axis=1))
+    np.testing.assert_array_equal(found.count_b, run.counts_kb.sum(axis=0))
+    np.testing.assert_array_equal(found.n_k, run.counts_kb.sum(axis=1))
     seen = found.count_b > 0
     np.testing.assert_allclose(found.z_b[seen], MODEL.z_l()[seen], atol=1e-6)
     assert found.log_inputs == pytest.approx(6 * np.log(4)) and found.share_inside == 1.0
@@ -32,7 +34,7 @@ def test_one_run():
     (lanes,), (blocks,) = found.lanes, found.blocks
     assert isinstance(lanes, ChainTerms) and len(lanes.size_p) == len(found.lanes_g) == 16
     for terms in (lanes, blocks):
-        np.testing.assert_array_equal(terms.counts_pkb.sum(axis=0), run.counts_kb())
+        np.testing.assert_array_equal(terms.counts_pkb.sum(axis=0), run.counts_kb)
         fewest = terms.counts_pkb.sum(axis=1).min(axis=0)
         assert (found.fewest_b <= fewest).all()
     np.testing.assert_array_equal(found.rung_f_k(np.array([1.0, 2.0, 3.0])), [1.0, 2.0, 3.0])
@@ -48,7 +50,7 @@ def test_two_runs_follow_one_another():
     runs = [run_of(1), run_of(2)]
     found = observe(runs)
     np.testing.assert_array_equal(found.beta_k, [*BETA_K, *BETA_K])
-    np.testing.assert_array_equal(found.count_b, sum(r.counts_kb().sum(axis=0) for r in runs))
+    np.testing.assert_array_equal(found.count_b, sum(r.counts_kb.sum(axis=0) for r in runs))
     assert found.rows_k.tolist() == list(range(6)) and found.rung_weights is None
     assert len(found.lanes) == 2 and found.lanes_g.sum() == 16
 
@@ -85,12 +87,11 @@ def test_runs_that_do_not_belong_together(second, words):
 
 
 def test_damage_is_refused():
-    lanes = run_of()
-    lanes.lane_counts_kgb = lambda: run_of(3).counts_rkgb.sum(axis=0)
+    lanes = replace(run_of().record(), lane_counts_kgb=run_of(3).lane_counts_kgb)
     with pytest.raises(EstimateError, match="lanes do not add up"):
         observe([lanes])
     sums = run_of()
-    sums._z_sum_kb[1, 3] = np.nan
+    sums.z_sum_kb[1, 3] = np.nan
     with pytest.raises(EstimateError, match="sums of z are not finite"):
         observe([sums])
     with pytest.raises(EstimateError, match=r"fell outside the bins .*; widen \[bins\]"):

@@ -25,14 +25,15 @@ def path_of(folder, *changes):
 
 def test_all_moves_in_a_runs_own_bins_are_its_own_counts(tmp_path):
     with open_run(path_of(tmp_path, "samples.every=1")) as run:
-        again = in_other_bins(run, run.edges)
+        data = run.data
+        again = in_other_bins(data, data.edges)
         for name in ("counts_kb", "lane_counts_kgb", "outside_k2"):
-            np.testing.assert_array_equal(getattr(again, name)(), getattr(run, name)())
-        np.testing.assert_array_equal(again.counts_nkb(3), run.counts_nkb(3))
-        np.testing.assert_allclose(again.z_sum_kb(), run.z_sum_kb())
-        one, other = density_of_run(run), density_of_run(again)
+            np.testing.assert_array_equal(getattr(again, name), getattr(data, name))
+        np.testing.assert_array_equal(again.counts_nkb(3), data.counts_nkb(3))
+        np.testing.assert_allclose(again.z_sum_kb, data.z_sum_kb)
+        one, other = density_of_run(data), density_of_run(again)
         np.testing.assert_allclose(other.log_g_b, one.log_g_b, atol=1e-9)
-        assert again.path == run.path and "one in 1 of" in other_bins_clause(run)
+        assert again.path == run.path and "one in 1 of" in other_bins_clause(data)
 
 
 def test_bins_that_were_too_narrow_are_mended(tmp_path):
@@ -40,11 +41,11 @@ def test_bins_that_were_too_narrow_are_mended(tmp_path):
     path = path_of(tmp_path, "samples.every=5", "bins.lower=1.375", "bins.upper=2.875")
     edges = edges_of("-0.125:4.625:0.25")
     with open_run(path) as run:
-        assert run.outside_k2().sum() > 0.2 * run.counts_kb().sum()
-        assert "one in 5 of its counts" in other_bins_clause(run)
-        again = in_other_bins(run, edges)
+        assert run.data.outside_k2.sum() > 0.2 * run.data.counts_kb.sum()
+        assert "one in 5 of its counts" in other_bins_clause(run.data)
+        again = in_other_bins(run.data, edges)
         found = density_of_run(again)
-        assert again.counts_kb().sum() == run.samples_z().size
+        assert again.counts_kb.sum() == run.samples_z().size
     log_g_b = Lattice(6, 4, 0.25).log_g(edges)
     firm_b = (found.count_b > 0) & np.isfinite(found.log_g_error_b) & (found.log_g_error_b < 0.3)
     assert found.absolute and firm_b.sum() >= 15

@@ -31,7 +31,7 @@ def test_mass_outside_is_named_by_share_and_side(cut):
     run = run_of(edges)
     density = density_of_run(run)
     sides = ["below", "above"] if cut == "both" else [cut]
-    n = run.counts_kb()[3].sum() + run.outside_k2()[3].sum()
+    n = run.counts_kb[3].sum() + run.outside_k2[3].sum()
     for found, true in zip(
         (density.outside.below, density.outside.above), true_shares(edges), strict=True
     ):
@@ -95,7 +95,7 @@ def test_uniform_draws_of_an_ancestral_run_count_too():
     run = ancestral_run(MODEL, tilt_kd, CUTS["below"], rounds=32)
     run.beta_k = np.array([0.0, 1.0])
     true = true_shares(CUTS["below"])[0]
-    n = run.counts_kb()[0].sum() + run.outside_k2()[0].sum()
+    n = run.counts_kb[0].sum() + run.outside_k2[0].sum()
     assert abs(outside_bins([run]).below - true) <= 4 * np.sqrt(true * (1 - true) / n)
 
 

@@ -19,7 +19,7 @@ from lattice import (
     weighted_run,
 )
 
-from omniinput_hpc.annotation.choose import choose, draw_independently
+from omniinput_hpc.annotation.drawing import choose, draw_independently
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.to_exact import Exact, compare_density
 from omniinput_hpc.estimators.density.density import density_of_run, density_of_runs

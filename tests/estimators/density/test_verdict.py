@@ -9,16 +9,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from configs import config_with
-from lattice import BETA_K, MODEL, independent_run
+from lattice import BETA_K, MODEL, canonical, independent_run
 from lattice import LEVEL_EDGES as EDGES
 from run_tools import loaded
 
 from omniinput_hpc.estimators.density.arrivals import MAX_OLD, follow
-from omniinput_hpc.estimators.density.density import density_of_run, upper_bounds
-from omniinput_hpc.estimators.density.facts import LogDensity
+from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.density.lanes_alike import alike_at_equal_z
+from omniinput_hpc.estimators.density.result import upper_bounds
 from omniinput_hpc.estimators.density.rung_counts import FALSE_ALARMS, rungs_agree
-from omniinput_hpc.estimators.density.rung_weights import weights_of_run
+from omniinput_hpc.estimators.run_data import RunData
 
 RUNG_COUNTS = "counts of one rung and of the rest"
 UNIFORM = int(np.flatnonzero(BETA_K == 0.0)[0])
@@ -28,17 +28,10 @@ def failed(run):
     return [check.name for check in density_of_run(run).verdict.checks if not check.passed]
 
 
-def log_density(density):
-    return LogDensity(
-        density.edges, density.log_g_b, density.log_g_error_b, density.log_g_upper_b,
-        density.log_g_jb, density.lanes_g, density.count_b, density.log_inputs,
-    )  # fmt: skip
-
-
 def rung_counts(run, counts_kgb=None):
     density = density_of_run(run)
-    counts_kgb = run.lane_counts_kgb() if counts_kgb is None else counts_kgb
-    return rungs_agree(counts_kgb, weights_of_run(run), density.inside, log_density(density))
+    counts_kgb = run.lane_counts_kgb if counts_kgb is None else counts_kgb
+    return rungs_agree(counts_kgb, run.weights, density)
 
 
 def test_rungs_of_right_runs_agree():
@@ -53,7 +46,7 @@ def test_rungs_of_right_runs_agree():
 def test_what_one_rung_alone_has_met_contradicts_the_rest():
     """Independent draws at beta = 0 meet a hidden part, in four lanes; colder rungs do not."""
     run = independent_run(MODEL, BETA_K, EDGES, walkers=16, seed=1)
-    counts_kgb = run.lane_counts_kgb().copy()
+    counts_kgb = run.lane_counts_kgb.copy()
     cold = int(np.argmax(BETA_K))
     b = int(np.flatnonzero(counts_kgb[cold].sum(axis=0) > 100)[0])  # where the coldest rung was
     assert rung_counts(run, counts_kgb).passed
@@ -66,7 +59,7 @@ def test_what_one_rung_alone_has_met_contradicts_the_rest():
 def test_counts_of_one_walker_that_stayed_are_few():
     """A cluster in one lane is no contradiction by itself: lanes say what counts are worth."""
     run = independent_run(MODEL, BETA_K, EDGES, walkers=16, seed=1)
-    counts_kgb = run.lane_counts_kgb().copy()
+    counts_kgb = run.lane_counts_kgb.copy()
     k, b = UNIFORM + 1, len(EDGES) - 3
     spread_kgb = counts_kgb.copy()
     counts_kgb[k, 0, b] += 64
@@ -88,8 +81,7 @@ def two_parts(n_other, seed=2):
 @pytest.mark.parametrize(("n_other", "passed"), [(0, True), (1, False), (8, False)])
 def test_lanes_in_different_parts_of_equal_outputs_are_seen(n_other, passed):
     run = two_parts(n_other)
-    labels = weights_of_run(run).label_k
-    assert alike_at_equal_z(run, labels).passed is passed
+    assert alike_at_equal_z(run).passed is passed
     if not passed:
         assert (density_of_run(run).verdict.rhat_k < 1.05).all()  # z does not tell
 
@@ -103,19 +95,12 @@ class Travelling:
         self._hot_t = np.asarray(rung_of_first_t)
         self.rounds, self.samples_per_round = len(self._hot_t), 2
         self.config = config_with(sampler={"exchanges": exchanges})
+        self.weights, self.source = canonical(self.beta_k, self.edges), self
+        self.swaps_k2 = np.array([[self.rounds, self.rounds]])
 
-    def kappa_k(self):
-        return np.zeros(2)
+    z_of = RunData.z_of
 
-    z0_k = kappa_k
-
-    def log_weight_kb(self):
-        return np.zeros((2, 2))
-
-    def swaps_k2(self):
-        return np.array([[self.rounds, self.rounds]])
-
-    def samples_z(self, rounds, rungs=slice(None)):
+    def z(self, rounds, rungs=slice(None)):
         return np.array([[[0.5, 0.5], [1.5, 1.5]]] * (rounds.stop - rounds.start), np.float32)
 
     def samples_walker(self, round_):

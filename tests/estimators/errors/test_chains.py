@@ -27,7 +27,7 @@ class Series:
         shape = (n_rungs, rounds, self.samples_per_round)
         self.z_rks = z_ktw.astype(np.float32).reshape(shape).swapaxes(0, 1)
 
-    def samples_z(self, rounds=slice(None), rungs=slice(None)):
+    def z(self, rounds=slice(None), rungs=slice(None)):
         return self.z_rks[rounds, rungs]
 
 

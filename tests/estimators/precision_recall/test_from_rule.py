@@ -210,7 +210,7 @@ def test_samples_are_credited_to_their_lanes():
     run = independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=24, seed=13)  # 16 groups of 1 or 2
     density = density_of_run(run)
     sums = sum_scores(run, density, lambda x: np.ones(len(x)))
-    np.testing.assert_array_equal(sums.count_gb, run.lane_counts_kgb().sum(axis=0))
+    np.testing.assert_array_equal(sums.count_gb, run.lane_counts_kgb.sum(axis=0))
     np.testing.assert_allclose(sums.weight_gb, sums.score_gb)
     assert set(density.lanes_g) == {1, 2}
 
@@ -221,7 +221,7 @@ def test_fixed_weights_are_as_good_as_solving_them_again():
     density = density_of_run(run)
     sums = sum_scores(run, density, first_is_zero)
     error_b = rule_curve(density, sums, whole=True).r_error_b
-    counts_kgb = run.lane_counts_kgb()
+    counts_kgb = run.lane_counts_kgb
     z = run.z_rks.astype(float).swapaxes(0, 1).reshape(len(BETA_K), -1)
     x = run.x_rksd.swapaxes(0, 1).reshape(len(BETA_K), -1, MODEL.n_sites)
     group_s = np.arange(z.shape[1]) % 16
@@ -245,7 +245,7 @@ def test_errors_of_r_in_a_scarce_run():
     beta_k = np.array([-2.0, 0.0, 2.0])
     run = independent_run(MODEL, beta_k, LEVEL_EDGES, walkers=4, rounds=4, moves=15, seed=18)
     _density, curve = curve_of(run)
-    groups_b = (run.lane_counts_kgb().sum(axis=0) > 0).sum(axis=0)
+    groups_b = (run.lane_counts_kgb.sum(axis=0) > 0).sum(axis=0)
     assert (groups_b == 1).sum() >= 1
     assert np.isposinf(curve.r_error_b[groups_b == 1]).all()
     assert np.isfinite(curve.r_error_b[groups_b >= 2]).all()
@@ -257,7 +257,7 @@ def test_rules_that_are_always_or_never_right():
     density, always = curve_of(run, rule=lambda x: np.ones(len(x)))
     b = always.bin_t
     # all right among n is no certainty: the lower end is the rule of three's
-    n_b = np.minimum(density.effective_b, run.lane_counts_kgb().sum(axis=(0, 1)))[b]
+    n_b = np.minimum(density.effective_b, run.lane_counts_kgb.sum(axis=(0, 1)))[b]
     assert (always.r_high_b[b] == 1.0).all() and (always.r_error_b[b] == 0).any()
     some = (n_b > 100) & (always.r_error_b[b] == 0)
     assert some.any()
@@ -329,12 +329,12 @@ def test_bins_without_samples_are_flagged():
 
 
 @pytest.mark.slow
-def test_coverage_of_the_95_percent_intervals():
+@pytest.mark.parametrize("n_runs", [60, pytest.param(150, marks=pytest.mark.release)])
+def test_coverage_of_the_95_percent_intervals(n_runs):
     """Independent tiny runs: the share of intervals that hold the truth, within 3.5 sigmas of 95%.
 
     For log g at five levels, r and log recall at one, and the AUPR. (8 lanes of 60 moves a rung.)
     """
-    n_runs = 150
     exact = exact_values(LEVEL_EDGES)
     bins = np.flatnonzero(np.isfinite(exact.log_g_b))
     _, log_recall = accumulate(exact.log_g_b[bins], exact.r_b[bins], "low")
@@ -399,7 +399,7 @@ def test_joined_runs_count_by_what_their_samples_are_worth():
     weight_b, score_b = sums.weight_gb.sum(axis=0), sums.score_gb.sum(axis=0)
     np.testing.assert_allclose(score_b / weight_b, expected_b, rtol=1e-9)
     np.testing.assert_allclose(weight_b, worth_rb.sum(axis=0), rtol=1e-9)
-    counts = [run.lane_counts_kgb().sum(axis=(0, 1)) for run in (hot, cold)]
+    counts = [run.lane_counts_kgb.sum(axis=(0, 1)) for run in (hot, cold)]
     np.testing.assert_array_equal(sums.count_gb.sum(axis=0), counts[0] + counts[1])
     alone = [sum_scores(run, density_of_run(run), first_is_zero) for run in (hot, cold)]
     np.testing.assert_array_equal(sums.lanes_b, alone[0].lanes_b + alone[1].lanes_b)

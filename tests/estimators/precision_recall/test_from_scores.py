@@ -46,6 +46,11 @@ def test_means_by_hand():
     np.testing.assert_allclose(got.annotator_error_b, [0.375, 0.375 * np.sqrt(2)])
 
 
+def drawn_r(scores, rng):
+    """Return draws of single bins [4000, B]."""
+    return draw_r(scores, rng, 4000)[0].with_extra_mb
+
+
 def test_sampling_error_of_right_or_wrong_scores():
     rng = np.random.default_rng(1)
     score = (rng.random(4000) < 0.3).astype(float)
@@ -54,7 +59,7 @@ def test_sampling_error_of_right_or_wrong_scores():
     np.testing.assert_allclose(
         got.sampling_error_b, np.sqrt(r_b * (1 - r_b) / [400, 3600]), rtol=0.1
     )
-    drawn = draw_r(got, rng, 4000)
+    drawn = drawn_r(got, rng)
     np.testing.assert_allclose(drawn.mean(axis=0), r_b, atol=0.003)
     np.testing.assert_allclose(drawn.std(axis=0), got.sampling_error_b, rtol=0.1)
 
@@ -62,14 +67,14 @@ def test_sampling_error_of_right_or_wrong_scores():
 def test_forty_equal_scores_are_no_certainty():
     got = bin_scores(scored_by_hand([np.zeros(40)], np.zeros(40, int)))
     assert got.r_b[0] == 0.0
-    high = np.quantile(draw_r(got, np.random.default_rng(1)), 0.975)
+    high = np.quantile(drawn_r(got, np.random.default_rng(1)), 0.975)
     assert 0.03 < high < 0.09  # exact (Clopper and Pearson): 0.088; Jeffreys: 0.061
 
 
 def test_finely_graded_scores_have_smaller_errors():
     rng = np.random.default_rng(2)
     fine = bin_scores(scored_by_hand([0.5 + 0.1 * rng.normal(size=200)], np.zeros(200, int)))
-    drawn = draw_r(fine, rng, 4000)
+    drawn = drawn_r(fine, rng)
     assert drawn.std() == pytest.approx(0.1 / np.sqrt(200), rel=0.25)
 
 
@@ -91,7 +96,7 @@ def test_annotators_shift_all_bins_together():
         scored_by_hand(base + np.array([[-0.2], [0.0], [0.2]]), np.tile([0, 1, 2], 100))
     )
     np.testing.assert_allclose(got.annotator_error_b, 0.2 / np.sqrt(3))
-    drawn = draw_r(got, rng, 4000)
+    drawn = drawn_r(got, rng)
     assert (np.corrcoef(drawn.T) > 0.8).all()
     np.testing.assert_allclose(drawn.std(axis=0), 0.2 / np.sqrt(3), rtol=0.1)
 
@@ -238,7 +243,7 @@ def test_a_draw_with_right_inputs_in_one_bin_does_not_undo_all_others():
         a_density(5), replace(scored, score_ai=np.stack([right_i, 0.1 * right_i]),
                               annotators=["ana", "ben"]),
     )  # fmt: skip
-    r_mb = draw_r(got.scores, rng)
+    r_mb = drawn_r(got.scores, rng)
     assert ((r_mb[:, got.used_b] > 0).sum(axis=1) < 2).any()  # such draws there are
     assert 0.0 < got.curve.aupr_error < 0.2 and got.curve.aupr_high < 0.5
 

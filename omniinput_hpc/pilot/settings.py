@@ -9,12 +9,17 @@ wanted, so that neighbours reject half of their swaps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.models.lattice import unit_of
+from omniinput_hpc.sampling.forecast import WIDTH_TIMES_BETA
+from omniinput_hpc.tempering.ladder import equal_cuts
 
 FloatArray = NDArray[np.float64]
 
@@ -24,8 +29,6 @@ LEAST_RUNGS = 4
 MAX_RUNGS = 64
 RUNGS_MULTIPLE = 4
 """The number of rungs is a multiple of this, so that 2 or 4 processes can share them."""
-WIDTH_TIMES_BETA = 0.25
-"""The limit of the largest |beta| times the bin width (docs/choosing-betas-and-bins.md)."""
 LEAST_BINS = 200
 MOST_BINS = 20_000
 ROOM_OF_RANGE = 0.1
@@ -63,9 +66,17 @@ class Spread:
     lowest: float
     highest: float
 
-    def at(self, beta: float) -> float:
-        """Return the standard deviation of z at a beta, interpolated."""
-        return float(np.interp(beta, self.beta_i, self.sd_i))
+    @classmethod
+    def of(cls, beta_i: FloatArray, z_i: Sequence[NDArray[Any]]) -> Self:
+        """Return the spread of outputs z_i, an array per beta."""
+        all_i = [z.astype(np.float64) for z in z_i]
+        return cls(
+            beta_i,
+            np.array([z.mean() for z in all_i]),
+            np.array([z.std() for z in all_i]),
+            min(float(z.min()) for z in all_i),
+            max(float(z.max()) for z in all_i),
+        )
 
 
 def barrier(spread: Spread) -> FloatArray:
@@ -82,40 +93,37 @@ def barrier(spread: Spread) -> FloatArray:
     return np.asarray(np.concatenate([[0.0], np.cumsum(gap_i * s_i)]) / np.sqrt(np.pi))
 
 
-def ladder(
-    beta_i: FloatArray, lambda_i: FloatArray, kept: tuple[float, ...], n_rungs: int | None = None
-) -> FloatArray:
+def ladder(beta_i: FloatArray, lambda_i: FloatArray, kept: tuple[float, ...]) -> FloatArray:
     """Return betas from the first to the last measured one, with equal steps of Lambda.
+
+    As many as needed to let neighbours reject at most half of their swaps, rounded up to a multiple
+    of 4, at most 64.
 
     Parameters
     ----------
     beta_i, lambda_i : float64 [n], ascending; betas, and Lambda up to each
     kept : betas that become rungs if they lie between the ends; the ends always do
-    n_rungs : K; None for as many as needed to let neighbours reject at most half of their swaps,
-        rounded up to a multiple of 4, at most 64
 
     Returns
     -------
     float64 [K], ascending
     """
-    ends = (float(beta_i[0]), float(beta_i[-1]))
-    stays = sorted({*ends, *(beta for beta in kept if ends[0] < beta < ends[1])})
-    length_s = np.diff(np.interp(stays, beta_i, lambda_i))
-    if n_rungs is None:
-        wanted = 1 + int(np.sum(np.maximum(1, np.ceil(length_s / REJECTION))))
-        n_rungs = -(-wanted // RUNGS_MULTIPLE) * RUNGS_MULTIPLE
-        n_rungs = min(max(LEAST_RUNGS, n_rungs), MAX_RUNGS)
-    gaps_s = np.ones(len(length_s), dtype=np.int64)
-    for _ in range(n_rungs - 1 - len(gaps_s)):
-        gaps_s[np.argmax(length_s / gaps_s)] += 1
-    betas = [stays[0]]
-    for begin, end, n_gaps in zip(stays[:-1], stays[1:], gaps_s, strict=True):
-        first, last = np.interp([begin, end], beta_i, lambda_i)
-        inner = np.interp(np.linspace(first, last, n_gaps + 1)[1:-1], lambda_i, beta_i)
-        if (np.diff([begin, *_tidy(inner), end]) <= 0).any():  # Lambda is flat there
-            inner = np.linspace(begin, end, n_gaps + 1)[1:-1]
-        betas += [*_tidy(inner), end]
-    return np.array(betas)
+    first, last = beta_i[[0, -1]]
+    stays = [first, *(beta for beta in kept if first < beta < last), last]
+    known_i = np.union1d(beta_i, stays)
+    barrier_i, stays_i = np.interp(known_i, beta_i, lambda_i), np.isin(known_i, stays)
+    parts_s = np.ceil(np.diff(barrier_i[stays_i]) / REJECTION)
+    wanted = 1 + int(np.sum(np.maximum(1, parts_s)))
+    n_rungs = min(max(LEAST_RUNGS, -(-wanted // RUNGS_MULTIPLE) * RUNGS_MULTIPLE), MAX_RUNGS)
+    cuts = equal_cuts(barrier_i, stays_i, n_rungs)
+    stay_k = cuts.kept_k >= 0
+    beta_k = np.interp(cuts.at_k, barrier_i, known_i)
+    beta_k = np.where(stay_k, known_i[cuts.kept_k], _tidy(beta_k))
+    for begin, end in pairwise(np.flatnonzero(stay_k)):
+        if (np.diff(beta_k[begin : end + 1]) <= 0).any():  # Lambda is flat there
+            even = np.linspace(beta_k[begin], beta_k[end], end - begin + 1)
+            beta_k[begin + 1 : end] = _tidy(even[1:-1])
+    return beta_k
 
 
 def measured_barrier(spread: Spread, rejection_k: FloatArray) -> FloatArray:
@@ -128,9 +136,9 @@ def measured_barrier(spread: Spread, rejection_k: FloatArray) -> FloatArray:
     return np.concatenate([[0.0], np.cumsum(np.fmax(rejection_k, by_spread_k))])
 
 
-def _tidy(beta_k: FloatArray) -> list[float]:
+def _tidy(beta_k: FloatArray) -> FloatArray:
     """Return betas rounded to three significant digits, for readability."""
-    return [float(f"{beta:.3g}") for beta in beta_k]
+    return np.array([float(f"{beta:.3g}") for beta in beta_k])
 
 
 def nice_below(value: float) -> float:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from exact_moments import levels_of, moments
 
-from omniinput_hpc.pilot import choose
-from omniinput_hpc.pilot.choose import Rehearsal, Spread
+from omniinput_hpc.pilot import settings
+from omniinput_hpc.pilot.settings import Rehearsal, Spread
 from omniinput_zoo.exact import Lattice, Occupation
 
 
@@ -32,7 +32,7 @@ MODELS = {
 def test_neighbours_of_a_chosen_ladder_reject_a_half(name):
     model, beta_i = MODELS[name]
     spread, _ = moments(model, beta_i)
-    beta_k = choose.ladder(spread.beta_i, choose.barrier(spread), (0.0,))
+    beta_k = settings.ladder(spread.beta_i, settings.barrier(spread), (0.0,))
     assert 0.0 in beta_k and len(beta_k) % 4 == 0
     assert beta_k[0] == beta_i[0] and beta_k[-1] == beta_i[-1]
     rejection_k = exact_rejections(model, beta_k)
@@ -43,24 +43,24 @@ def test_equal_steps_of_beta_would_not_do():
     """The same number of rungs, spaced without the spread: some neighbours hardly swap."""
     model, beta_i = MODELS["200 sites"]
     spread, _ = moments(model, beta_i)
-    n = len(choose.ladder(spread.beta_i, choose.barrier(spread), (0.0,)))
+    n = len(settings.ladder(spread.beta_i, settings.barrier(spread), (0.0,)))
     assert exact_rejections(model, np.linspace(beta_i[0], beta_i[-1], n)).max() > 0.75
 
 
 def test_the_barrier_is_the_integral_of_the_spread():
     spread = Spread(np.linspace(0, 3, 7), -4.0 * np.linspace(0, 3, 7), np.full(7, 2.0), -20.0, 5.0)
-    assert choose.barrier(spread)[-1] == pytest.approx(3 * 2 / np.sqrt(np.pi))
+    assert settings.barrier(spread)[-1] == pytest.approx(3 * 2 / np.sqrt(np.pi))
 
 
 def test_a_phase_that_ends_between_two_betas_is_seen_in_the_means():
     beta_i, mean_i = np.array([0.0, 1.0, 2.0]), np.array([100.0, 99.0, 0.0])
     spread = Spread(beta_i, mean_i, np.ones(3), 0.0, 101.0)
-    assert np.diff(choose.barrier(spread))[1] == pytest.approx(np.sqrt(99 / np.pi))
+    assert np.diff(settings.barrier(spread))[1] == pytest.approx(np.sqrt(99 / np.pi))
 
 
 def test_a_pair_that_never_swapped_counts_by_its_spread():
     spread = Spread(np.array([0.0, 1.0, 5.0]), np.array([9.0, 5.0, -20.0]), np.full(3, 2.0), 0, 1)
-    lambda_k = choose.measured_barrier(spread, np.array([np.nan, 1.0]))
+    lambda_k = settings.measured_barrier(spread, np.array([np.nan, 1.0]))
     assert lambda_k[1] == pytest.approx(2 / np.sqrt(np.pi))
     assert lambda_k[2] - lambda_k[1] > 4.0
 
@@ -68,16 +68,16 @@ def test_a_pair_that_never_swapped_counts_by_its_spread():
 def test_0_and_m_are_rungs_and_betas_ascend():
     beta_i = np.linspace(-3.0, 24.0, 9)
     lambda_i = np.concatenate([[0.0], np.cumsum([0.0, 0, 0, 5, 0, 0, 0, 1])])
-    beta_k = choose.ladder(beta_i, lambda_i, (0.0, 24.0, 30.0))
+    beta_k = settings.ladder(beta_i, lambda_i, (0.0, 24.0, 30.0))
     assert {-3.0, 0.0, 24.0} <= set(beta_k) and (np.diff(beta_k) > 0).all()
-    assert len(choose.ladder(beta_i, 1e3 * lambda_i, (0.0,))) == choose.MAX_RUNGS
-    assert len(choose.ladder(beta_i, 0 * lambda_i, (0.0,))) == choose.LEAST_RUNGS
+    assert len(settings.ladder(beta_i, 1e3 * lambda_i, (0.0,))) == settings.MAX_RUNGS
+    assert len(settings.ladder(beta_i, 0 * lambda_i, (0.0,))) == settings.LEAST_RUNGS
 
 
 @pytest.mark.parametrize(("value", "below"), [(0.0104, 0.01), (0.25 / 99, 0.0025), (7.0, 5.0),
                                               (1.0, 1.0), (0.99, 0.5), (24.0, 20.0)])  # fmt: skip
 def test_a_nice_number(value, below):
-    assert choose.nice_below(value) == below
+    assert settings.nice_below(value) == below
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 47.3, 1e4])
@@ -88,13 +88,13 @@ def test_bins_hold_what_was_seen_with_room_and_are_fine_enough(scale, bounds):
     sign = -1.0 if bounds[1] == 0 else 1.0
     low, high = sorted((sign * 0.3 * scale, sign * 16.6 * scale))
     spread = Spread(np.array([-1.0, 24.0]) / scale, np.zeros(2), np.full(2, 0.9 * scale), low, high)
-    found = choose.bins(spread, 24.0 / scale, *bounds)
+    found = settings.bins(spread, 24.0 / scale, *bounds)
     assert found.lower <= low and found.upper >= high
     assert found.lower >= bounds[0] and found.upper <= bounds[1]
     assert found.upper - found.lower < 2.5 * (high - low)
     if not np.isfinite(bounds[1]):
         assert found.upper - high > 1.8 * 0.9 * scale  # room
-    assert 24.0 / scale * found.width <= 0.25 and found.n_bins >= choose.LEAST_BINS
+    assert 24.0 / scale * found.width <= 0.25 and found.n_bins >= settings.LEAST_BINS
     edges = Bins(lower=found.lower, upper=found.upper, width=found.width).edges  # a whole number
     assert len(edges) == found.n_bins + 1
 
@@ -102,80 +102,80 @@ def test_bins_hold_what_was_seen_with_room_and_are_fine_enough(scale, bounds):
 def test_the_typical_error_is_of_the_bins_that_hold_the_counts():
     error_b = np.array([np.inf, 9.0, 0.1, 0.3, 0.2, 9.0, np.inf])
     count_b = np.array([0, 2, 500, 500, 500, 2, 0])
-    assert choose.typical_error(error_b, count_b) == pytest.approx(0.2)
-    assert choose.typical_error(error_b, 0 * count_b) == np.inf
+    assert settings.typical_error(error_b, count_b) == pytest.approx(0.2)
+    assert settings.typical_error(error_b, 0 * count_b) == np.inf
 
 
 def test_a_length_follows_the_square_of_the_error():
     seen = Rehearsal(error=0.4, moves=1000, tau=5.0, seconds=0.01)
-    one = choose.length_for_errors(0.1, seen, steps=5)
+    one = settings.length_for_errors(0.1, seen, steps=5)
     assert one.rounds * one.exchanges * one.steps == pytest.approx(16_000, rel=0.03)
-    half = choose.length_for_errors(0.05, seen, steps=5)
+    half = settings.length_for_errors(0.05, seen, steps=5)
     assert half.rounds * half.exchanges == pytest.approx(4 * one.rounds * one.exchanges, rel=0.03)
     assert one.burn_in * 4 == one.rounds
 
 
 def test_a_length_holds_60_correlation_times_and_no_long_round():
     slow = Rehearsal(error=0.1, moves=1000, tau=500.0, seconds=0.01)
-    length = choose.length_for_errors(0.1, slow, steps=5)
+    length = settings.length_for_errors(0.1, slow, steps=5)
     assert length.rounds * length.exchanges * length.steps >= 30_000
     long = Rehearsal(error=10.0, moves=1000, tau=5.0, seconds=0.5)
-    length = choose.length_for_errors(0.1, long, steps=5)
-    assert length.exchanges * length.steps * 0.5 <= choose.LONGEST_ROUND
+    length = settings.length_for_errors(0.1, long, steps=5)
+    assert length.exchanges * length.steps * 0.5 <= settings.LONGEST_ROUND
     assert length.rounds * length.exchanges * length.steps >= 1e7
     unknown = Rehearsal(error=np.inf, moves=1000, tau=np.nan, seconds=0.5)
-    assert choose.length_for_errors(0.1, unknown, steps=5).moves >= 4000
+    assert settings.length_for_errors(0.1, unknown, steps=5).moves >= 4000
 
 
 def test_a_length_for_hours_takes_them():
     seen = Rehearsal(error=0.4, moves=1000, tau=5.0, seconds=0.02)
-    length = choose.length_for_time(7200.0, seen, steps=5)
+    length = settings.length_for_time(7200.0, seen, steps=5)
     assert length.moves * seen.seconds == pytest.approx(7200.0, rel=0.05)
-    short = choose.length_for_time(60.0, seen, steps=5)
+    short = settings.length_for_time(60.0, seen, steps=5)
     assert short.moves * seen.seconds == pytest.approx(60.0, rel=0.05)
-    assert choose.length_for_time(1e-3, seen, steps=5).rounds == choose.FEWEST_ROUNDS
-    assert choose.length_for_errors(1e-9, seen, steps=5).rounds == choose.MAX_ROUNDS
+    assert settings.length_for_time(1e-3, seen, steps=5).rounds == settings.FEWEST_ROUNDS
+    assert settings.length_for_errors(1e-9, seen, steps=5).rounds == settings.MAX_ROUNDS
 
 
 def test_hours_that_are_too_few_to_check_errors_by_name_those_that_do():
     seen = Rehearsal(error=0.4, moves=1000, tau=900.0, seconds=0.02)
-    short = choose.length_for_time(600.0, seen, steps=5)
-    hours = choose.hours_to_judge(short, seen)
+    short = settings.length_for_time(600.0, seen, steps=5)
+    hours = settings.hours_to_judge(short, seen)
     # 60 autocorrelation times, and a quarter more for burn-in
     assert hours == pytest.approx(60 * 900 * 1.25 * 0.02 / 3600)
     assert hours > 600 / 3600
-    enough = choose.length_for_time(3600 * hours * 1.05, seen, steps=5)
-    assert choose.hours_to_judge(enough, seen) is None
+    enough = settings.length_for_time(3600 * hours * 1.05, seen, steps=5)
+    assert settings.hours_to_judge(enough, seen) is None
     unknown = Rehearsal(error=np.inf, moves=1000, tau=np.nan, seconds=0.02)
-    assert choose.hours_to_judge(short, unknown) is None
-    assert choose.hours_to_judge(choose.length_for_errors(10.0, seen, 5), seen) is None
+    assert settings.hours_to_judge(short, unknown) is None
+    assert settings.hours_to_judge(settings.length_for_errors(10.0, seen, 5), seen) is None
 
 
 def test_a_first_order_transition_gets_its_rungs_where_the_means_jump():
     model = Occupation()
     spread, _ = moments(model, np.linspace(0.0, 1.0, 101))
-    beta_k = choose.ladder(spread.beta_i, choose.barrier(spread), (0.0,))
+    beta_k = settings.ladder(spread.beta_i, settings.barrier(spread), (0.0,))
     between = int(np.argmin(np.diff(beta_k)))
     assert beta_k[between] - 0.02 < 0.339 < beta_k[between + 1] + 0.02
 
 
 def test_bins_are_no_finer_than_float32_and_not_without_number():
     far = Spread(np.array([0.0, 1.0]), np.array([1e6, 1e6]), np.array([0.5, 0.5]), 1e6 - 2, 1e6 + 2)
-    assert choose.bins(far, 1.0).width >= np.spacing(np.float32(1e6))
+    assert settings.bins(far, 1.0).width >= np.spacing(np.float32(1e6))
     rare = Spread(np.array([0.0, 1e6]), np.array([0.0, 5.0]), np.array([1e-6, 1.0]), 0.0, 10.0)
-    found = choose.bins(rare, 1e6)
-    assert (found.upper - found.lower) / found.width <= 2 * choose.MOST_BINS
+    found = settings.bins(rare, 1e6)
+    assert (found.upper - found.lower) / found.width <= 2 * settings.MOST_BINS
 
 
 def test_a_run_lasts_three_round_trips_of_a_walker():
     """Three rungs that reject half: a lane makes one in 6 exchanges, each of its walkers in 18."""
-    trip = choose.trip_time(np.array([0.5, 0.5]))
+    trip = settings.trip_time(np.array([0.5, 0.5]))
     assert trip == pytest.approx(18.0)
-    assert np.isnan(choose.trip_time(np.array([0.5, 1.0])))
-    assert np.isnan(choose.trip_time(np.zeros(0)))
-    seen = choose.Rehearsal(0.01, 100, 0.1, 1e-6, 1000.0)
-    length = choose.length_for_errors(0.1, seen, 10)
+    assert np.isnan(settings.trip_time(np.array([0.5, 1.0])))
+    assert np.isnan(settings.trip_time(np.zeros(0)))
+    seen = settings.Rehearsal(0.01, 100, 0.1, 1e-6, 1000.0)
+    length = settings.length_for_errors(0.1, seen, 10)
     assert 3000 <= length.rounds * length.exchanges < 3200
-    short = choose.length_for_time(1e-3, seen, 10)
-    assert choose.hours_to_judge(short, seen) == pytest.approx(3e4 * 1e-6 * 1.25 / 3600, rel=0.1)
-    assert choose.hours_to_judge(length, seen) is None
+    short = settings.length_for_time(1e-3, seen, 10)
+    assert settings.hours_to_judge(short, seen) == pytest.approx(3e4 * 1e-6 * 1.25 / 3600, rel=0.1)
+    assert settings.hours_to_judge(length, seen) is None

@@ -40,7 +40,7 @@ MAX_NEAR_SHARE = 0.2
 
 
 @dataclass(frozen=True)
-class Recorded:
+class Candidates:
     """The recorded samples of a run inside a range of z, i = 0 ... n - 1.
 
     Attributes
@@ -94,7 +94,7 @@ class BinReport:
     near: int
 
 
-def recorded(run: RunData, density: Density, edges: FloatArray) -> Recorded:
+def recorded(run: RunData, density: Density, edges: FloatArray) -> Candidates:
     """Collect a run's recorded samples inside the edges, without values; a UserError if none."""
     rng = np.random.default_rng(0)  # fixed seed: names only need to differ
     mix_d2 = rng.integers(2**64, size=(run.n_sites, 2), dtype=np.uint64) | np.uint64(1)
@@ -111,7 +111,7 @@ def recorded(run: RunData, density: Density, edges: FloatArray) -> Recorded:
         raise _no_samples(run, edges)
     columns = (np.concatenate(part) for part in zip(*parts, strict=True))
     round_i, rung_i, index_i, z_i, name_i, log_w_i = columns
-    return Recorded(round_i, rung_i, index_i, index_i % run.walkers, z_i, name_i, log_w_i)
+    return Candidates(round_i, rung_i, index_i, index_i % run.walkers, z_i, name_i, log_w_i)
 
 
 def _no_samples(run: RunData, edges: FloatArray) -> UserError:
@@ -191,14 +191,14 @@ def _one_copy_each(of_i: IntArray, n_distinct: int, rng: np.random.Generator) ->
 
 
 def _with_values(
-    run: RunData, all_: Recorded, drawn: Sequence[tuple[int, int, float, int]], edges: FloatArray
+    run: RunData, all_: Candidates, drawn: Sequence[tuple[int, int, float, int]], edges: FloatArray
 ) -> list[Chosen]:
     """Fetch the values of the drawn samples, one round at a time."""
     by_round: dict[int, list[int]] = {}
     for place, (i, *_) in enumerate(drawn):
         by_round.setdefault(int(all_.round_i[i]), []).append(place)
     x_of: dict[int, IntArray] = {}
-    for round_, (x_ksd, _) in enumerate(run.samples()):
+    for round_, (x_ksd, _) in enumerate(run.source.samples()):
         for place in by_round.get(round_, ()):
             i = drawn[place][0]
             x_of[place] = x_ksd[all_.rung_i[i], all_.index_i[i]].astype(np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from lattice import Lattice, first_is_zero, independent_run
 
-from omniinput_hpc.annotation import choose, task_set
+from omniinput_hpc.annotation import drawing, task_set
 from omniinput_hpc.annotation.display import Display, values_as_text
 from omniinput_hpc.annotation.task_bins import bins_of_run
 from omniinput_hpc.annotation.tasks import key_path, read_key, read_tasks
@@ -41,7 +41,7 @@ def density(run):
 @pytest.fixture(scope="module")
 def pool(run, density):
     """Per bin: weight and score of each distinct recorded input, and of each sample."""
-    all_ = choose.recorded(run, density, EDGES)
+    all_ = drawing.recorded(run, density, EDGES)
     x_i = run.x_rksd[all_.round_i, all_.rung_i, all_.index_i]
     bin_i = np.searchsorted(EDGES, all_.z_i, side="right") - 1
     pools = []
@@ -54,7 +54,7 @@ def pool(run, density):
 
 
 def test_names_tell_inputs_apart(run, density):
-    all_ = choose.recorded(run, density, EDGES)
+    all_ = drawing.recorded(run, density, EDGES)
     x_i = run.x_rksd[all_.round_i, all_.rung_i, all_.index_i]
     assert len(np.unique(all_.name_i, axis=0)) == len(np.unique(x_i, axis=0))
     assert (run.z_rks[all_.round_i, all_.rung_i, all_.index_i] == all_.z_i).all()
@@ -82,18 +82,18 @@ def successive(weight_u, score_u, rng):
 
 
 def by_weight(weight_u, score_u, rng):
-    draws_u = choose.systematic_draw(weight_u, PER_BIN, rng)
+    draws_u = drawing.systematic_draw(weight_u, PER_BIN, rng)
     return (draws_u * score_u).sum() / draws_u.sum()
 
 
 def deduplicated(weight_u, score_u, rng):
     """Wrong: how often an input was drawn is forgotten."""
-    return score_u[choose.systematic_draw(weight_u, PER_BIN, rng) > 0].mean()
+    return score_u[drawing.systematic_draw(weight_u, PER_BIN, rng) > 0].mean()
 
 
 def any_rung(weight_u, score_u, rng):
     """Wrong: the scores of a uniform draw without their weights."""
-    return score_u[choose.uniform_draw(weight_u, PER_BIN, rng) > 0].mean()
+    return score_u[drawing.uniform_draw(weight_u, PER_BIN, rng) > 0].mean()
 
 
 def test_the_mean_of_a_draw_is_unbiased_for_the_weighted_mean(pool):
@@ -121,7 +121,7 @@ def test_a_systematic_draw_takes_the_floor_or_the_ceiling():
     rng = np.random.default_rng(0)
     weight = rng.random(30) ** 4
     share = 20 * weight / weight.sum()
-    draws = np.array([choose.systematic_draw(weight, 20, rng) for _ in range(4000)])
+    draws = np.array([drawing.systematic_draw(weight, 20, rng) for _ in range(4000)])
     assert (draws.sum(axis=1) == 20).all()
     assert (draws >= np.floor(share)).all() and (draws <= np.ceil(share)).all()
     error = np.sqrt((share % 1) * (1 - share % 1) / len(draws))
@@ -129,7 +129,7 @@ def test_a_systematic_draw_takes_the_floor_or_the_ceiling():
 
 
 def test_choose_draws_in_every_bin_and_reports_it(run, density):
-    chosen, reports = choose.choose(run, density, EDGES, PER_BIN, "by-weight", seed=1)
+    chosen, reports = drawing.choose(run, density, EDGES, PER_BIN, "by-weight", seed=1)
     assert [r.lower for r in reports] == EDGES[:2].tolist()
     for b, report in enumerate(reports):
         mine = [c for c in chosen if c.bin_lower == EDGES[b]]
@@ -137,16 +137,16 @@ def test_choose_draws_in_every_bin_and_reports_it(run, density):
         assert len({tuple(c.x) for c in mine}) == len(mine)
         assert all(EDGES[b] <= c.z < EDGES[b + 1] for c in mine)
         assert report.samples > report.distinct >= report.effective > 1
-        assert report.near == choose.near_pairs(np.stack([c.x for c in mine]))
+        assert report.near == drawing.near_pairs(np.stack([c.x for c in mine]))
     for c in chosen:
         assert MODEL.z(c.x) == np.float32(c.z) and 0 <= c.lane < run.walkers
-    again, _ = choose.choose(run, density, EDGES, PER_BIN, "by-weight", seed=1)
+    again, _ = drawing.choose(run, density, EDGES, PER_BIN, "by-weight", seed=1)
     assert [c.x.tolist() for c in again] == [c.x.tolist() for c in chosen]
 
 
 @pytest.mark.slow
 def test_the_log_weights_of_a_uniform_draw_give_r(run, density):
-    chosen, _ = choose.choose(run, density, EDGES, 10**6, "uniform", seed=1)
+    chosen, _ = drawing.choose(run, density, EDGES, 10**6, "uniform", seed=1)
     for b, r in enumerate(exact_r()):
         mine = [c for c in chosen if c.bin_lower == EDGES[b]]
         w = np.exp([c.log_weight for c in mine])
@@ -156,12 +156,12 @@ def test_the_log_weights_of_a_uniform_draw_give_r(run, density):
 
 def test_near_pairs():
     x = np.array([[0] * 10, [0] * 8 + [1] * 2, [0] * 7 + [2] * 3, [5] * 10])
-    assert choose.near_pairs(x) == 1
+    assert drawing.near_pairs(x) == 1
 
 
 def test_a_range_without_samples(run, density):
     with pytest.raises(UserError, match="no recorded samples with outputs from 50 to 51"):
-        choose.choose(run, density, np.array([50.0, 51.0]), 5, "by-weight", 1)
+        drawing.choose(run, density, np.array([50.0, 51.0]), 5, "by-weight", 1)
 
 
 HEADER = {
@@ -177,7 +177,7 @@ def drawn_run(chosen, shown=SHOWN):
 
 
 def test_the_task_set_is_blind_and_the_key_leads_back(tmp_path, run, density):
-    chosen, _ = choose.choose(run, density, EDGES, PER_BIN, "by-weight", seed=1)
+    chosen, _ = drawing.choose(run, density, EDGES, PER_BIN, "by-weight", seed=1)
     path = tmp_path / "a.tasks.jsonl"
     gold = [task_set.GoldItem("a gold item", 0.75)]
     n = task_set.write_task_set(path, [drawn_run(chosen)], HEADER, gold=gold)
@@ -226,7 +226,7 @@ def test_gold_items_that_another_program_saved(tmp_path, encoding):
 
 
 def test_two_runs_in_one_set_and_scores_that_are_in_the_way(tmp_path, run, density):
-    chosen, _ = choose.choose(run, density, EDGES, 5, "by-weight", seed=1)
+    chosen, _ = drawing.choose(run, density, EDGES, 5, "by-weight", seed=1)
     path = tmp_path / "both.tasks.jsonl"
     header = {**HEADER, "runs": HEADER["runs"] * 2}
     task_set.write_task_set(path, [drawn_run(chosen)] * 2, header, repeats=0)
@@ -259,7 +259,7 @@ def test_a_run_is_drawn_from_by_its_number_and_the_key_says_how(run, density, mo
     how = replace(HOW, width=5 * MODEL.unit)
     bins = bins_of_run(run, *z_range, how.width)
     one, again, two = (task_set.draw_from(run, density, bins, z_range, how, n) for n in (0, 0, 1))
-    chosen, reports = choose.choose(run, density, edges, PER_BIN, "by-weight", 1)
+    chosen, reports = drawing.choose(run, density, edges, PER_BIN, "by-weight", 1)
     same = [np.array_equal(a.x, b.x) for a, b in zip(one.chosen, chosen, strict=True)]
     assert all(same) and one.reports == reports
     draws = [[(item.z, item.draws) for item in drawn.chosen] for drawn in (one, again, two)]
@@ -274,7 +274,7 @@ def test_a_run_is_drawn_from_by_its_number_and_the_key_says_how(run, density, mo
 def test_shares_far_below_the_smallest_number_are_known():
     """Weights of e^-900 to 1 inside a wide bin, an input recorded twice."""
     log_w_i, of_i = np.array([-900.0, 0.0, -900.0, -2.0]), np.array([1, 0, 1, 2])
-    found = choose._log_shares(log_w_i, of_i)
+    found = drawing._log_shares(log_w_i, of_i)
     total = np.log(1 + np.exp(-2))
     np.testing.assert_allclose(found, [-total, np.log(2) - 900 - total, -2 - total], rtol=1e-14)
 
@@ -288,7 +288,7 @@ def test_a_uniform_draw_of_tiny_weights_makes_a_key_that_is_read(tmp_path, run, 
             return 400.0 * z_i
 
     edges = np.array([FINE[0], FINE[-1]])
-    chosen, reports = choose.choose(run, Steep(), edges, PER_BIN, "uniform", 1)
+    chosen, reports = drawing.choose(run, Steep(), edges, PER_BIN, "uniform", 1)
     assert min(c.log_weight for c in chosen) < -750 and reports[0].drawn == PER_BIN
     path = tmp_path / "a.tasks.jsonl"
     task_set.write_task_set(path, [drawn_run(chosen)], {**HEADER, "law": "uniform", "width": 7.0})
