@@ -23,7 +23,7 @@ def files(tmp_path):
 
 def test_joined_runs_have_one_density_and_one_curve(files):
     with oi.open(files[0]) as hot, oi.open(files[1]) as cold:
-        joined, readers = oi.join(hot, cold), [hot.reader, cold.reader]
+        joined, readers = oi.join(hot, cold), [hot.reader.data, cold.reader.data]
         density, curve = joined.density(), joined.precision_recall(first_is_zero)
         expected = density_of_runs(readers)
         sums = sum_scores_of_runs(readers, expected, first_is_zero)
