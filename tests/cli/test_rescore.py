@@ -162,9 +162,9 @@ def put_z(side, value):
 
 def test_a_wall_time_limit_stops_in_good_order(capfd, folder, monkeypatch):
     monkeypatch.setattr(rescore, "request", StopRequest())
-    code, text = call(capfd, folder / "good.h5", slow(folder), "--max-walltime", "0.1")
+    code, text = call(capfd, folder / "good.h5", slow(folder), "--max-walltime", "0.001")
     assert code == 75
-    assert "--max-walltime 0.1 s is reached" in text
+    assert "--max-walltime 0.001 s is reached" in text
     assert "no round was committed since this start, and one takes about" in text
 
 
