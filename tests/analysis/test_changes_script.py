@@ -59,7 +59,7 @@ def test_of_fewer_rounds_those_draws_count(run, inside, tmp_path):
 
 
 def test_what_is_refused(run, inside, tmp_path):
-    chains = independent_run(MODEL, np.array([0.0, 1.0]), EDGES)
+    chains = independent_run(MODEL, np.array([0.0, 1.0]), EDGES, moves=8)
     put_rescored(put(tmp_path / "b.h5", chains), "other", other_of(chains.x_rksd))
     empty = put_rescored(tmp_path / "a.h5", "empty", other_of(run.x_rksd)[:0])
     for arguments, word in [
