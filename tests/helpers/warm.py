@@ -92,13 +92,16 @@ if __name__ == "__main__" and sys.argv[1] != "--zygote":  # before more is impor
 import array  # noqa: E402
 import atexit  # noqa: E402
 import contextlib  # noqa: E402
+import ctypes  # noqa: E402
 import fcntl  # noqa: E402
+import gc  # noqa: E402
 import importlib  # noqa: E402
 import runpy  # noqa: E402
 import selectors  # noqa: E402
 import shutil  # noqa: E402
 import subprocess  # noqa: E402
 import tempfile  # noqa: E402
+import threading  # noqa: E402
 
 LIBRARIES = (
     "numpy", "scipy.special", "scipy.stats", "pydantic", "pydantic.main", "pydantic.types",
@@ -268,16 +271,43 @@ def main(path, *libraries):
             importlib.import_module(name)
     loaded = {name.partition(".")[0] for name in sys.modules}
     assert not loaded & {"mpi4py", "h5py", "omniinput_hpc"}, loaded
+    gc.collect()
+    gc.freeze()  # else each process's collections write to, and so copy, all that was imported
     server = Server(path, environment)
     print("ready", flush=True)
     try:
         server.serve()
     except Child as child:
         program = str(child)
-    if is_script(program):
-        runpy.run_path(program, run_name="__main__")
-    else:
-        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    code = 0
+    try:
+        if is_script(program):
+            runpy.run_path(program, run_name="__main__")
+        else:
+            runpy.run_module(program, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):  # a text for Python to print
+            raise
+        code = end.code or 0
+    leave(code)
+
+
+def leave(code):
+    """End this process as Python does, but leave its modules' objects to the system.
+
+    Python would take all of them apart, which takes longer than a run of a test's size.
+    """
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi and mpi.Is_initialized() and not mpi.Is_finalized():
+        mpi.Finalize()
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except OSError:
+        sys.exit(code)  # Python says so
+    ctypes.CDLL(None).exit(code)
 
 
 if __name__ == "__main__":
