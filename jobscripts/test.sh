@@ -151,9 +151,10 @@ setup test
 [[ ${#mpirun[@]} != 0 ]] || die "the MPI tests need mpirun, and there is none here"
 cd "$root"
 reports=$(mktemp -d "${TMPDIR:-/tmp}/omniinput-tests.XXXXXX")
-# else each process that a test starts compiles the package anew, or writes into the tests' folders
+# else each process that a test starts compiles the package anew, or writes into the tests' folders;
+# kept from run to run: the libraries' takes half a minute
 unset PYTHONDONTWRITEBYTECODE
-export PYTHONPYCACHEPREFIX=$reports/bytecode
+export PYTHONPYCACHEPREFIX=$venv/bytecode
 
 if [[ $all ]]; then
     install_browser
@@ -182,3 +183,4 @@ fi
 slurm_not_run=$(cat "$reports/slurm-not-run" 2>/dev/null || true)
 echo "===== $(tail -n 1 "$reports/counts")${slurm_not_run:+; SLURM tests not run: $slurm_not_run}${browser_not_run:+; browser tests not run: $browser_not_run}; ${SECONDS} s ====="
 rm -r "$reports"
+rm -rf "$PYTHONPYCACHEPREFIX${TMPDIR:-/tmp}" # of modules that tests made

@@ -41,7 +41,7 @@ def test_a_part_that_fails_is_named(tmp_path):
 
 @pytest.mark.slow
 @needs_no_gpu
-@pytest.mark.parametrize("part", ["speed", "memory"])
+@pytest.mark.parametrize("part", [pytest.param("speed", marks=pytest.mark.release), "memory"])
 def test_a_part_on_small_models(tmp_path, part):
     done = call("--tiny", part, out=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

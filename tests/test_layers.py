@@ -4,6 +4,7 @@ docs/architecture.md has the same table.
 """
 
 import ast
+import functools
 import shutil
 
 import pytest
@@ -87,14 +88,23 @@ def modules(folder=ROOT):
     return found
 
 
-def imports(path):
-    """Yield the full name of whatever a file imports."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+@functools.cache  # by the text: the copies below differ from the packages in a file or two
+def names_in(text):
+    """Return the full names of whatever a module imports, and the modules of the zoo it names."""
+    imported, zoo = [], []
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            imported += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+            imported += [f"{node.module or ''}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Constant) and str(node.value).startswith(ZOO):
+            zoo.append(str(node.value))
+    return imported, zoo
+
+
+def imports(path):
+    """Return the full name of whatever a file imports."""
+    return names_in(path.read_text(encoding="utf-8"))[0]
 
 
 def faults(folder=ROOT):
@@ -119,9 +129,7 @@ def modules_that_name_the_zoo(folder=ROOT):
     return {
         module
         for module, path in modules(folder).items()
-        if not within(module, [ZOO])
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant) and str(node.value).startswith(ZOO)
+        if not within(module, [ZOO]) and names_in(path.read_text(encoding="utf-8"))[1]
     }
 
 

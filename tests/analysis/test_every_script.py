@@ -231,6 +231,7 @@ def test_a_folder_that_may_not_be_written_is_named_with_the_remedy(runs, tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_large_run_is_analysed_in_bounded_memory(tmp_path):
     """6 GiB (of holes), 420 MiB of outputs: under half of these above what a small run takes."""
     large_run = loaded("tests/benchmarks/large_run.py")

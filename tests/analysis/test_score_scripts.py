@@ -135,7 +135,7 @@ def test_annotators(tmp_path, inside, scored):
 
 
 @pytest.mark.slow
-def test_next_scores(tmp_path, inside, scored):
+def test_next_scores(tmp_path, inside, scored, undrawn):
     code, out, err = inside("next_scores.py", "lattice.h5", "--scores", *scored[1], "--budget", 90)
     assert (code, err) == (0, "")
     assert sum(row[-1] for row in _rows(out)) == 90
@@ -157,7 +157,7 @@ def _rows(out):
 
 
 @pytest.mark.slow
-def test_two_models_by_peoples_scores(tmp_path, inside):
+def test_two_models_by_peoples_scores(tmp_path, inside, undrawn):
     """The second model's inputs get 0.4 times the score: worse; scores by the same rule: alike."""
     for name, fingerprint, seed in (("one", "exact", 1), ("two", "another", 2)):
         run = write_run(tmp_path / f"{name}.h5", walkers=16, seed=seed)

@@ -96,7 +96,7 @@ def test_precision_recall_from_above_without_exact_values(folder):
     assert "rho_r" not in done.stdout
 
 
-def test_one_round_and_unfinished_runs_give_results(tmp_path, inside):
+def test_one_round_and_unfinished_runs_give_results(tmp_path, inside, undrawn):
     (tmp_path / "my_rules.py").write_text(RULE)
     write_run(tmp_path / "one.h5", planned=9, rounds=1, walkers=4, moves=50)
     write_run(tmp_path / "lane.h5", rounds=3, walkers=1, moves=50, beta_k=BETA_K[BETA_K != 0])

@@ -109,7 +109,7 @@ def auprs(text, pattern):
     return re.search(pattern, text, re.MULTILINE).groups()
 
 
-def test_one_aupr_has_one_interval_in_every_command(inside, runs):
+def test_one_aupr_has_one_interval_in_every_command(inside, runs, undrawn):
     """Over one range of recall: `precision-recall`, `compare`, files, and the API."""
     by, ends = ("--rule", "my_pair_rules:is_right"), (5.0, 6.0)
     asked = (*by, f"--recall-range={ends[0]}:{ends[1]}")
@@ -129,7 +129,7 @@ def test_one_aupr_has_one_interval_in_every_command(inside, runs):
     assert {f"{v['low']:.6f}" for v in same} == {own[1]}
 
 
-def test_a_rule_by_which_nothing_is_right_says_so(inside, runs):
+def test_a_rule_by_which_nothing_is_right_says_so(inside, runs, undrawn):
     """No nan in what is printed or written, and no comparison."""
     by = ("--rule", "my_pair_rules:never")
     code, out, err = inside("precision_recall.py", "good.h5", *by)
@@ -171,7 +171,7 @@ def test_compare_models(files, more, how, inside, runs):
     assert difference == pytest.approx(both[0]["value"] - both[1]["value"])
 
 
-def test_a_run_that_has_not_converged_is_no_worse_model(inside, runs):
+def test_a_run_that_has_not_converged_is_no_worse_model(inside, runs, undrawn):
     """Two rounds of the worse model: its clearly lower AUPR is no result, and no verdict."""
     write(runs / "short.h5", "worse", ABSOLUTE, 5, rounds=2)
     call = ("--rule", "my_pair_rules:is_right")

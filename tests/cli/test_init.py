@@ -28,7 +28,7 @@ def call(capfd, *arguments):
 def test_a_python_models_file_runs_and_is_right(capfd, tmp_path, monkeypatch):
     """From init to a converged density whose errors are within the aim, against the exact one."""
     monkeypatch.chdir(tmp_path)
-    code, text = call(capfd, FACTORY, "--seconds", "6", "--errors", "0.1", "--output", "my.toml")
+    code, text = call(capfd, FACTORY, "--seconds", "3", "--errors", "0.2", "--output", "my.toml")
     assert code == 0, text
     assert "my.toml is written" in text and "Cost, estimated by the pilot:" in text
     config = input_file.load(tmp_path / "my.toml")
@@ -41,7 +41,7 @@ def test_a_python_models_file_runs_and_is_right(capfd, tmp_path, monkeypatch):
         density = density_of_run(run.data)
         assert run.outside_k2().sum() == 0
     assert density.absolute and density.verdict.converged, density.verdict.reasons
-    assert typical_error(density.log_g_error_b, density.count_b) < 0.15
+    assert typical_error(density.log_g_error_b, density.count_b) < 0.3
     log_g_b = Lattice(6, 4, 0.25).log_g(density.edges)
     firm_b = density.believed_b & (density.log_g_error_b < 0.3)
     off_b = (density.log_g_b[firm_b] - log_g_b[firm_b]) / density.log_g_error_b[firm_b]
@@ -50,12 +50,13 @@ def test_a_python_models_file_runs_and_is_right(capfd, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "kernel"), [
-    ("toy", "lm-conditional"), ("digits-res-aug", "gibbs-with-gradients"),
+    ("toy", "lm-conditional"), ("digits-mlp", "gibbs-with-gradients"),
+    pytest.param("digits-res-aug", "gibbs-with-gradients", marks=pytest.mark.release),
 ])  # fmt: skip
 def test_a_models_folder(capfd, tmp_path, monkeypatch, name, kernel):
     monkeypatch.chdir(tmp_path)
     path = ROOT / "inputs/models" / name
-    code, text = call(capfd, path, "--seconds", "4", "--hours", "0.5")
+    code, text = call(capfd, path, "--seconds", "2", "--hours", "0.5")
     assert code == 0, text
     config = input_file.load(tmp_path / f"{name}.toml")
     assert config.kernel.name == kernel and 0.0 in config.beta_k

@@ -360,7 +360,12 @@ def test_a_live_run_can_be_verified(tmp_path):
     toml, path = tmp_path / "lattice.toml", tmp_path / "run.h5"
     toml.write_text(LATTICE.format(output=path))
     # a round that takes less time than to read the file twice cannot be verified: here 6 s or more
-    settings = ["run.rounds=10000", "model.factory=slow_models:slow", "model.options.seconds=0.1"]
+    settings = [
+        "run.rounds=10000",
+        "run.burn_in=0",
+        "model.factory=slow_models:slow",
+        "model.options.seconds=0.1",
+    ]
     words = [word for setting in settings for word in ("--set", setting)]
     process = subprocess.Popen(
         command(toml, *words), stderr=subprocess.PIPE, env=environment(), cwd=ROOT

@@ -8,6 +8,7 @@ from run_tools import ROOT
 
 from omniinput_hpc.cli import run
 from omniinput_hpc.config import input_file
+from omniinput_hpc.sampling import trial
 
 FILES = sorted((ROOT / "inputs").glob("*.toml"))
 TO_FETCH = re.compile(r"hf download \S+ --include|python -m omniinput_hpc\.zoo\.\w+")
@@ -27,8 +28,9 @@ def test_every_input_says_what_it_costs(file):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_check_passes_or_says_what_to_fetch(file, tmp_path, capfd):
+def test_check_passes_or_says_what_to_fetch(file, tmp_path, capfd, monkeypatch):
     """With few walkers and moves, to be quick."""
+    monkeypatch.setattr(trial, "BATCH_SECONDS", 0.0)
     few = "sampler.walkers=16", "sampler.steps=2", "sampler.exchanges=1", "samples.every=1"
     keys = f"run.output={tmp_path / 'run.h5'}", *few
     code = run.main([str(file), "--check", *(word for key in keys for word in ("--set", key))])

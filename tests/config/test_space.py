@@ -162,7 +162,7 @@ def test_every_method_counts_the_allowed_inputs(folder, method, capsys):
     assert often.sum() > 10 and (error_b < 1.0).all()
     assert (np.abs(density.log_g_b - expected_b)[often] < 4.5 * error_b).all()
     # A run of all values meets others, and counts another space: the checks above would fail
-    other = start(folder, *METHODS[method], "run.rounds=2", name="whole")
+    other = start(folder, *METHODS[method], "run.rounds=2", "run.burn_in=4", name="whole")
     with open_run(other) as run:
         x = run.round(0).samples_x
         whole = density_of_run(run.data)

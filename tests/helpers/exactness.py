@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 BITS = 53
-BITS_AT_ONCE = ((100, 1), (20, 2), (0, 3))
+BITS_AT_ONCE = ((1000, 1), (200, 2), (0, 3))
 """How many bits a call decides, from so many rows on: few rows take as long as some more."""
 
 

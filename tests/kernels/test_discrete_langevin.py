@@ -30,7 +30,10 @@ from omniinput_hpc.tempering.ensembles import Canonical
 
 COUPLED = CoupledModel(dtype=torch.float64)
 AUTOREGRESSIVE = AutoregressiveModel()
-ENSEMBLES = [*map(Canonical, (-2.0, 0.5, 1.0, 2.0)), Gaussian(), Tabulated()]
+ENSEMBLES = [
+    *map(Canonical, (-2.0, 2.0)), Gaussian(), Tabulated(),
+    *(pytest.param(Canonical(beta), marks=pytest.mark.release) for beta in (0.5, 1.0)),
+]  # fmt: skip
 DRAWS = [Draw(4, value_at(site)) for site in range(3)]
 
 
@@ -121,7 +124,7 @@ def test_transition_matrix_of_flips_is_exact(ensemble, ordered, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("ensemble", [Canonical(1.0), Gaussian()])
-@pytest.mark.parametrize("u", [0.0, 0.3, 0.9])
+@pytest.mark.parametrize("u", [0.0, pytest.param(0.3, marks=pytest.mark.release), 0.9])
 def test_a_shared_proposal_beta_is_exact_whatever_it_is(ensemble, ordered, u):
     kernel = DiscreteLangevin(options(ordered=ordered, proposal_beta=[-2.0, 3.0]), COUPLED, 64)
     check_exact(kernel, COUPLED, ensemble, DRAWS, choices=[u])

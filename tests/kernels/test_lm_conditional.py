@@ -30,7 +30,10 @@ from omniinput_hpc.kernels.state import Info, State
 from omniinput_hpc.tempering.ensembles import Canonical
 
 MODEL = AutoregressiveModel()
-ENSEMBLES = [*map(Canonical, (-2.0, 0.5, 1.0, 2.0)), Gaussian(), Tabulated()]
+ENSEMBLES = [
+    *map(Canonical, (-2.0, 2.0)), Gaussian(), Tabulated(),
+    *(pytest.param(Canonical(beta), marks=pytest.mark.release) for beta in (0.5, 1.0)),
+]  # fmt: skip
 SITE, BLOCK, SUFFIX, FLIP = range(4)
 SPANS = [
     *(Span(SITE, i, i + 1) for i in range(3)),
@@ -109,7 +112,7 @@ def test_a_kv_cache_and_other_predicted_sites_are_exact(predicted_from, ensemble
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("ensemble", "spans"),
-    [(Canonical(2.0), SPANS), (Canonical(-1.0), SPANS[::4]), (Tabulated(), SPANS[2::4])],
+    [(Canonical(2.0), SPANS[::2]), (Canonical(-1.0), SPANS[::4]), (Tabulated(), SPANS[2::4])],
 )
 def test_moves_on_a_kv_cache_are_those_of_whole_evaluations(ensemble, spans):
     for span in spans:
@@ -176,8 +179,8 @@ def test_a_walker_does_not_depend_on_the_others(ensemble, n_walkers):
 @pytest.mark.slow
 @pytest.mark.parametrize("ensemble", [Canonical(1.5), Gaussian()])
 def test_the_default_moves_keep_walkers_in_the_ensemble(ensemble):
-    """Counted: 40,000 walkers begin in the ensemble and are still in it after 60 moves."""
-    n, kernel, pi = 40_000, kernels.build(options(), MODEL, 64), distribution(MODEL, ensemble)
+    """Counted: 20,000 walkers begin in the ensemble and are still in it after 60 moves."""
+    n, kernel, pi = 20_000, kernels.build(options(), MODEL, 64), distribution(MODEL, ensemble)
     stream = DeviceStream(
         rng.generator(5, "moves"), torch.device("cpu"), 1 << 20, rng.generator(5, "choices")
     )

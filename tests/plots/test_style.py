@@ -141,8 +141,10 @@ def test_a_caption_stands_above_the_figures_own_title_and_within_its_width(engin
     assert title.get_window_extent().y1 > figure.bbox.height - 0.3 * figure.dpi
 
 
-@pytest.mark.parametrize("backend", ["nonsense", "module://not.there", "TkAgg"])
-@pytest.mark.parametrize("module", ["omniinput_hpc.plots.style", "omniinput_hpc.report.page"])
+@pytest.mark.parametrize(("module", "backend"), [
+    *(("omniinput_hpc.plots.style", name) for name in ("nonsense", "module://not.there", "TkAgg")),
+    ("omniinput_hpc.report.page", "nonsense"),
+])  # fmt: skip
 def test_a_backend_that_is_not_there_does_not_matter(tmp_path, backend, module):
     """A notebook's terminal or a profile of another machine sets it."""
     draw = (

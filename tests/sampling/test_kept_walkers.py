@@ -4,11 +4,12 @@ import json
 from dataclasses import replace
 
 import pytest
-from run_tools import LATTICE, run
+from run_tools import LATTICE
 from runs_in_progress import config_of
 
+from omniinput_hpc.cli import run as launch
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.sampling import kept_walkers
+from omniinput_hpc.sampling import kept_walkers, trial
 from omniinput_hpc.sampling.kept_walkers import Setting
 
 AUTO = "sampler.walkers='auto'"
@@ -54,17 +55,18 @@ def test_a_file_that_says_something_else_is_passed_over(setting, text):
 
 
 @pytest.mark.slow
-def test_the_run_takes_what_the_check_found(tmp_path):
+def test_the_run_takes_what_the_check_found(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(trial, "BATCH_SECONDS", 0.0)
     text = LATTICE.replace("walkers = 8", 'walkers = "auto"')
     toml, output = tmp_path / "lattice.toml", tmp_path / "run.h5"
     toml.write_text(text.format(output=output))
-    checked = run(toml, "--check")
-    assert checked.returncode == 0 and "the run will use" in checked.stderr, checked.stderr
+    assert launch.main([str(toml), "--check"]) == 0
+    assert "the run will use" in capfd.readouterr().err
     path = tmp_path / "run.check.json"
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | {"walkers": 48}))  # no number that doubling would find
-    done = run(toml)
-    assert done.returncode == 0, done.stderr
-    assert f"48 per rung, one batch; 192 in all; found by --check ({path})" in done.stderr
+    assert launch.main([str(toml)]) == 0
+    said = capfd.readouterr().err
+    assert f"48 per rung, one batch; 192 in all; found by --check ({path})" in said
     with open_run(output) as written:
         assert written.walkers == 48

@@ -165,7 +165,7 @@ def test_the_density_is_exact(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("forbidden", [0, 2])
+@pytest.mark.parametrize("forbidden", [pytest.param(0, marks=pytest.mark.release), 2])
 def test_a_language_model_that_is_enumerated(tmp_path, forbidden):
     """Where values are forbidden, the lowest rung's draws have weights of their own."""
     found = []

@@ -56,7 +56,9 @@ def toml(tmp_path, lattice_toml):
     return path
 
 
-@pytest.mark.parametrize(("blocks", "n_runs"), [(1, 5), (4, 2)])
+@pytest.mark.parametrize(("blocks", "n_runs"), [
+    (1, 3), (4, 2), pytest.param(1, 5, marks=pytest.mark.release),
+])  # fmt: skip
 def test_the_density_is_the_exact_one(toml, blocks, n_runs):
     runs = [z_scores(toml, 1 + i, f"sampler.blocks={blocks}") for i in range(n_runs)]
     score = np.concatenate([score for _, score, _ in runs])

@@ -25,6 +25,6 @@ def test_a_rule_and_the_source_of_a_factory_go_by_public_names():
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["zoo.toy", "census", "benchmark"])
 def test_a_command_is_known_by_its_public_name(module):
-    done = run("--help", module=f"omniinput_hpc.{module}", cold=True)
+    done = run("--help", module=f"omniinput_hpc.{module}")
     assert done.returncode == 0 and not done.stderr, done.stderr
     assert done.stdout.startswith(f"usage: python -m omniinput_hpc.{module} ")

@@ -16,7 +16,7 @@ from omniinput_hpc.results.comparison import model_lines, ranges, verdict
 
 pytestmark = pytest.mark.slow
 
-N_RUNS = 24
+N_RUNS = 16
 
 
 def curve_of(which, seed, moves=8):

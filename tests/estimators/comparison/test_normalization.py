@@ -26,7 +26,7 @@ from omniinput_hpc.estimators.errors.jackknife import (
 )
 
 LOW, HIGH = 2.25, 3.9  # both cut a bin
-N_RUNS = 40
+N_RUNS = 24
 
 
 def log_ratio(a, b, pairs_a, pairs_b, shift):

@@ -18,7 +18,7 @@ from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall import curves
 
 RECALL = (4.5, 6.6)
-N_RUNS = 40
+N_RUNS = 24
 
 
 def pair(seed):

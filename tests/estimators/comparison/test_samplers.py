@@ -21,7 +21,7 @@ from omniinput_hpc.estimators.comparison.samplers import (
 from omniinput_hpc.estimators.density.density import density_of_run, density_of_runs
 from omniinput_hpc.results.comparison import sampler_lines
 
-N_RUNS = 40
+N_RUNS = 24
 
 
 def compare(one, other):

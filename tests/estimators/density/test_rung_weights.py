@@ -230,10 +230,10 @@ def test_draws_that_were_not_all_recorded_are_refused():
 
 @pytest.mark.slow
 def test_chi_square_per_bin_follows_its_law():
-    """60 runs of independent draws: mean within 4 sigmas of 15/13, spread as foretold by half."""
+    """32 runs of independent draws: mean within 4 sigmas of 15/13, spread as foretold by half."""
     exact = Exact(EXACT, np.full(len(EXACT), np.nan))
     found = []
-    for seed in range(60):
+    for seed in range(32):
         run = independent_run(MODEL, np.r_[HOT, 0.0, COLD], EDGES, walkers=16, seed=seed, moves=10)
         found.append(compare_density(density_of_run(run), exact, 1))
     chi = np.array([c.chi_square for c in found])

@@ -65,7 +65,7 @@ def test_precision_where_all_scores_are_equal_is_bounded_in_95_percent(value):
 
     exact, few_k = exact_precision(rule), np.array([0.0, 1.0, 2.0, 4.0])
 
-    def held(n_runs=80, t=4):
+    def held(n_runs=40, t=4):
         inside, equal, by_lanes = 0, 0, 0
         for seed in range(n_runs):
             run = independent_run(
@@ -81,7 +81,7 @@ def test_precision_where_all_scores_are_equal_is_bounded_in_95_percent(value):
         return inside, equal, by_lanes
 
     inside, equal, by_lanes = held()
-    assert equal > 20 and inside >= binom.ppf(1e-3, equal, 0.95), (inside, equal)
+    assert equal > 10 and inside >= binom.ppf(1e-3, equal, 0.95), (inside, equal)
     assert by_lanes == 0
 
 
@@ -329,7 +329,7 @@ def test_bins_without_samples_are_flagged():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_runs", [60, pytest.param(150, marks=pytest.mark.release)])
+@pytest.mark.parametrize("n_runs", [30, pytest.param(150, marks=pytest.mark.release)])
 def test_coverage_of_the_95_percent_intervals(n_runs):
     """Independent tiny runs: the share of intervals that hold the truth, within 3.5 sigmas of 95%.
 
@@ -427,7 +427,7 @@ def test_the_curves_of_joined_runs_are_honest_and_with_wrong_weights_they_are_no
     """The short form of tests/benchmarks/joined_coverage.py."""
     bench = loaded("tests/benchmarks/joined_coverage.py")
     for kind, (_, _, must_fail) in bench.KINDS.items():
-        assert bench.is_honest(kind, bench.campaign(kind, 30), 30), kind
+        assert bench.is_honest(kind, bench.campaign(kind, 16), 16), kind
         for name, wrong in (bench.WRONG if must_fail else {}).items():
             assert not bench.is_honest(kind, bench.campaign(kind, 8, wrong=wrong), 8), name
 

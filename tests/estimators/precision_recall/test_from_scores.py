@@ -183,9 +183,9 @@ def coverage(n_runs, seed=1000, **options):
 @pytest.mark.parametrize(
     "options", [{"per_bin": 40}, {"per_bin": 40, "law": "uniform", "beta": 1.0}]
 )
-def test_coverage_of_the_95_percent_bands(options):
+@pytest.mark.parametrize("n_runs", [30, pytest.param(60, marks=pytest.mark.release)])
+def test_coverage_of_the_95_percent_bands(options, n_runs):
     """Independent densities and scores: the share of bands that hold the truth."""
-    n_runs = 60
     share, narrow = coverage(n_runs, **options)
     sigma = np.sqrt(0.95 * 0.05 / n_runs)
     for name, got in share.items():
@@ -198,7 +198,7 @@ def test_coverage_of_the_95_percent_bands(options):
 def test_coverage_where_nearly_nothing_or_nearly_everything_is_right(r):
     """A short form of tests/benchmarks/score_coverage.py; the wrong law must fail it."""
     world = World(np.full(N_LEVELS, r))
-    wrong, now, _, binomial = coverage_of(world, n_runs=60, seed=3, n_densities=6)
+    wrong, now, _, binomial = coverage_of(world, n_runs=40, seed=3, n_densities=4)
     assert (now > 0.89).all(), dict(zip(QUANTITIES, now, strict=True))
     too_wide = now[:3] > np.maximum(0.98, binomial[:3]) + 0.015  # many values in each run
     assert not too_wide.any(), dict(zip(QUANTITIES, now, strict=True))

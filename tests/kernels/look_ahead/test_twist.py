@@ -89,7 +89,10 @@ def test_a_table_changes_what_is_proposed():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ensemble", [*map(Canonical, (-2.0, 1.0, 2.8)), Gaussian()])
+@pytest.mark.parametrize("ensemble", [
+    *map(Canonical, (-2.0, 2.8)), Gaussian(),
+    pytest.param(Canonical(1.0), marks=pytest.mark.release),
+])  # fmt: skip
 def test_transition_matrices_are_exact(ensemble):
     together = np.zeros((27, 27))
     for span in SPANS:
@@ -99,11 +102,12 @@ def test_transition_matrices_are_exact(ensemble):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("predicted_from", [0, 1, 2])
-@pytest.mark.parametrize("make", [AutoregressiveModel, KVCacheModel])
-def test_other_predicted_sites_and_a_kv_cache_are_exact(predicted_from, make):
+@pytest.mark.parametrize(("make", "predicted_from"), [
+    (AutoregressiveModel, 0), (AutoregressiveModel, 2), *((KVCacheModel, i) for i in range(3)),
+])  # fmt: skip
+def test_other_predicted_sites_and_a_kv_cache_are_exact(make, predicted_from):
     model = make(predicted_from=predicted_from)
-    for span in SPANS[1:5]:
+    for span in SPANS[1:4]:
         kernel, draws = looking_ahead(span, model)
         check_exact(kernel, model, Canonical(2.8), draws, CHOICES, False, moved_elsewhere)
 

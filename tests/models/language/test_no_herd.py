@@ -1,4 +1,4 @@
-"""Many ranks neither ask a hub nor read a model's files all at once: counted, on 4 ranks."""
+"""Many ranks neither ask a hub nor read a model's files all at once: counted, on 2 ranks."""
 
 import ctypes
 import os
@@ -11,7 +11,7 @@ from run_tools import run
 
 pytestmark = pytest.mark.slow
 
-RANKS = 4
+RANKS = 2
 IN_OPEN, EVENT = 0x20, struct.Struct("iIII")
 INPUT = """
 [run]

@@ -216,7 +216,7 @@ def test_whole_bins_are_those_below():
 def test_killed_and_resumed_on_other_ranks_equals_one_go(toml, tmp_path):
     folder = tmp_path / "gpt2"
     save_decoder("gpt2", folder)
-    path = toml(f'kind = "causal-lm"\npath = "{folder}"\nlength = 6')
+    path = toml(f'kind = "causal-lm"\npath = "{folder}"\nlength = 5')
     words = ["--below", "1.6", "--prefixes", "8"]
     whole = subprocess.run(
         command(path, *words, "--output", tmp_path / "whole.census.h5",
