@@ -67,7 +67,7 @@ def test_the_truth_agrees_with_the_models_own_forward():
 
 
 def test_a_short_run_lies_on_the_truth(tmp_path):
-    """A part of inputs/toy.toml, of half its walkers: rms z-score where there are 10,000 inputs or more.
+    """A part of inputs/toy.toml: rms z-score where there are 10,000 inputs or more.
 
     On one rank: the bytes do not depend on their number, and two would wait for each other.
     """
