@@ -5,6 +5,8 @@ import pytest
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.cli.verbs import compare, diagnose, precision_recall, reweight
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 INPUT = """
 [run]
 output = "{output}"

@@ -11,6 +11,8 @@ from omniinput_hpc.cli.omniinput import main
 from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.runfile.reader import open_run
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 ENDS = ["--range", *map(str, RANGE), "--width", str(WIDTH)]
 REMEDY = "raise run.rounds and run the same command again"
 
