@@ -222,7 +222,7 @@ def test_a_trials_memory_holds_what_graphs_take(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_ranks_agree_on_one_number(tmp_path):
-    done = run(auto(tmp_path), ranks=2)
+    done = run(auto(tmp_path), ranks=2, module="quick_trials")
     assert done.returncode == 0, done.stderr
     number, walkers = stored(tmp_path / "run.h5")
     assert number == walkers and number % FIRST_WALKERS == 0
