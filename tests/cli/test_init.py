@@ -33,7 +33,7 @@ def test_a_python_models_file_runs_and_is_right(capfd, tmp_path, monkeypatch):
     """
     monkeypatch.setattr(auto_walkers, "MAX_WALKERS", 256)
     monkeypatch.chdir(tmp_path)
-    code, text = call(capfd, FACTORY, "--seconds", "3", "--errors", "0.2", "--output", "my.toml")
+    code, text = call(capfd, FACTORY, "--seconds", "6", "--errors", "0.2", "--output", "my.toml")
     assert code == 0, text
     assert "my.toml is written" in text and "Cost, estimated by the pilot:" in text
     config = input_file.load(tmp_path / "my.toml")
