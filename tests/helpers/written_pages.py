@@ -47,14 +47,14 @@ def imports():
 
     def listed(names):
         leaves = set(layers.LEAVES) <= set(names)
-        short = ["the leaves"] * leaves + [
+        short = ["leaves"] * leaves + [
             f"`{n}`" for n in names if not (leaves and n in layers.LEAVES)
         ]
         return ", ".join(short) or "nothing"
 
     rows = ["| room | may import, of the package |", "| --- | --- |"]
     leaves = ", ".join(f"`{name}`" for name in layers.LEAVES)
-    rows.append(f"| the leaves: {leaves} | `errors` |")
+    rows.append(f"| leaves: {leaves} | `errors` |")
     rows += [
         f"| `{room}` | {listed(names)} |"
         for room, names in layers.MAY_IMPORT.items()
