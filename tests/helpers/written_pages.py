@@ -2,15 +2,14 @@
 
     .venv/bin/python tests/helpers/written_pages.py
 
-writes docs/input-file.md, the tree of modules (each folder with the first line of its docstring)
-and the tables of tests/test_layers.py in docs/architecture.md, and the example in CONTRIBUTING.md.
-Tests compare all of them.
+writes docs/input-file.md, the tree of folders (each with the first line of its docstring) and the
+tables of tests/test_layers.py in docs/architecture.md, and the example in CONTRIBUTING.md. Tests
+compare all of them.
 """
 
 import ast
 import re
 import sys
-import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,21 +26,17 @@ def first_line(path):
 
 
 def tree():
-    """Return the tree: what each folder is for, and the names of its modules."""
+    """Return the tree: what each folder is for."""
     lines = []
 
     def visit(path, depth):
-        indent = "  " * depth
-        modules = sorted(p.stem for p in path.glob("*.py") if not p.stem.startswith("__"))
-        names = ", ".join(modules)
-        lines.extend(textwrap.wrap(names, 110, initial_indent=indent, subsequent_indent=indent))
+        init = path / "__init__.py"
+        lines.append(f"{'  ' * depth}{path.name}/  {first_line(init)}")
         for inner in sorted(p.parent for p in path.glob("*/__init__.py")):
-            lines.append(f"{indent}{inner.name}/  # {first_line(inner / '__init__.py')}")
             visit(inner, depth + 1)
 
     for package in PACKAGES:
-        lines.append(f"{package}/  # {first_line(ROOT / package / '__init__.py')}")
-        visit(ROOT / package, 1)
+        visit(ROOT / package, 0)
     return "\n".join(f"    {line}" for line in lines)
 
 
@@ -52,14 +47,14 @@ def imports():
 
     def listed(names):
         leaves = set(layers.LEAVES) <= set(names)
-        short = ["the leaves"] * leaves + [
+        short = ["leaves"] * leaves + [
             f"`{n}`" for n in names if not (leaves and n in layers.LEAVES)
         ]
         return ", ".join(short) or "nothing"
 
     rows = ["| room | may import, of the package |", "| --- | --- |"]
     leaves = ", ".join(f"`{name}`" for name in layers.LEAVES)
-    rows.append(f"| the leaves: {leaves} | `errors` |")
+    rows.append(f"| leaves: {leaves} | `errors` |")
     rows += [
         f"| `{room}` | {listed(names)} |"
         for room, names in layers.MAY_IMPORT.items()
