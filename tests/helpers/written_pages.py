@@ -52,15 +52,18 @@ def imports():
         ]
         return ", ".join(short) or "nothing"
 
-    rows = ["| room | may import, of the package |", "| --- | --- |"]
+    def most(room):
+        return f"{layers.MAX_ROOM_LINES[room]:,}" if room in layers.MAX_ROOM_LINES else ""
+
+    rows = ["| room | lines, at most | may import, of the package |", "| --- | --- | --- |"]
     leaves = ", ".join(f"`{name}`" for name in layers.LEAVES)
-    rows.append(f"| leaves: {leaves} | `errors` |")
+    rows.append(f"| leaves: {leaves} | untrusted: {most('untrusted')} | `errors` |")
     rows += [
-        f"| `{room}` | {listed(names)} |"
+        f"| `{room}` | {most(room)} | {listed(names)} |"
         for room, names in layers.MAY_IMPORT.items()
         if room not in layers.LEAVES
     ]
-    rows.append(f"| the commands: {', '.join(f'`{c}`' for c in layers.COMMANDS)} | as `cli` |")
+    rows.append(f"| the commands: {', '.join(f'`{c}`' for c in layers.COMMANDS)} | | as `cli` |")
     rows += ["", "| library | only in |", "| --- | --- |"]
     rows += [f"| {name} | {listed(rooms)} |" for name, rooms in layers.LIBRARIES.items()]
     return "\n".join(rows)
