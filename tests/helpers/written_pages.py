@@ -2,9 +2,8 @@
 
     .venv/bin/python tests/helpers/written_pages.py
 
-writes docs/input-file.md, the tree of folders (each with the first line of its docstring) and the
-tables of tests/test_layers.py in docs/architecture.md, and the example in CONTRIBUTING.md. Tests
-compare all of them.
+writes docs/input-file.md, and in docs/architecture.md the tree of folders (each with the first line
+of its docstring) and the tables of tests/test_layers.py. Tests compare all of them.
 """
 
 import ast
@@ -15,8 +14,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("omniinput_hpc", "omniinput_zoo")
 PAGE = ROOT / "docs/architecture.md"
-CONTRIBUTING = ROOT / "CONTRIBUTING.md"
-EXAMPLE = ROOT / "tests/kernels/test_contributing_example.py"
 
 
 def first_line(path):
@@ -80,17 +77,9 @@ def filled(text):
     return text
 
 
-def quoting(text):
-    """Return the text of CONTRIBUTING.md with the example as it stands in its file."""
-    head, mark, _ = text.partition("```python\n")
-    assert mark, "CONTRIBUTING.md ends with the example, a block of Python"
-    return head + mark + EXAMPLE.read_text(encoding="utf-8").strip() + "\n```\n"
-
-
 if __name__ == "__main__":
     sys.path.append(str(ROOT))
     from omniinput_hpc.config.describe import page
 
     (ROOT / "docs/input-file.md").write_text(page(), encoding="utf-8")
-    for path, right in ((PAGE, filled), (CONTRIBUTING, quoting)):
-        path.write_text(right(path.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
