@@ -29,7 +29,7 @@ def of_density(
 ) -> list[Check]:
     """Return all checks of a density, apart from those of `check_convergence`.
 
-    brought : checks of `arrivals`
+    brought : checks of `arrivals`, one for each run or none
     why : why the equations could not be solved without one group of lanes; empty if they could
     """
     return [
@@ -41,7 +41,7 @@ def of_density(
             if not run.ancestral
             for check in _of_chains(run, density)
         ),
-        *brought,
+        *(_of_run(check, run, runs) for check, run in zip(brought, runs, strict=False)),
         *([density.ends.check] if density.ends else []),
         *_of_errors(observed, density.log_g_jb, why),
         *_of_widths(observed, density),
