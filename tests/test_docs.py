@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from run_files import write_run
 from run_tools import ROOT, run
-from written_pages import CONTRIBUTING, PAGE, filled, quoting
+from written_pages import PAGE, filled
 
 from omniinput_hpc.cli.omniinput import VERBS, main
 from omniinput_hpc.runfile import layout
@@ -267,10 +267,6 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
             exec(compile(source, "docs/notebook.ipynb", "exec"), names)
     assert (tmp_path / "runs/toy.figure.png").stat().st_size > 10_000
     assert len(names["density"]) and np.isfinite(names["curve"].aupr.value)
-
-
-def test_the_contributing_page_quotes_its_example():
-    assert TEXT[CONTRIBUTING] == quoting(TEXT[CONTRIBUTING]), "tests/helpers/written_pages.py"
 
 
 def test_python_in_job_scripts_imports_what_exists():

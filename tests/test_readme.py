@@ -81,7 +81,7 @@ def test_a_first_look_does_not_spoil_the_run(tmp_path, monkeypatch, capfd):
 def test_the_model_of_the_tutorial_runs_as_printed(tmp_path):
     code = block(TUTORIAL, "python", "### A model that is not from Hugging Face")
     assert len(code.strip().splitlines()) <= 15
-    change = block(TUTORIAL, "python", "Where z is a sum of local terms")
+    change = block(TUTORIAL, "python", "If z is a sum of terms")
     toml = block(TUTORIAL, "toml", "### A model that is not from Hugging Face")
     with_change = code.replace("\n\n\ndef make", f"\n\n{change.rstrip()}\n\n\ndef make")
     assert "def change" in with_change

@@ -179,9 +179,8 @@ class Analysis(Table):
 
     side: Side | None = Field(
         None,
-        description="The end of z where the model is confident, from which curves are counted. "
-        "Default: low for a `causal-lm`, high for classifiers (low with `sign = "
-        "-1`). For a `python` model low is assumed, and reported.",
+        description="The end of z where the model is confident, from which curves are counted "
+        "([defaults](analysis.md#the-side)).",
     )
     rule: FunctionName | None = Field(
         None,

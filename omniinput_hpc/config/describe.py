@@ -41,6 +41,8 @@ its key, what was expected, and the nearest known name.
 WORDS: dict[Any, str] = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 LARGEST_SHOWN = 2**31 - 1
 """Larger bounds are left out: no user reaches them, and the check's message states them."""
+LONG = 50
+"""A longer description that another kind of the same table has too is not repeated."""
 BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 
@@ -50,10 +52,11 @@ def page() -> str:
     for name, field in Config.model_fields.items():
         tables = tables_in(field.annotation)
         parts.append(f"## [{name}]\n\n{field.description}\n")
+        told: dict[str, str] = {}
         for table in tables:
-            parts.append(_heading(name, table, len(tables) > 1) + _rows(table))
+            parts.append(_heading(name, table, len(tables) > 1) + _rows(table, told))
             parts.extend(
-                f"#### [{name}.{key}]\n\n{_rows(inner)}"
+                f"#### [{name}.{key}]\n\n{_rows(inner, {})}"
                 for key, value in table.model_fields.items()
                 for inner in tables_in(value.annotation)
                 if get_origin(value.annotation) is not list
@@ -70,14 +73,21 @@ def _heading(name: str, table: type[BaseModel], several: bool) -> str:
     return f'### [{name}] {key} = "{tag}"\n\n{description}\n\n'
 
 
-def _rows(table: type[BaseModel]) -> str:
-    """Return the keys as a Markdown table, without the key that the heading states."""
+def _rows(table: type[BaseModel], told: dict[str, str]) -> str:
+    """Return the keys as a Markdown table, without the key that the heading states.
+
+    told : long descriptions that earlier tables of the same name gave, each with that table's kind
+    """
     keys = {k: v for k, v in table.model_fields.items() if k != tag_of(table)[0]}
     if not keys:
         return "No further keys.\n"
     rows = ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
     for key, field in keys.items():
-        cells = (f"`{key}`", _value(field), _default(field), field.description or "")
+        meaning = field.description or ""
+        kind = told.setdefault(meaning, tag_of(table)[1]) if len(meaning) > LONG else ""
+        if kind and kind != tag_of(table)[1]:
+            meaning = f'As for "{kind}".'
+        cells = (f"`{key}`", _value(field), _default(field), meaning)
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
 

@@ -159,8 +159,8 @@ class LmConditional(KernelTable):
     look_ahead: bool | None = Field(
         None,
         description="On canonical rungs with beta > m, draw suffixes by where their first "
-        "tokens lead, which burn-in learns. Moves then jump into and out of "
-        "memorized or repetitive text. Default: true if the ladder has such rungs, "
+        "tokens lead, which burn-in learns ([more](methods.md#kernels)). "
+        "Default: true if the ladder has such rungs, "
         f"`burn_in` is at least {LEAST_BURN_IN}, and inputs have more than {CONTEXT_LENGTH} "
         "sites. The run file stores the decision.",
     )

@@ -303,9 +303,8 @@ class WangLandau(Table):
     proposal_beta: Range | None = Field(None, description="`[low, high]`, the range of beta.")
     direction: Literal["redrawn", "kept"] = Field(
         "redrawn",
-        description='For `"directional"`: a walker draws its direction after every exchange, or '
-        "keeps it, as in the papers, until the lowest or highest known output "
-        "([more](methods.md#wang-landau)).",
+        description='For `"directional"`: [how long](methods.md#wang-landau) a walker keeps its '
+        "direction.",
     )
 
     @property

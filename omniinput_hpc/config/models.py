@@ -22,10 +22,6 @@ NO_PROGRAMS = (
     "torch.export programs (.pt2) are not supported: give the network as factory = "
     '"module:function" and its weights as a .safetensors file'
 )
-HUGGING_FACE_PATH = (
-    "Hugging Face folder with safetensors, or the name of a downloaded model "
-    "(`hf download NAME` on a login node). A run never uses the network."
-)
 
 
 def _function_name(value: str) -> str:
@@ -41,9 +37,10 @@ class CausalLm(Table):
 
     kind: Literal["causal-lm"] = Field(description="A Hugging Face decoder.")
     path: PathText = Field(
-        description=HUGGING_FACE_PATH
-        + " Or a GGUF file (Llama, Qwen2 or Qwen3), or a folder with one and no "
-        "config.json: its weights are dequantized.",
+        description="Hugging Face folder with safetensors, or the name of a downloaded model "
+        "(`hf download NAME` on a login node). A run never uses the network. Or a GGUF file "
+        "(Llama, Qwen2 or Qwen3), or a folder with one and no config.json: its weights are "
+        "dequantized.",
     )
     length: int = Field(
         ge=2,
@@ -75,7 +72,7 @@ class SequenceClassifier(Table):
     kind: Literal["sequence-classifier"] = Field(
         description="A Hugging Face encoder with classes, such as DistilBERT on SST-2."
     )
-    path: PathText = Field(description=HUGGING_FACE_PATH)
+    path: PathText = Field(description="As for a `causal-lm`, but not GGUF.")
     length: int = Field(
         ge=3,
         le=MAX_SITES,

@@ -34,6 +34,7 @@ from omniinput_hpc.runfile.reader import RunReader, open_run
 from omniinput_hpc.sampling import build
 from omniinput_hpc.sampling.restart import Existing, Identity
 from omniinput_hpc.sampling.trial import Clock, clock_of, try_exchanges
+from omniinput_hpc.tempering import ladder
 
 if TYPE_CHECKING:
     from omniinput_hpc.parallel.comm import World
@@ -164,6 +165,6 @@ def _look(run: RunReader, config: Config, per_move: float) -> Seen:
     except EstimateError as why:
         problem = str(why)
     per_round = config.sampler.moves_per_round
-    trip = settings.trip_time(rejection_k)
+    trip = ladder.trip_time(rejection_k)
     found = Rehearsal(error, moves, tau * per_round, per_move, trip)
     return Seen(found, spread, rejection_k, problem)

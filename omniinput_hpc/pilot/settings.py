@@ -228,17 +228,6 @@ class Rehearsal:
         return float(np.nan_to_num(needed, nan=0.0, posinf=0.0).max())
 
 
-def trip_time(rejection_k: FloatArray) -> float:
-    """Return the exchanges per round trip of a walker, on an ideal ladder with these rejections.
-
-    The K walkers of a lane together make 1 / (2 + 2 sum r / (1 - r)) round trips per exchange (Syed
-    et al., J. R. Stat. Soc. B 84, 321 (2022)). NaN if a pair never swapped.
-    """
-    if not rejection_k.size or not (rejection_k < 1.0).all():
-        return np.nan
-    return float((len(rejection_k) + 1) * 2.0 * (1.0 + (rejection_k / (1.0 - rejection_k)).sum()))
-
-
 @dataclass(frozen=True)
 class Length:
     """The length of a run."""

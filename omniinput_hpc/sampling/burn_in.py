@@ -116,6 +116,8 @@ class BurnIn:
             return
         found_k: dict[int, Texts] = {}
         if rounds & (rounds - 1) == 0:
+            if self._world.rank == 0:
+                log.info("look_ahead: searching for texts that the model has memorized")
             found_k = self._search(rounds, learning)
         g = self._g
         likely_kwd = np.zeros((len(found_k), g.n_walkers, g.n_sites), dtype=np.int64)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from omniinput_hpc.config import Bins, Config
 from omniinput_hpc.sampling.built import Built, initial_ensembles
 from omniinput_hpc.sampling.trial import ExchangeTrial, try_exchanges
+from omniinput_hpc.tempering import ladder
 from omniinput_hpc.tempering.ensembles import Canonical
 from omniinput_hpc.text import duration
 
@@ -98,7 +99,9 @@ def judge(config: Config, forecast: ExchangeTrial, model_beta: float | None) -> 
             f"vary inside a bin; use a width of {bins.width * WIDTH_TIMES_BETA / product:.2g}"
         )
     if config.sampler.method == "parallel-tempering":
-        notes += _judge_ladder(config.beta_k, forecast, model_beta, _gaussian(config))
+        gaussian = _gaussian(config)
+        notes += _judge_ladder(config.beta_k, forecast, model_beta, gaussian)
+        notes += [] if gaussian else _judge_length(config, forecast, model_beta)
         beyond = model_beta is not None and config.goes_beyond(model_beta)
         if beyond and not config.kernel.learns_ahead:
             notes.append(
@@ -148,3 +151,27 @@ def _judge_ladder(
             f"from beta = {beta_k[low]:g} to {beta_k[high]:g}"
         )
     return notes
+
+
+def _judge_length(config: Config, forecast: ExchangeTrial, model_beta: float | None) -> list[str]:
+    """Return a note if the run is shorter than a round trip of its ladder.
+
+    The density's verdict is then "no". A passage is enough between two ends that renew walkers.
+    """
+    beta_k = config.beta_k
+    rejection_k = 1.0 - acceptance(beta_k, forecast.z_kw)
+    if not (rejection_k < 1.0 - HARDLY).all():  # false if one is not known
+        return []
+    if config.ladder is not None and config.ladder.tune:
+        rejection_k = np.full(len(rejection_k), rejection_k.mean())
+    ends_renew = {float(beta_k[0]), float(beta_k[-1])} <= {0.0, model_beta}
+    needed = ladder.trip_time(rejection_k) * (0.5 if ends_renew else 1.0)
+    exchanges = config.run.rounds * config.sampler.exchanges
+    if not exchanges < needed:
+        return []
+    return [
+        f"the run is too short for its ladder: a walker needs about {needed:,.0f} exchanges from "
+        f"one end to the other{'' if ends_renew else ' and back'}, but the run has {exchanges:,} "
+        "(rounds x exchanges): make more exchanges, with fewer steps between them, or raise "
+        "run.rounds"
+    ]

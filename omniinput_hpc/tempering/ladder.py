@@ -171,6 +171,17 @@ def count_round_trips(
     return np.where(direction_w == UP_FROM_BOTTOM, DOWN_FROM_TOP, direction_w).astype(np.int8)
 
 
+def trip_time(rejection_k: NDArray[np.float64]) -> float:
+    """Return the exchanges per round trip of a walker, on an ideal ladder with these rejections.
+
+    The K walkers of a lane together make 1 / (2 + 2 sum r / (1 - r)) round trips per exchange (Syed
+    et al., J. R. Stat. Soc. B 84, 321 (2022)). NaN if a pair never swapped.
+    """
+    if not rejection_k.size or not (rejection_k < 1.0).all():
+        return np.nan
+    return float((len(rejection_k) + 1) * 2.0 * (1.0 + (rejection_k / (1.0 - rejection_k)).sum()))
+
+
 def stage_ends(burn_in: int) -> set[int]:
     """Return the burn-in rounds (numbered -burn_in to -1) after which a tuning stage ends.
 

@@ -2,22 +2,18 @@
 
     .venv/bin/python tests/helpers/written_pages.py
 
-writes docs/input-file.md, the tree of modules (each folder with the first line of its docstring)
-and the tables of tests/test_layers.py in docs/architecture.md, and the example in CONTRIBUTING.md.
-Tests compare all of them.
+writes docs/input-file.md, and in docs/architecture.md the tree of folders (each with the first line
+of its docstring) and the tables of tests/test_layers.py. Tests compare all of them.
 """
 
 import ast
 import re
 import sys
-import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("omniinput_hpc", "omniinput_zoo")
 PAGE = ROOT / "docs/architecture.md"
-CONTRIBUTING = ROOT / "CONTRIBUTING.md"
-EXAMPLE = ROOT / "tests/kernels/test_contributing_example.py"
 
 
 def first_line(path):
@@ -27,21 +23,17 @@ def first_line(path):
 
 
 def tree():
-    """Return the tree: what each folder is for, and the names of its modules."""
+    """Return the tree: what each folder is for."""
     lines = []
 
     def visit(path, depth):
-        indent = "  " * depth
-        modules = sorted(p.stem for p in path.glob("*.py") if not p.stem.startswith("__"))
-        names = ", ".join(modules)
-        lines.extend(textwrap.wrap(names, 110, initial_indent=indent, subsequent_indent=indent))
+        init = path / "__init__.py"
+        lines.append(f"{'  ' * depth}{path.name}/  {first_line(init)}")
         for inner in sorted(p.parent for p in path.glob("*/__init__.py")):
-            lines.append(f"{indent}{inner.name}/  # {first_line(inner / '__init__.py')}")
             visit(inner, depth + 1)
 
     for package in PACKAGES:
-        lines.append(f"{package}/  # {first_line(ROOT / package / '__init__.py')}")
-        visit(ROOT / package, 1)
+        visit(ROOT / package, 0)
     return "\n".join(f"    {line}" for line in lines)
 
 
@@ -52,20 +44,23 @@ def imports():
 
     def listed(names):
         leaves = set(layers.LEAVES) <= set(names)
-        short = ["the leaves"] * leaves + [
+        short = ["leaves"] * leaves + [
             f"`{n}`" for n in names if not (leaves and n in layers.LEAVES)
         ]
         return ", ".join(short) or "nothing"
 
-    rows = ["| room | may import, of the package |", "| --- | --- |"]
+    def most(room):
+        return f"{layers.MAX_ROOM_LINES[room]:,}" if room in layers.MAX_ROOM_LINES else ""
+
+    rows = ["| room | lines, at most | may import, of the package |", "| --- | --- | --- |"]
     leaves = ", ".join(f"`{name}`" for name in layers.LEAVES)
-    rows.append(f"| the leaves: {leaves} | `errors` |")
+    rows.append(f"| leaves: {leaves} | untrusted: {most('untrusted')} | `errors` |")
     rows += [
-        f"| `{room}` | {listed(names)} |"
+        f"| `{room}` | {most(room)} | {listed(names)} |"
         for room, names in layers.MAY_IMPORT.items()
         if room not in layers.LEAVES
     ]
-    rows.append(f"| the commands: {', '.join(f'`{c}`' for c in layers.COMMANDS)} | as `cli` |")
+    rows.append(f"| the commands: {', '.join(f'`{c}`' for c in layers.COMMANDS)} | | as `cli` |")
     rows += ["", "| library | only in |", "| --- | --- |"]
     rows += [f"| {name} | {listed(rooms)} |" for name, rooms in layers.LIBRARIES.items()]
     return "\n".join(rows)
@@ -82,17 +77,9 @@ def filled(text):
     return text
 
 
-def quoting(text):
-    """Return the text of CONTRIBUTING.md with the example as it stands in its file."""
-    head, mark, _ = text.partition("```python\n")
-    assert mark, "CONTRIBUTING.md ends with the example, a block of Python"
-    return head + mark + EXAMPLE.read_text(encoding="utf-8").strip() + "\n```\n"
-
-
 if __name__ == "__main__":
     sys.path.append(str(ROOT))
     from omniinput_hpc.config.describe import page
 
     (ROOT / "docs/input-file.md").write_text(page(), encoding="utf-8")
-    for path, right in ((PAGE, filled), (CONTRIBUTING, quoting)):
-        path.write_text(right(path.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

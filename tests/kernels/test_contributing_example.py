@@ -1,4 +1,4 @@
-"""The kernel that CONTRIBUTING.md shows: its table, its file, its proof and its failing twin."""
+"""The example of CONTRIBUTING.md: a kernel with its options, its proof and its failing twin."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ from exact_moments import levels_of, moments
 
 from omniinput_hpc.pilot import settings
 from omniinput_hpc.pilot.settings import Rehearsal, Spread
+from omniinput_hpc.tempering import ladder
 from omniinput_zoo.exact import Lattice, Occupation
 
 
@@ -169,10 +170,10 @@ def test_bins_are_no_finer_than_float32_and_not_without_number():
 
 def test_a_run_lasts_three_round_trips_of_a_walker():
     """Three rungs that reject half: a lane makes one in 6 exchanges, each of its walkers in 18."""
-    trip = settings.trip_time(np.array([0.5, 0.5]))
+    trip = ladder.trip_time(np.array([0.5, 0.5]))
     assert trip == pytest.approx(18.0)
-    assert np.isnan(settings.trip_time(np.array([0.5, 1.0])))
-    assert np.isnan(settings.trip_time(np.zeros(0)))
+    assert np.isnan(ladder.trip_time(np.array([0.5, 1.0])))
+    assert np.isnan(ladder.trip_time(np.zeros(0)))
     seen = settings.Rehearsal(0.01, 100, 0.1, 1e-6, 1000.0)
     length = settings.length_for_errors(0.1, seen, 10)
     assert 3000 <= length.rounds * length.exchanges < 3200

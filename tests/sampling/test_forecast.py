@@ -97,6 +97,21 @@ def test_neighbours_that_will_hardly_swap_are_named(tmp_path):
     assert forecast.judge(config, alike, None) == []
 
 
+@pytest.mark.parametrize("change", [(), ("ladder.betas=[0.0, 1.5, 4.0]",)])
+def test_a_run_shorter_than_a_round_trip_is_noticed(tmp_path, change):
+    """Pairs at gaps of 2, 1.5 and 2.5 reject 1 - exp(-0.5 gap) by outputs that differ by 0.5."""
+    config = config_of(tmp_path, BETAS, "run.rounds=4", "sampler.exchanges=3", *change)
+    z_kw = np.repeat(-0.5 * np.arange(len(config.beta_k))[:, None], 2, axis=1)
+    rejection_k = 1 - np.exp(-0.5 * np.diff(config.beta_k))
+    trip = len(z_kw) * 2 * (1 + (rejection_k / (1 - rejection_k)).sum())
+    model_beta = 4.0 if change else None
+    (note,) = forecast.judge(config, seen(z_kw), model_beta)[-1:]
+    assert f"about {trip / (2 if change else 1):,.0f} exchanges" in note
+    assert note.startswith("the run is too short for its ladder") and "the run has 12 " in note
+    longer = config_of(tmp_path, BETAS, "run.rounds=50", "sampler.exchanges=3", *change)
+    assert not any("too short" in text for text in forecast.judge(longer, seen(z_kw), model_beta))
+
+
 def test_bins_betas_and_m_are_judged(tmp_path):
     config = config_of(tmp_path, BETAS, "bins.width=0.125")
     notes = forecast.judge(config, seen(np.tile([7.0, 7.05], (4, 1)), outside=0.4), 3.0)

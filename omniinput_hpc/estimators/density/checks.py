@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,18 +29,31 @@ def of_density(
 ) -> list[Check]:
     """Return all checks of a density, apart from those of `check_convergence`.
 
-    brought : checks of `arrivals`
+    brought : checks of `arrivals`, one for each run or none
     why : why the equations could not be solved without one group of lanes; empty if they could
     """
     return [
         *density.outside.checks(density.edges),
         *(_of_numbers(runs, density) if density.absolute else []),
-        *(check for run in runs if not run.ancestral for check in _of_chains(run, density)),
-        *brought,
+        *(
+            _of_run(check, run, runs)
+            for run in runs
+            if not run.ancestral
+            for check in _of_chains(run, density)
+        ),
+        *(_of_run(check, run, runs) for check, run in zip(brought, runs, strict=False)),
         *([density.ends.check] if density.ends else []),
         *_of_errors(observed, density.log_g_jb, why),
         *_of_widths(observed, density),
     ]
+
+
+def _of_run(check: Check, run: RunData, runs: Sequence[RunData]) -> Check:
+    """Return a check of one run, which names the run if several are joined."""
+    if len(runs) == 1:
+        return check
+    sentence = f"{run.path.name}: {check.sentence}" if check.sentence else ""
+    return replace(check, name=f"{check.name}, {run.path.stem}", sentence=sentence)
 
 
 def _of_numbers(runs: Sequence[RunData], density: Density) -> list[Check]:
@@ -51,9 +65,12 @@ def _of_numbers(runs: Sequence[RunData], density: Density) -> list[Check]:
     return [
         *facts.broken_facts(density, seen),
         *(
-            equal_visits.unequal_visits(
-                run, inputs, highest_b,
-                density.effective_b * (run.counts_kb.sum(axis=0) / np.maximum(total_b, 1)),
+            _of_run(
+                equal_visits.unequal_visits(
+                    run, inputs, highest_b,
+                    density.effective_b * (run.counts_kb.sum(axis=0) / np.maximum(total_b, 1)),
+                ),
+                run, runs,
             )
             for run, inputs in zip(runs, seen, strict=True)
             if not run.ancestral

@@ -1,0 +1,90 @@
+"""Every file of inputs/, with tiny weights where its model is not here, from check to report."""
+
+import json
+import shutil
+
+import language_folders
+import pytest
+import torch
+from run_tools import ROOT, run
+from safetensors.torch import save_file
+from transformers import (
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    OlmoConfig,
+    OlmoForCausalLM,
+)
+
+from omniinput_hpc.config import input_file
+from omniinput_hpc.models.images.data_sets import CIFAR_SHAPE
+from omniinput_hpc.models.images.files import Architecture
+from omniinput_hpc.models.images.networks import ImageNetwork
+
+FILES = sorted((ROOT / "inputs").glob("*.toml"))
+POSITIONS = 128
+LLAMA_LIKE = {
+    "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "max_position_embeddings": POSITIONS, "bos_token_id": None, "eos_token_id": None,
+    "pad_token_id": None,
+}  # fmt: skip
+LANGUAGE_MODELS = {
+    "gpt2": lambda: GPT2LMHeadModel(
+        GPT2Config(n_positions=POSITIONS, n_embd=16, n_layer=2, n_head=2, vocab_size=50_257)
+    ),
+    "olmo": lambda: OlmoForCausalLM(OlmoConfig(vocab_size=50_304, **LLAMA_LIKE)),
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(vocab_size=32_000, **LLAMA_LIKE)),
+    "smollm2": lambda: LlamaForCausalLM(LlamaConfig(vocab_size=49_152, **LLAMA_LIKE)),
+    "distilbert": lambda: DistilBertForSequenceClassification(
+        DistilBertConfig(
+            vocab_size=30_522, max_position_embeddings=POSITIONS, n_layers=2, n_heads=2, dim=16,
+            hidden_dim=24, num_labels=2,
+        )
+    ),
+}  # fmt: skip
+CLASSES = {"cifar10-binary": 1, "cifar10": 10, "cifar100": 100}
+
+
+def stand_in(stem, folder):
+    """Write tiny random weights in place of those that a file needs; return their folder."""
+    torch.manual_seed(1)
+    if stem in CLASSES:
+        network = ImageNetwork(Architecture("resnet", CIFAR_SHAPE, CLASSES[stem], 4))
+        folder.mkdir()
+        (folder / "model.json").write_text(json.dumps(network.architecture.as_json()))
+        save_file(network.state_dict(), folder / "model.safetensors")
+        return folder
+    make = next(make for name, make in LANGUAGE_MODELS.items() if stem.startswith(name))
+    make().save_pretrained(folder)
+    language_folders.save_tokenizer(folder)
+    if stem.startswith("distilbert"):
+        (folder / "tokenizer.json").unlink()
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(30_517))]
+        (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    return folder
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_three_rounds_and_their_analysis(file, tmp_path):
+    config = input_file.load(file, [])
+    path, run_file = str(getattr(config.model, "path", "")), tmp_path / "run.h5"
+    few = [
+        f"run.output={run_file}", "run.rounds=3", "run.burn_in=1", "sampler.steps=1",
+        "sampler.exchanges=1", "samples.every=1", f"sampler.walkers={2 * config.sampler.blocks}",
+    ]  # fmt: skip
+    if path and not (ROOT / path / "model.safetensors").is_file():
+        few.append(f"model.path={stand_in(file.stem, tmp_path / 'model')}")
+    keys = [word for key in few for word in ("--set", key)]
+    checked = run(file, *keys, "--check")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "warning" not in checked.stdout + checked.stderr, checked.stdout + checked.stderr
+    sampled = run(file, *keys)
+    assert sampled.returncode == 0, sampled.stderr
+    for verb in ("reweight", "diagnose", "representatives", "report"):
+        done = run(verb, run_file)
+        assert done.returncode == 0, (verb, done.stderr)
+    shutil.rmtree(tmp_path)
