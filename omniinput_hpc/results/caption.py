@@ -12,6 +12,9 @@ from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.plots import look
 from omniinput_hpc.plots.style import Caption
 
+MANY = 4
+"""Number of runs from which on those of one model share a line."""
+
 
 def caption_of(
     runs: Sequence[DescribedRun], densities: Sequence[Density] = (), about: str = ""
@@ -28,21 +31,37 @@ def caption_of(
         remarks.append(f"outputs below z = {trusted:.3g} have not equilibrated but are counted")
     converged = all(density.verdict.converged for density in densities)
     given = look.current().title
-    titles = [*map(title_of, runs), *filter(None, [about])] if given is None else [given]
+    titles = [*_titles(runs), *filter(None, [about])] if given is None else [given]
     return Caption("\n".join(titles), "; ".join(remarks), converged)
+
+
+def _titles(runs: Sequence[DescribedRun]) -> list[str]:
+    """Return a line per run, or one for many runs of one model."""
+    models = {_model_of(run) for run in runs}
+    if len(runs) < MANY or len(models) > 1:
+        return [title_of(run) for run in runs]
+    rounds = sum(run.rounds for run in runs)
+    first, last = _label_of(runs[0]), _label_of(runs[-1])
+    return [f"{len(runs)} runs, {first} to {last}: {_model_of(runs[0])}, {rounds:,} rounds in all"]
 
 
 def title_of(run: DescribedRun) -> str:
     """Return a run's label or file name, its model, space and rounds on one line."""
-    whose = " ".join(filter(None, [run.config.model.kind, Path(run.config.model_name).name]))
-    label = look.current().label_of.get(str(run.path), Path(run.path).stem)
-    decades = run.n_sites * np.log10(run.n_values)
     rounds = (
         f"{run.rounds}"
         if run.rounds == run.rounds_planned
         else (f"{run.rounds} of {run.rounds_planned}")
     )
-    return (
-        f"{label}: {whose}, {run.n_sites} sites of {run.n_values:,} values "
-        f"(10^{decades:.1f} inputs), {rounds} rounds"
-    )
+    return f"{_label_of(run)}: {_model_of(run)}, {rounds} rounds"
+
+
+def _label_of(run: DescribedRun) -> str:
+    return look.current().label_of.get(str(run.path), Path(run.path).stem)
+
+
+def _model_of(run: DescribedRun) -> str:
+    """Return the model and the space of its inputs."""
+    whose = " ".join(filter(None, [run.config.model.kind, Path(run.config.model_name).name]))
+    decades = run.n_sites * np.log10(run.n_values)
+    space = f"{run.n_sites} sites of {run.n_values:,} values (10^{decades:.1f} inputs)"
+    return f"{whose}, {space}"

@@ -22,13 +22,22 @@ def first_line(path):
     return text.split("\n", 1)[0].replace("``", "").replace("`", "").rstrip(".")
 
 
+def layers():
+    """Return tests/test_layers.py, which holds the tables."""
+    sys.path.append(str(ROOT / "tests"))
+    import test_layers
+
+    return test_layers
+
+
 def tree():
-    """Return the tree: what each folder is for."""
-    lines = []
+    """Return the tree: the most lines of each room, and what each folder is for."""
+    lines, most = [], layers().MAX_ROOM_LINES
 
     def visit(path, depth):
         init = path / "__init__.py"
-        lines.append(f"{'  ' * depth}{path.name}/  {first_line(init)}")
+        limit = f" {most[path.name]:,}" if depth == 1 and path.name in most else ""
+        lines.append(f"{'  ' * depth}{path.name}/{limit}  {first_line(init)}")
         for inner in sorted(p.parent for p in path.glob("*/__init__.py")):
             visit(inner, depth + 1)
 
@@ -39,30 +48,26 @@ def tree():
 
 def imports():
     """Return the tables of tests/test_layers.py as Markdown."""
-    sys.path.append(str(ROOT / "tests"))
-    import test_layers as layers
+    rooms = layers()
 
     def listed(names):
-        leaves = set(layers.LEAVES) <= set(names)
+        leaves = set(rooms.LEAVES) <= set(names)
         short = ["leaves"] * leaves + [
-            f"`{n}`" for n in names if not (leaves and n in layers.LEAVES)
+            f"`{n}`" for n in names if not (leaves and n in rooms.LEAVES)
         ]
         return ", ".join(short) or "nothing"
 
-    def most(room):
-        return f"{layers.MAX_ROOM_LINES[room]:,}" if room in layers.MAX_ROOM_LINES else ""
-
-    rows = ["| room | lines, at most | may import, of the package |", "| --- | --- | --- |"]
-    leaves = ", ".join(f"`{name}`" for name in layers.LEAVES)
-    rows.append(f"| leaves: {leaves} | untrusted: {most('untrusted')} | `errors` |")
+    rows = ["| room | may import, of the package |", "| --- | --- |"]
+    leaves = ", ".join(f"`{name}`" for name in rooms.LEAVES)
+    rows.append(f"| leaves: {leaves} | `errors` |")
     rows += [
-        f"| `{room}` | {most(room)} | {listed(names)} |"
-        for room, names in layers.MAY_IMPORT.items()
-        if room not in layers.LEAVES
+        f"| `{room}` | {listed(names)} |"
+        for room, names in rooms.MAY_IMPORT.items()
+        if room not in rooms.LEAVES
     ]
-    rows.append(f"| the commands: {', '.join(f'`{c}`' for c in layers.COMMANDS)} | | as `cli` |")
+    rows.append(f"| the commands: {', '.join(f'`{c}`' for c in rooms.COMMANDS)} | as `cli` |")
     rows += ["", "| library | only in |", "| --- | --- |"]
-    rows += [f"| {name} | {listed(rooms)} |" for name, rooms in layers.LIBRARIES.items()]
+    rows += [f"| {name} | {listed(rooms)} |" for name, rooms in rooms.LIBRARIES.items()]
     return "\n".join(rows)
 
 

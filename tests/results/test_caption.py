@@ -33,6 +33,17 @@ def test_a_figure_says_of_what_it_is():
     assert caption.converged and caption.remark == ""
 
 
+def test_many_runs_of_one_model_share_a_line():
+    many = [Run() for _ in range(5)]
+    assert caption_of(many[:3]).title.count("\n") == 2
+    assert caption_of(many).title == (
+        "5 runs, a to a: causal-lm english, 25 sites of 100 values (10^50.0 inputs), "
+        "15 rounds in all"
+    )
+    many[1].n_sites = 24
+    assert caption_of(many).title.count("\n") == 4
+
+
 def test_noise_and_what_has_not_converged_are_written_into_the_figure(tmp_path):
     noisy = Run(noise=True)
     assert z_label(noisy.config).endswith(", with noise")
