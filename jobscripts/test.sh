@@ -20,6 +20,7 @@ fi
 only_with_all=(
     tests/campaigns/{bad_inputs,bit_flips,faults,hostile,hostile_inputs,kills,lane_blocks,lost_file,salvage}
     tests/campaigns/test_{annotation_page,offline_verbs}.py tests/annotation/test_browser.py
+    tests/config/test_stand_ins.py
     tests/kernels/test_memory.py
     tests/runfile/test_full_disk.py
 )

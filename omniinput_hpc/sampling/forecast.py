@@ -28,6 +28,8 @@ TRIAL_SECONDS = 6.0
 MOST_COMPARED = 2048
 """The largest number of walkers of a rung that are compared with walkers of the next rung."""
 MAX_EXCHANGES = 50
+FEWEST_EXCHANGES = 6
+"""The number of exchanges below which walkers are too near to their starts to judge swaps."""
 HARDLY = 0.05
 """The share of accepted swaps below which a note says that neighbours will hardly swap."""
 OUTSIDE = 0.01
@@ -99,9 +101,15 @@ def judge(config: Config, forecast: ExchangeTrial, model_beta: float | None) -> 
             f"vary inside a bin; use a width of {bins.width * WIDTH_TIMES_BETA / product:.2g}"
         )
     if config.sampler.method == "parallel-tempering":
-        gaussian = _gaussian(config)
-        notes += _judge_ladder(config.beta_k, forecast, model_beta, gaussian)
-        notes += [] if gaussian else _judge_length(config, forecast, model_beta)
+        few = forecast.exchanges < min(FEWEST_EXCHANGES, config.sampler.exchanges)
+        unknown = few or _gaussian(config)
+        notes += _judge_ladder(config.beta_k, forecast, model_beta, unknown)
+        notes += [] if unknown else _judge_length(config, forecast, model_beta)
+        if few:
+            notes.append(
+                f"the trial had time for {forecast.exchanges} of {FEWEST_EXCHANGES} exchanges: "
+                "whether neighbours swap, and whether the run is long enough, was not judged"
+            )
         beyond = model_beta is not None and config.goes_beyond(model_beta)
         if beyond and not config.kernel.learns_ahead:
             notes.append(
@@ -125,10 +133,11 @@ def _gaussian(config: Config) -> bool:
 
 
 def _judge_ladder(
-    beta_k: FloatArray, forecast: ExchangeTrial, model_beta: float | None, gaussian: bool
+    beta_k: FloatArray, forecast: ExchangeTrial, model_beta: float | None, unknown: bool
 ) -> list[str]:
+    """Return notes on the betas; none on swaps if these are `unknown`."""
     notes = []
-    rate_k = np.full(len(beta_k) - 1, np.nan) if gaussian else acceptance(beta_k, forecast.z_kw)
+    rate_k = np.full(len(beta_k) - 1, np.nan) if unknown else acceptance(beta_k, forecast.z_kw)
     hardly_k = np.flatnonzero(np.nan_to_num(rate_k, nan=1.0) < HARDLY)
     for k in hardly_k[:3]:
         notes.append(
