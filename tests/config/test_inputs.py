@@ -26,12 +26,20 @@ def test_every_input_says_what_it_costs(file):
     assert len(re.findall(r"^# Cost: (seen|simulated|estimated|not known)\b", header, re.M)) == 1
 
 
-def slowest_released(file):
-    return pytest.param(file, marks=pytest.mark.release if file.stem == "english-25-cold" else ())
+LIKE_ANOTHER = {
+    "english-25-cold", "mlp-mnist", "cnn-aug-mnist", "mlp-aug-mnist", "mlp-gen-mnist",
+    "res-gen-mnist", "toy-worse", "toy-wl", "digits-cnn", "digits-cnn-aug", "digits-mlp-aug",
+    "digits-mlp-gen", "digits-res-gen",
+}  # fmt: skip
+"""Files that are checked with --all only: another has the same kinds of model and sampler."""
+
+
+def one_of_a_kind(file):
+    return pytest.param(file, marks=pytest.mark.release if file.stem in LIKE_ANOTHER else ())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", map(slowest_released, FILES), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", map(one_of_a_kind, FILES), ids=lambda file: file.stem)
 def test_check_passes_or_says_what_to_fetch(file, tmp_path, capfd, monkeypatch):
     """With few walkers and moves, to be quick."""
     monkeypatch.setattr(trial, "BATCH_SECONDS", 0.0)
