@@ -40,19 +40,18 @@ def _titles(runs: Sequence[DescribedRun]) -> list[str]:
     models = {_model_of(run) for run in runs}
     if len(runs) < MANY or len(models) > 1:
         return [title_of(run) for run in runs]
-    rounds = sum(run.rounds for run in runs)
+    rounds = _rounds(sum(run.rounds for run in runs), sum(run.rounds_planned for run in runs))
     first, last = _label_of(runs[0]), _label_of(runs[-1])
-    return [f"{len(runs)} runs, {first} to {last}: {_model_of(runs[0])}, {rounds:,} rounds in all"]
+    return [f"{len(runs)} runs, {first} to {last}: {_model_of(runs[0])}, {rounds} in all"]
 
 
 def title_of(run: DescribedRun) -> str:
     """Return a run's label or file name, its model, space and rounds on one line."""
-    rounds = (
-        f"{run.rounds}"
-        if run.rounds == run.rounds_planned
-        else (f"{run.rounds} of {run.rounds_planned}")
-    )
-    return f"{_label_of(run)}: {_model_of(run)}, {rounds} rounds"
+    return f"{_label_of(run)}: {_model_of(run)}, {_rounds(run.rounds, run.rounds_planned)}"
+
+
+def _rounds(done: int, planned: int) -> str:
+    return f"{done} rounds" if done == planned else f"{done} of {planned} rounds"
 
 
 def _label_of(run: DescribedRun) -> str:

@@ -101,13 +101,14 @@ def judge(config: Config, forecast: ExchangeTrial, model_beta: float | None) -> 
             f"vary inside a bin; use a width of {bins.width * WIDTH_TIMES_BETA / product:.2g}"
         )
     if config.sampler.method == "parallel-tempering":
-        few = forecast.exchanges < min(FEWEST_EXCHANGES, config.sampler.exchanges)
+        fewest = min(FEWEST_EXCHANGES, config.sampler.exchanges)
+        few = forecast.exchanges < fewest
         unknown = few or _gaussian(config)
         notes += _judge_ladder(config.beta_k, forecast, model_beta, unknown)
         notes += [] if unknown else _judge_length(config, forecast, model_beta)
         if few:
             notes.append(
-                f"the trial had time for {forecast.exchanges} of {FEWEST_EXCHANGES} exchanges: "
+                f"the trial had time for {forecast.exchanges} of {fewest} exchanges: "
                 "whether neighbours swap, and whether the run is long enough, was not judged"
             )
         beyond = model_beta is not None and config.goes_beyond(model_beta)

@@ -27,18 +27,14 @@ from omniinput_hpc.models.images.networks import ImageNetwork
 
 FILES = sorted((ROOT / "inputs").glob("*.toml"))
 POSITIONS = 128
-LLAMA_LIKE = {
-    "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "max_position_embeddings": POSITIONS, "bos_token_id": None, "eos_token_id": None,
-    "pad_token_id": None,
-}  # fmt: skip
+LLAMA_LIKE = {**language_folders.LLAMA_LIKE, "max_position_embeddings": POSITIONS}
 LANGUAGE_MODELS = {
     "gpt2": lambda: GPT2LMHeadModel(
         GPT2Config(n_positions=POSITIONS, n_embd=16, n_layer=2, n_head=2, vocab_size=50_257)
     ),
-    "olmo": lambda: OlmoForCausalLM(OlmoConfig(vocab_size=50_304, **LLAMA_LIKE)),
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(vocab_size=32_000, **LLAMA_LIKE)),
-    "smollm2": lambda: LlamaForCausalLM(LlamaConfig(vocab_size=49_152, **LLAMA_LIKE)),
+    "olmo": lambda: OlmoForCausalLM(OlmoConfig(**LLAMA_LIKE | {"vocab_size": 50_304})),
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**LLAMA_LIKE | {"vocab_size": 32_000})),
+    "smollm2": lambda: LlamaForCausalLM(LlamaConfig(**LLAMA_LIKE | {"vocab_size": 49_152})),
     "distilbert": lambda: DistilBertForSequenceClassification(
         DistilBertConfig(
             vocab_size=30_522, max_position_embeddings=POSITIONS, n_layers=2, n_heads=2, dim=16,

@@ -38,7 +38,7 @@ def test_many_runs_of_one_model_share_a_line():
     assert caption_of(many[:3]).title.count("\n") == 2
     assert caption_of(many).title == (
         "5 runs, a to a: causal-lm english, 25 sites of 100 values (10^50.0 inputs), "
-        "15 rounds in all"
+        "15 of 40 rounds in all"
     )
     many[1].n_sites = 24
     assert caption_of(many).title.count("\n") == 4

@@ -42,7 +42,7 @@ def test_what_does_not_fit_into_the_time_is_estimated_from_single_moves(tmp_path
     )
     found = forecast.tried(WORLD, built, seconds=0.5)
     assert found.exchanges == 0 and np.isnan(found.z_kw).all()
-    assert any("time for 0 of 6" in note for note in forecast.judge(built.config, found, None))
+    assert any("time for 0 of 3" in note for note in forecast.judge(built.config, found, None))
     assert found.seconds > 0.5
 
 
@@ -92,7 +92,7 @@ def test_neighbours_that_will_hardly_swap_are_named(tmp_path):
         "beta = 0 to 1.5",
     ]
     (hurried,) = forecast.judge(config, seen(z_kw, exchanges=1), None)
-    assert hurried.startswith("the trial had time for 1 of 6 exchanges: whether neighbours swap")
+    assert hurried.startswith("the trial had time for 1 of 3 exchanges: whether neighbours swap")
     on_a_lattice = seen(np.tile([1.0, 1.25], (4, 1)))
     assert forecast.judge(config_of(tmp_path, BETAS), on_a_lattice, None) == []
     alike = seen(np.ones((4, 2)))
