@@ -21,6 +21,7 @@ from omniinput_hpc.config.kernels import (
     Mixture,
     with_default_name,
 )
+from omniinput_hpc.config.law import Law
 from omniinput_hpc.config.method import Ladder, Sampler, WangLandau, check_annealed
 from omniinput_hpc.config.models import (
     CausalLm,
@@ -38,6 +39,13 @@ Side = Literal["low", "high"]
 """The low or the high end of z."""
 Allowed = Literal["tokenizer"] | None
 """The values that sites may take; None means all."""
+Measure = Literal["count", "probability"]
+"""What exp(log_g) is of a bin: a number of inputs, or a probability."""
+UNDER_LAW = {
+    "name": "mixture",
+    "parts": [{"name": "from-law", "weight": 0.9}, {"name": "metropolis", "weight": 0.1}],
+}
+"""The default kernel under a law."""
 Precision = Literal["highest", "tf32"]
 """Precision of matrix products on a GPU."""
 
@@ -50,6 +58,7 @@ __all__ = [
     "ImageClassifier",
     "KernelTable",
     "Ladder",
+    "Measure",
     "Mixture",
     "Precision",
     "PythonModel",
@@ -199,6 +208,12 @@ class Config(Table):
 
     run: RunTable = Field(description="The run file, its length, and the hardware.")
     model: Model = Field(description="What is sampled. The keys depend on `kind`.")
+    law: Law | None = Field(
+        None,
+        description="Optional: what inputs are weighed by. Default: all inputs weigh the same, and "
+        "the density counts them. Under a law q it is a probability: a rung samples "
+        "q(x) exp(-beta z(x)), and the one at beta = 0 is drawn from q.",
+    )
     space: Space | None = Field(None, description="Optional: which inputs exist. Default: all.")
     sampler: Sampler = Field(description="The method, and the lengths of a round.")
     ladder: Ladder | None = Field(
@@ -212,7 +227,8 @@ class Config(Table):
     )
     kernel: Kernel = Field(
         Metropolis(),
-        description="How a walker moves. The keys depend on `name`. Default: `metropolis`.",
+        description="How a walker moves. The keys depend on `name`. Default: `metropolis`; under a "
+        "[law], a mixture of it (0.1) and `from-law` (0.9).",
     )
     bins: Bins = Field(
         description="The histogram of z: half-open bins of equal width, the last one closed."
@@ -224,10 +240,33 @@ class Config(Table):
         "run is resumed.",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _kernel_of_a_law(cls, tables: Any) -> Any:
+        if isinstance(tables, dict) and tables.get("law") and "kernel" not in tables:
+            return {**tables, "kernel": UNDER_LAW}
+        return tables
+
     @field_validator("kernel", mode="before")
     @classmethod
     def _has_a_name(cls, table: Any) -> Any:
         return with_default_name(table)
+
+    @model_validator(mode="after")
+    def _law_fits(self) -> Config:
+        if self.law is None:
+            return self
+        if self.sampler.weighs_draws:
+            raise ValueError(
+                f'sampler.method = "{self.sampler.method}" draws from the model itself; under a '
+                '[law] set it to "parallel-tempering"'
+            )
+        if "lm-conditional" in self.kernel.names:
+            raise ValueError(
+                'kernel.name = "lm-conditional" is for inputs that all weigh the same; under a '
+                '[law] choose "from-law"'
+            )
+        return self
 
     @model_validator(mode="after")
     def _samples_fit_a_round(self) -> Config:
@@ -262,6 +301,11 @@ class Config(Table):
     def allowed(self) -> Allowed:
         """The values that sites may take, ``space.allowed``."""
         return None if self.space is None else self.space.allowed
+
+    @property
+    def measure(self) -> Measure:
+        """What the density measures: the number of inputs, or their probability under a law."""
+        return "count" if self.law is None else "probability"
 
     @property
     def seed(self) -> int | None:

@@ -43,6 +43,10 @@ class Settings(Protocol):
         """First site that a decoder predicts; None for other kinds of models."""
 
     @property
+    def measure(self) -> str:
+        """What the density measures: "count", or "probability" under a law of inputs."""
+
+    @property
     def every_token(self) -> bool:
         """Whether the model is a decoder whose sites may take all of its tokens."""
 
@@ -136,8 +140,10 @@ class RunData:
         return self.weights.beta_k
 
     @property
-    def log_inputs(self) -> float:
-        """Log of the number of inputs of the whole space."""
+    def log_measure(self) -> float:
+        """Log of the measure of the whole space: of the number of inputs, or 0 under a law."""
+        if self.config.measure == "probability":
+            return 0.0
         return self.n_sites * float(np.log(self.n_values))
 
     @property

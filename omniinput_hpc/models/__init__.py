@@ -5,7 +5,7 @@ not import torch: the module of a kind is imported when its model is built, so t
 input file are reported within a second.
 """
 
-from omniinput_hpc.models.protocol import Model, Offers, offers_of, space_of
+from omniinput_hpc.models.protocol import Model, Offers, law_of, offers_of, space_of
 from omniinput_hpc.models.table import (
     KINDS,
     about_tokens,
@@ -25,6 +25,7 @@ __all__ = [
     "about_tokens",
     "build",
     "closeness",
+    "law_of",
     "offers_of",
     "pending_fingerprint",
     "preflight",

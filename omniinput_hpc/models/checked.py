@@ -111,6 +111,7 @@ class CheckedModel:
 
     Attributes
     ----------
+    law : what inputs are weighed by (`kernels.parts.law.Law`); None: all weigh the same
     offers : what the model offers beyond the protocol
     n_compared : number of comparisons of outputs
     """
@@ -121,8 +122,9 @@ class CheckedModel:
         name: str,
         rounding: tuple[float, float] | None = None,
         dtype: str = "float32",
+        law: Any = None,
     ) -> None:
-        self._model, self._name, self._rounding = model, name, rounding
+        self._model, self._name, self._rounding, self.law = model, name, rounding, law
         self._dtype = dtype
         self.n_compared = 0
         # By `summed`, [2]: largest difference, in units of the rounding and of z

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from omniinput_hpc import plugins
-from omniinput_hpc.config import Analysis, Config, Side, Table
+from omniinput_hpc.config import Allowed, Analysis, Config, Side, Table
 from omniinput_hpc.config import models as options_of
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.display import Display, values_as_text
@@ -112,13 +112,22 @@ def preflight(config: Config, hashed: bool = True) -> dict[str, Any]:
 
     Raises `UserError`, which names files that are missing or do not fit the input file.
     """
-    row = KINDS[config.model.kind]
+    found = preflight_kind(config.model, config.allowed, hashed)
+    factory = getattr(config.model, "factory", None)
+    about = {**found, "source": plugins.source_of(factory) if factory else ""}
+    about = dict(_module("law").preflight(config, about))
+    if about["fingerprint"] is not None and "law" in about:
+        about["fingerprint"] = f"{about['fingerprint']} {about['law']}"
+    return about
+
+
+def preflight_kind(model: Table, allowed: Allowed, hashed: bool = True) -> dict[str, Any]:
+    """Check the files of a ``[model]`` table of any kind; see `preflight`."""
+    row = KINDS[model.kind]  # type: ignore[attr-defined]
     options: dict[str, Any] = {"hashed": hashed} if row.files_are_large else {}
     if row.has_tokenizer:
-        options["allowed"] = config.allowed
-    found = dict(_module(row.checks).preflight(config.model, **options))
-    factory = getattr(config.model, "factory", None)
-    return {**found, "source": plugins.source_of(factory) if factory else ""}
+        options["allowed"] = allowed
+    return dict(_module(row.checks).preflight(model, **options))
 
 
 def pending_fingerprint(config: Config, about: Mapping[str, Any]) -> PendingFingerprint:
@@ -127,7 +136,8 @@ def pending_fingerprint(config: Config, about: Mapping[str, Any]) -> PendingFing
     if fingerprint is not None:
         return PendingFingerprint(lambda: str(fingerprint))
     checks, files = _module(KINDS[config.model.kind].checks), list(map(Path, about["files"]))
-    return PendingFingerprint(lambda: str(checks.fingerprint(files)))
+    law = f" {about['law']}" if "law" in about else ""
+    return PendingFingerprint(lambda: str(checks.fingerprint(files)) + law)
 
 
 def build(config: Config, device: str, folder: str | None = None) -> Model:
@@ -138,8 +148,13 @@ def build(config: Config, device: str, folder: str | None = None) -> Model:
     options = config.model
     if folder is not None:
         options = options.model_copy(update={"path": folder})
-    row = KINDS[options.kind]
-    more = {"allowed": config.allowed} if row.has_tokenizer else {}
+    return build_kind(options, device, config.allowed)
+
+
+def build_kind(options: Table, device: str, allowed: Allowed) -> Model:
+    """Build the model of a ``[model]`` table of any kind; see `build`."""
+    row = KINDS[options.kind]  # type: ignore[attr-defined]
+    more = {"allowed": allowed} if row.has_tokenizer else {}
     model: Model = _module(row.builder).build(options, device, **more)
     return model
 

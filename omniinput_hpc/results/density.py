@@ -174,7 +174,7 @@ class DensityResult(Written):
         bounded = int(np.isfinite(density.log_g_upper_b).sum())
         if density.absolute:
             lines = [
-                f"absolute: yes (the space holds exp({density.log_inputs:.10g}) inputs; "
+                f"absolute: yes (the space holds exp({density.log_measure:.10g}) inputs; "
                 "share of the beta = 0 rung's moves inside the bins: "
                 f"{density.share_inside:.6g})"
             ]

@@ -17,6 +17,7 @@ from omniinput_hpc.tempering.ladder import Grid
 
 if TYPE_CHECKING:
     from omniinput_hpc.kernels.independent import RowSums
+    from omniinput_hpc.kernels.parts.law import Law
     from omniinput_hpc.sampling.rung import Rung
 
 
@@ -47,6 +48,7 @@ class Built(RungsOfRank):
     rungs: list[Rung]
     rows: RowSums | None = None  # sums of the model's conditional rows, if anchors need them
     without_anchor: str = ""  # why a possible anchor is not used
+    law: Law | None = None  # of inputs; None: all weigh the same
 
     @property
     def model_beta(self) -> float | None:

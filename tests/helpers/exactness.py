@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from omniinput_hpc.models import law_of
+
 BITS = 53
 BITS_AT_ONCE = ((1000, 1), (200, 2), (0, 3))
 """How many bits a call decides, from so many rows on: few rows take as long as some more."""
@@ -196,7 +198,11 @@ class Explorer:
 
 def distribution(model, ensemble):
     """Return the ensemble's distribution over all inputs, float64 [n]."""
-    log_weight = ensemble.log_weight(model.output(model.all_inputs()).double()).numpy()
+    x = model.all_inputs()
+    log_weight = ensemble.log_weight(model.output(x).double()).numpy()
+    law = law_of(model)
+    if law is not None:
+        log_weight = log_weight + law.log_q_sites(x, None).sum(dim=1).numpy()
     pi = np.exp(log_weight - log_weight.max())
     return pi / pi.sum()
 

@@ -79,12 +79,12 @@ def broken_facts(
     error = jackknife_error(total, logsumexp(density.log_g_jb, axis=1), density.lanes_g)
     least = total - t_quantile(len(density.lanes_g), 1.0 - FALSE_ALARMS) * error
     sentences = []
-    if np.isfinite(error) and least > density.log_inputs + 1e-9:
+    if np.isfinite(error) and least > density.log_measure + 1e-9:
         sentences.append(
             f"impossible: the bins hold exp({total:.6g}) inputs, but the whole space has only "
-            f"exp({density.log_inputs:.6g})"
+            f"exp({density.log_measure:.6g})"
         )
-    too_many_b = lowest_b > density.log_inputs + 1e-9
+    too_many_b = lowest_b > density.log_measure + 1e-9
     if too_many_b.any():
         sentences.append(
             f"impossible: more inputs than the whole space has in {_bins(too_many_b, density)}"
@@ -92,7 +92,7 @@ def broken_facts(
     most = float(lowest_b.max(initial=-np.inf))
     if np.isfinite(error):
         most = max(most, float(least))
-    check = Check("ln of all inputs", most, density.log_inputs)
+    check = Check("ln of all inputs", most, density.log_measure)
     checks = [check.failed(said, TOO_SHORT) for said in sentences]
     return [*(checks or [check]), _fewest_inputs(density, seen)]
 

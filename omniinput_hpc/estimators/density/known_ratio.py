@@ -86,7 +86,7 @@ def exact_difference(run: RunData, model_beta: float) -> float:
 def model_log_z(run: RunData) -> float:
     """Return log Z(m) of a run's language model, (D - m) log V; NaN if it is unknown."""
     apart = exact_difference(run, run.model_beta)
-    return run.log_inputs - apart
+    return run.log_measure - apart
 
 
 def ends_are_inside(
