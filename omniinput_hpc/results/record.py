@@ -77,6 +77,7 @@ class Record:
             {
                 "path": str(run.path), "rounds": run.rounds, "rounds_planned": run.rounds_planned,
                 "model": run.fingerprint, "sites": run.n_sites, "values": run.n_values,
+                "measure": run.config.measure,
             }
         )  # fmt: skip
 

@@ -140,6 +140,11 @@ class Observed:
     parts: tuple[RunPart, ...]
 
     @property
+    def measure(self) -> str:
+        """What exp(log_g) is of a bin: "count", or "probability" under a law."""
+        return "count" if self.log_measure else "probability"
+
+    @property
     def z_b(self) -> FloatArray:
         """Mean output per bin, float64 [B]; NaN where count_b is 0."""
         return self.inside.z_b
