@@ -102,7 +102,7 @@ def test_from_law_where_z_is_the_laws_own_loss():
 
 
 def test_prompts_from_a_file_are_redrawn_as_a_whole():
-    """Among the inputs that begin with one of them; a prompt that stands twice is twice as likely."""
+    """A prompt that stands twice in the file is twice as likely."""
     model = Under(COUPLED_3, Law(NormalizedRows(), 1.0, PROMPTS))
     pi = distribution(model, Canonical(0.0)).reshape(3, 3, 3).sum(axis=2)
     np.testing.assert_allclose(pi[[0, 2, 1], [1, 0, 1]], [0.5, 0.25, 0.25])
@@ -164,7 +164,8 @@ OTHERS = {
         GibbsWithGradients, tables.GibbsWithGradients(name="gibbs-with-gradients"), GRADIENT,
     ),
     "discrete-langevin": (
-        DiscreteLangevin, tables.DiscreteLangevin(name="discrete-langevin", step_size=0.4), LANGEVIN,
+        DiscreteLangevin, tables.DiscreteLangevin(name="discrete-langevin", step_size=0.4),
+        LANGEVIN,
     ),
 }  # fmt: skip
 
