@@ -45,7 +45,10 @@ TESTED_ELSEWHERE = {
         "results/test_representatives.py": ["representatives"],
     },
     "config": {
-        "config/test_input_file.py": ["__init__", "kernels", "method", "models", "table"],
+        "config/test_input_file.py": [
+            "__init__", "kernels", "method", "models", "run_table", "table",
+        ],
+        "models/test_law.py": ["law"],
     },
     "estimators": {"estimators/density/test_density.py": ["__init__"]},
     "estimators/comparison": {
@@ -63,6 +66,7 @@ TESTED_ELSEWHERE = {
     },
     "kernels/parts": {
         "kernels/test_gibbs_with_gradients.py": ["gradients"],
+        "kernels/test_from_law.py": ["law"],
         "kernels/test_lm_conditional.py": ["conditionals", "spans"],
     },
     "models": {

@@ -31,7 +31,8 @@ from omniinput_hpc.config.models import (
     PythonModel,
     SequenceClassifier,
 )
-from omniinput_hpc.config.paths import IsPath, PathText
+from omniinput_hpc.config.paths import IsPath
+from omniinput_hpc.config.run_table import Precision, RunTable
 from omniinput_hpc.config.table import Finite, Positive, Table, WholePositive
 from omniinput_hpc.histogram import MAX_BINS
 
@@ -46,8 +47,6 @@ UNDER_LAW = {
     "parts": [{"name": "from-law", "weight": 0.9}, {"name": "metropolis", "weight": 0.1}],
 }
 """The default kernel under a law."""
-Precision = Literal["highest", "tf32"]
-"""Precision of matrix products on a GPU."""
 
 __all__ = [
     "Allowed",
@@ -71,59 +70,6 @@ __all__ = [
     "Table",
     "WangLandau",
 ]
-
-
-class RunTable(Table):
-    """``[run]``: the run file, the number of rounds, and the hardware."""
-
-    output: PathText = Field(
-        description='Run file, relative to the current directory; ends with ".h5".',
-    )
-    seed: int = Field(ge=0, le=2**32 - 1, description="Seed of all random numbers.")
-    rounds: int = Field(
-        ge=1,
-        le=2**31 - 1,
-        description="Counted rounds, the units of work that are committed to the run file. May "
-        "be raised later.",
-    )
-    histogram_blocks: int | None = Field(
-        None,
-        ge=1,
-        description="Blocks of rounds with one stored histogram each. Default: one per round, "
-        "at most 200. Fewer make the file smaller; errors use up to 16 of them. A "
-        "resumed run keeps its rounds per block.",
-    )
-    burn_in: int = Field(
-        0,
-        ge=0,
-        le=2**31 - 1,
-        description="Rounds run first and not counted; all tuning happens in them.",
-    )
-    threads: int = Field(1, ge=1, le=1024, description="Threads per rank on a CPU.")
-    device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto",
-        description='Where the model is evaluated. `"auto"`: on a GPU if there is one; refused '
-        "if torch does not see the host's GPU, or only some ranks have one.",
-    )
-    precision: Precision = Field(
-        "highest",
-        description='Precision of float32 matrix products on a GPU. `"tf32"`: NVIDIA\'s TF32, '
-        "faster; factors keep 10 bits as in float16, so z may differ between "
-        "evaluations as in float16. Refused for models in half precision. No effect "
-        "on convolutions.",
-    )
-    writer: Literal["auto", "mpio", "gather"] = Field(
-        "auto",
-        description='Who writes the run file: all ranks (`"mpio"`) or rank 0 (`"gather"`); '
-        "[more](running.md#who-writes-the-file).",
-    )
-
-    @field_validator("output")
-    @classmethod
-    def _is_hdf5(cls, value: str) -> str:
-        if not value.endswith((".h5", ".hdf5")):
-            raise ValueError('expected a file name that ends with ".h5"')
-        return value
 
 
 class Space(Table):
