@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from language_folders import save_decoder
+from language_folders import WORDS, save_decoder, save_tokenizer
 from output_cases import all_inputs, built, config_of, inputs
 from run_tools import ROOT
 
@@ -12,8 +12,9 @@ from omniinput_hpc.models import table
 from omniinput_hpc.models.protocol import offers_of
 
 TOY, WORSE = (
-    {"kind": "causal-lm", "path": str(ROOT / f"inputs/models/{name}")} for name in ("toy", "toy-worse")
-)  # fmt: skip
+    {"kind": "causal-lm", "path": str(ROOT / "inputs/models" / name)}
+    for name in ("toy", "toy-worse")
+)
 
 
 def difference(length, other=WORSE, **keys):
@@ -32,7 +33,7 @@ def test_z_is_one_loss_minus_the_other_on_every_input():
     lms = [model.base.lm, models.build(config_of({**WORSE, "length": 3}, None), "cpu").lm]
     expected = losses(lms[0], x[::7]) - losses(lms[1], x[::7])
     torch.testing.assert_close(model.output(x)[::7], expected, atol=2e-5, rtol=0)
-    assert expected.std() > 0.1 and (expected > 0).any() and (expected < 0).any()
+    assert expected.std() > 0.03 and (expected > 0).any() and (expected < 0).any()
 
 
 def test_its_gradient_is_the_difference_of_gradients():
@@ -56,7 +57,6 @@ def test_a_model_without_a_gradient_leaves_none():
         {"name": "difference", "other": {"kind": "python", "factory": "toy_models:coupled"}},
     )
     assert offers_of(model).output_and_gradient is not None  # both have one
-    model._offers  # noqa: B018
     x = inputs(model)
     z, g = model.output_and_gradient(x)
     assert g.shape == (9, 3, 4) and torch.equal(z, model.output(x))
@@ -79,10 +79,7 @@ def test_another_space_is_refused(other, words):
 
 def test_other_tokens_are_refused(tmp_path):
     one, other = (save_decoder("gpt2", tmp_path / name) for name in ("one", "other"))
-    tokens = (other / "tokenizer.json").read_text()
-    (other / "tokenizer.json").write_text(
-        tokens.replace('"b":3', '"c":3').replace('"c":4', '"b":4')
-    )
+    save_tokenizer(other, [*WORDS[:3], *WORDS[:2:-1]])
     keys = {"kind": "causal-lm", "length": 3}
     output = {"name": "difference", "other": {**keys, "path": str(other)}}
     with pytest.raises(UserError, match="stand for different tokens"):

@@ -112,7 +112,7 @@ def test_a_function_must_take_inputs(folder):
             made(folder, function)
     with pytest.raises(UserError, match="my_outputs has no function number"):
         made(folder, "number")
-    with pytest.raises(UserError, match="output.function = nowhere:f: no module nowhere"):
+    with pytest.raises(UserError, match=r"output.function = nowhere:f: no module nowhere"):
         made(folder, "f", output="nowhere")
 
 
