@@ -36,7 +36,7 @@ from omniinput_hpc.config.models import (
     PythonModel,
     SequenceClassifier,
 )
-from omniinput_hpc.config.output import Output, models_of, of_same_inputs, roughest
+from omniinput_hpc.config.output import Output, models_of, of_same_inputs, problem, roughest
 from omniinput_hpc.config.paths import IsPath, PathText
 from omniinput_hpc.config.table import Finite, Positive, Table, WholePositive
 from omniinput_hpc.histogram import MAX_BINS
@@ -246,10 +246,9 @@ class Config(Table):
 
     @model_validator(mode="after")
     def _output_fits(self) -> Config:
-        kind, output = self.model.kind, self.output
-        problem = "" if output is None else output.problem(kind)
-        if output is not None and problem:
-            raise ValueError(f'output.name = "{output.name}": {problem}; model.kind is "{kind}"')
+        wrong = problem(self.output, self.model.kind)
+        if wrong:
+            raise ValueError(wrong)
         return self
 
     @model_validator(mode="after")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, create_model, field_validator
+from pydantic import BeforeValidator, Field, create_model
 
 from omniinput_hpc.config.models import FunctionName, Model
 from omniinput_hpc.config.paths import PathText
 from omniinput_hpc.config.table import Table
 
-TokenId = Annotated[int, Field(ge=0, le=2**31 - 1)]
-TextOrIds = Annotated[str, Field(min_length=1)] | Annotated[list[TokenId], Field(min_length=1)]
-Targets = Annotated[list[str | int], Field(min_length=1)]
 ROUGHEST = ("bfloat16", "float16", "float32")
 """Types of weights, the least precise first."""
 
@@ -22,33 +19,39 @@ def _is_id(value: object) -> bool:
     return type(value) is int and 0 <= value < 2**31
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
 def _text_or_ids(value: Any) -> Any:
     is_ids = isinstance(value, list) and value and all(map(_is_id, value))
-    if value is not None and not is_ids and not (isinstance(value, str) and value):
+    if not is_ids and not _is_text(value):
         raise ValueError(f"expected a text or a list of token ids, found {value!r}")
     return value
+
+
+def _tokens(value: Any) -> Any:
+    for one in value if isinstance(value, list) else []:
+        if not _is_id(one) and not _is_text(one):
+            raise ValueError(f"expected texts of one token, or token ids, found {one!r}")
+    return value
+
+
+TextOrIds = Annotated[str | list[int], BeforeValidator(_text_or_ids)]
+Targets = Annotated[list[str | int], Field(min_length=1), BeforeValidator(_tokens)]
 
 
 class OutputTable(Table):
     """Base class of the outputs' tables."""
 
-    def read_from(self, model: Table) -> Sequence[Table]:
-        """Return the models, of the run's `model` and others, whose numbers z is made of."""
-        return [model]
-
-    def problem(self, kind: str) -> str:
-        """Return why this output does not fit a kind of model; "" if it does."""
-        return ""
+    kinds: ClassVar[Sequence[str]] = ()  # of models that it fits; none means all
+    of_model: ClassVar[bool] = True  # whether z is made of numbers of the [model]
 
 
-class _OfDecoder(OutputTable):
-    def problem(self, kind: str) -> str:
-        return "" if kind == "causal-lm" else 'it reads the next tokens of a "causal-lm"'
-
-
-class Next(_OfDecoder):
+class Next(OutputTable):
     """``[output] name = "next"``: how unlikely some tokens are as the next one."""
 
+    kinds = ("causal-lm",)
     name: Literal["next"] = Field(
         description="z = -ln of the probability that a target is the next token after the input."
     )
@@ -65,32 +68,15 @@ class Next(_OfDecoder):
         "sum", description="P of several tokens: their sum, or the likeliest one's."
     )
 
-    @field_validator("targets", "against", mode="before")
-    @classmethod
-    def _are_tokens(cls, value: Any) -> Any:
-        for one in value if isinstance(value, list) else []:
-            if not _is_id(one) and not (isinstance(one, str) and one):
-                raise ValueError(f"expected texts of one token, or token ids, found {one!r}")
-        return value
 
-    @field_validator("after", mode="before")
-    @classmethod
-    def _is_text(cls, value: Any) -> Any:
-        return _text_or_ids(value)
-
-
-class Text(_OfDecoder):
+class Text(OutputTable):
     """``[output] name = "text"``: how unlikely a text is after the input."""
 
+    kinds = ("causal-lm",)
     name: Literal["text"] = Field(
         description="z = the mean loss per token of a text that follows the input."
     )
     text: TextOrIds = Field(description="The text, or its token ids.")
-
-    @field_validator("text", mode="before")
-    @classmethod
-    def _is_text(cls, value: Any) -> Any:
-        return _text_or_ids(value)
 
 
 class Difference(OutputTable):
@@ -104,10 +90,6 @@ class Difference(OutputTable):
         "those of `[model]` if left out."
     )
 
-    def read_from(self, model: Table) -> Sequence[Table]:
-        """See `OutputTable`."""
-        return [model, self.other]
-
 
 _CLASS: Any = {"class": (int, Field(ge=0, le=2**31 - 1, description="Counted from 0."))}
 _WithClass = create_model("_WithClass", __base__=OutputTable, **_CLASS)
@@ -117,6 +99,7 @@ _WithClass = create_model("_WithClass", __base__=OutputTable, **_CLASS)
 class Classifier(_WithClass):
     """``[output] name = "classifier"``: a text classifier's judgement of the inputs' texts."""
 
+    kinds, of_model = ("causal-lm", "python"), False
     name: Literal["classifier"] = Field(
         description="z = a text classifier's logit of a class, given the text of the input with "
         "its prefix, in the classifier's own tokens; longer texts than it takes are cut."
@@ -126,18 +109,11 @@ class Classifier(_WithClass):
         "judge or a reward model."
     )
 
-    def read_from(self, model: Table) -> Sequence[Table]:
-        """See `OutputTable`."""
-        return []
-
-    def problem(self, kind: str) -> str:
-        """See `OutputTable`."""
-        return "" if kind in ("causal-lm", "python") else "it reads texts of language models"
-
 
 class PythonOutput(OutputTable):
     """``[output] name = "python"``: the user's own function."""
 
+    of_model = False
     name: Literal["python"] = Field(description="z is computed by a function of your own.")
     function: FunctionName = Field(
         description='`"module:function"`; `function(x)` or `function(x, texts)` returns z: '
@@ -145,19 +121,24 @@ class PythonOutput(OutputTable):
         "prefix. The current directory is importable."
     )
 
-    def read_from(self, model: Table) -> Sequence[Table]:
-        """See `OutputTable`."""
-        return []
-
 
 Output = Annotated[
     Next | Text | Difference | Classifier | PythonOutput, Field(discriminator="name")
 ]
 
 
-def models_of(output: OutputTable | None, model: Table) -> Sequence[Table]:
+def problem(output: Any, kind: str) -> str:
+    """Return why an output does not fit a kind of model; "" if it does."""
+    if output is None or not output.kinds or kind in output.kinds:
+        return ""
+    fits = " or ".join(f'"{one}"' for one in output.kinds)
+    return f'output.name = "{output.name}" is for model.kind = {fits}, not "{kind}"'
+
+
+def models_of(output: OutputTable | None, model: Table) -> list[Table]:
     """Return the models whose numbers z is made of."""
-    return [model] if output is None else output.read_from(model)
+    of_model = [model] if output is None or output.of_model else []
+    return [*of_model, *([output.other] if isinstance(output, Difference) else [])]
 
 
 def roughest(models: Sequence[Table]) -> str:

@@ -115,9 +115,8 @@ def test_an_output_that_does_not_fit_the_kind_is_refused(kind, keys, name):
     if fits:
         assert read(**tables).output.name == name
         return
-    with pytest.raises(
-        UserError, match=f'output.name = "{name}": it reads .*model.kind is "{kind}"'
-    ):
+    words = f'output.name = "{name}" is for model.kind = "causal-lm".*, not "{kind}"'
+    with pytest.raises(UserError, match=words):
         read(**tables)
 
 

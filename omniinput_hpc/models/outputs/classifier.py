@@ -112,6 +112,4 @@ class JudgedTexts(OfBase):
         log.warning("%s: texts are evaluated one by one, which is slower: %s", what, why)
 
 
-def build(config: Config, base: Model, device: str) -> JudgedTexts:
-    """Return the model with a judge's output; a `UserError` if it does not fit."""
-    return JudgedTexts(config, base, device)
+build = JudgedTexts

@@ -98,13 +98,13 @@ class Continuation(OfBase):
 
     @property
     def cache_bytes(self) -> int:
-        """Memory of the KV caches in bytes, those of the base included."""
-        return self._caches.n_bytes + self.base.cache_bytes
+        """See `OfBase`."""
+        return self._caches.n_bytes + super().cache_bytes
 
     @property
     def without_graphs(self) -> str:
-        """See `CausalLanguageModel.without_graphs`."""
-        return self._caches.without_graphs or self.base.without_graphs
+        """See `OfBase`."""
+        return self._caches.without_graphs or super().without_graphs
 
     def _z_and_slope(self, read: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return z [n] of what `_read` returned, and dz/d read."""

@@ -10,22 +10,20 @@ from omniinput_hpc.config import Config
 from omniinput_hpc.models import table
 from omniinput_hpc.models.outputs import checks
 from omniinput_hpc.models.outputs.of_base import OfBase
-from omniinput_hpc.models.protocol import Model, offers_of
+from omniinput_hpc.models.protocol import Model
 
 
 class Difference(OfBase):
     """A model whose output is that of `base` minus that of `other`."""
 
     def __init__(self, base: Model, other: Model) -> None:
-        super().__init__(base)
-        self._both = base, other
-        self._offers = [offers_of(model) for model in self._both]
+        super().__init__(base, other)
         if all(offers.output_and_gradient is not None for offers in self._offers):
             self.output_and_gradient = self._output_and_gradient
 
     def output(self, x: torch.Tensor) -> torch.Tensor:
         """Return z, float32 [W], of x, int64 [W, D]."""
-        one, other = (model.output(x) for model in self._both)
+        one, other = (model.output(x) for model in self._models)
         return one - other
 
     def _output_and_gradient(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -41,16 +39,6 @@ class Difference(OfBase):
     def without_gradient(self) -> str:
         """Why there is no gradient; "" if there is one."""
         return next(filter(None, (offers.without_gradient() for offers in self._offers)), "")
-
-    @property
-    def cache_bytes(self) -> int:
-        """Memory of the KV caches in bytes; 0 without one."""
-        return sum(offers.cache_bytes() for offers in self._offers)
-
-    @property
-    def without_graphs(self) -> str:
-        """Why a GPU evaluates without CUDA graphs; "" if it uses them, and on a CPU."""
-        return next(filter(None, (offers.without_graphs() for offers in self._offers)), "")
 
 
 def build(config: Config, base: Model, device: str) -> Difference:

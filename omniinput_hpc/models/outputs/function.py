@@ -20,7 +20,7 @@ from omniinput_hpc.models.protocol import Model
 
 
 class OwnOutput(OfBase):
-    """A model's inputs with the output that a user's function computes."""
+    """A model's inputs with the output of a user's function; a `UserError` if it does not fit."""
 
     def __init__(self, config: Config, base: Model, device: str) -> None:
         super().__init__(base)
@@ -60,6 +60,4 @@ class OwnOutput(OfBase):
         raise UserError(f"{self._key}: it must take x, or x and texts")
 
 
-def build(config: Config, base: Model, device: str) -> OwnOutput:
-    """Return the model with the user's output; a `UserError` if it does not fit."""
-    return OwnOutput(config, base, device)
+build = OwnOutput

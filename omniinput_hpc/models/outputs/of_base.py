@@ -21,14 +21,26 @@ class OfBase:
     z is not a mean of conditional rows, so rows and prefixes are not offered.
     """
 
-    def __init__(self, base: Model) -> None:
+    def __init__(self, base: Model, *others: Model) -> None:
         self.base, self.space = base, space_of(base)
         self.n_values, self.n_sites = base.n_values, base.n_sites
+        self._models = [base, *others]
+        self._offers = [offers_of(model) for model in self._models]
 
     @property
     def render(self) -> Callable[[torch.Tensor], list[Any]] | None:
         """What a person sees of inputs; None if the base does not offer it."""
-        return offers_of(self.base).render
+        return self._offers[0].render
+
+    @property
+    def cache_bytes(self) -> int:
+        """Memory of the KV caches in bytes; 0 without one."""
+        return sum(offers.cache_bytes() for offers in self._offers)
+
+    @property
+    def without_graphs(self) -> str:
+        """Why a GPU evaluates without CUDA graphs; "" if it uses them, and on a CPU."""
+        return next(filter(None, (offers.without_graphs() for offers in self._offers)), "")
 
 
 def texts_of(config: Config, base: Model, key: str) -> Texts:

@@ -112,5 +112,5 @@ def test_what_does_not_fit_is_refused(folders, tmp_path):
     (tmp_path / "model.safetensors").write_bytes((judge / "model.safetensors").read_bytes())
     with pytest.raises(UserError, match=r"output.path needs a tokenizer in"):
         judged((decoder, tmp_path))
-    with pytest.raises(ValueError, match=r'output.name = "classifier": it reads texts'):
+    with pytest.raises(ValueError, match=r'output.name = "classifier" is for model.kind = '):
         judged((judge, judge), kind="sequence-classifier", target=0)

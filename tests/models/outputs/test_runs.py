@@ -248,6 +248,20 @@ def test_runs_of_different_outputs_have_the_same_inputs(folders, own, capsys):
     assert omniinput(["compare", str(one), str(two), *rule]) == 0, capsys.readouterr()
 
 
+def test_enumerate_counts_every_input(folders, own):
+    start(folders, own, "difference", "--check")
+    words = [str(own / "run.toml"), "--output", str(own / "exact.csv")]
+    assert omniinput(["enumerate", *words]) == 0
+    counted_b = np.loadtxt(own / "exact.csv", delimiter=",", skiprows=1)
+    *_, (lower, _, width), z_of, _ = CASES["difference"]
+    tokens = all_inputs(type("Shape", (), {"n_values": 10, "n_sites": 3}))
+    inside = np.floor((z_of(tokens, folders).numpy() - lower) / width).astype(int)
+    bins, counts = np.unique(inside, return_counts=True)
+    assert counted_b[:, -1].sum() == 1000 and len(bins) > 5
+    np.testing.assert_allclose(counted_b[:, 0], lower + width * bins, atol=1e-9)
+    assert np.abs(counted_b[:, -1] - counts).max() <= 2  # rounding at edges
+
+
 def test_kernels_that_need_rows_of_z_refuse(folders, own, capsys):
     start(folders, own, "next", 'kernel.name="lm-conditional"', code=2)
     assert "conditional_logits" in capsys.readouterr().err
