@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from omniinput_hpc import plugins
-from omniinput_hpc.config import Analysis, Config, Side, Table
+from omniinput_hpc.config import Allowed, Analysis, Config, Side, Table
 from omniinput_hpc.config import models as options_of
 from omniinput_hpc.config.output import models_of
 from omniinput_hpc.config.stored import OtherOutput
@@ -117,31 +117,37 @@ def preflight(config: Config, hashed: bool = True) -> dict[str, Any]:
 
     Raises `UserError`, which names files that are missing or do not fit the input file.
     """
-    row = KINDS[config.model.kind]
+    found = preflight_kind(config.model, config.allowed, hashed)
+    factory = getattr(config.model, "factory", None)
+    about = {**found, "source": plugins.source_of(factory) if factory else ""}
+    if config.output is not None:
+        about = _module("outputs.checks").preflight(config, about)
+    return {**about, "fingerprint": _fingerprint(config, about)} if hashed else about
+
+
+def preflight_kind(model: Table, allowed: Allowed, hashed: bool = True) -> dict[str, Any]:
+    """Check the files of a ``[model]`` table of any kind; see `preflight`."""
+    row = KINDS[model.kind]  # type: ignore[attr-defined]
     options: dict[str, Any] = {"hashed": hashed} if row.files_are_large else {}
     if row.has_tokenizer:
-        options["allowed"] = config.allowed
-    found = dict(_module(row.checks).preflight(config.model, **options))
-    factory = getattr(config.model, "factory", None)
-    found["source"] = plugins.source_of(factory) if factory else ""
-    if config.output is None:
-        return found
-    whole: dict[str, Any] = _module("outputs.checks").preflight(config, found, hashed)
-    return whole
+        options["allowed"] = allowed
+    return dict(_module(row.checks).preflight(model, **options))
 
 
 def pending_fingerprint(config: Config, about: Mapping[str, Any]) -> PendingFingerprint:
-    """Return the fingerprint that `preflight` found, or compute it in a thread."""
-    known = about["fingerprint"]
-    checks, files = _module(KINDS[config.model.kind].checks), map(Path, about.get("files", ()))
+    """Compute the fingerprint in a thread, from what `preflight` found without `hashed`."""
+    return PendingFingerprint(lambda: _fingerprint(config, about))
 
-    def take() -> str:
-        of_model = str(checks.fingerprint(list(files)) if known is None else known)
-        if config.output is None or "output" not in about:
-            return of_model
-        return str(_module("outputs.checks").fingerprint(of_model, config, about["output"]))
 
-    return PendingFingerprint(take)
+def _fingerprint(config: Config, about: Mapping[str, Any]) -> str:
+    """Return the fingerprint of the model, and of other "parts": texts, or files to hash."""
+    checks, own = _module(KINDS[config.model.kind].checks), about["fingerprint"]
+    texts = [own if own is not None else checks.fingerprint(list(map(Path, about["files"])))]
+    for part in about.get("parts", ()):
+        is_text = isinstance(part, str)
+        hashed = _module("language.hf_folder").fingerprint
+        texts.append(part if is_text else hashed(list(map(Path, part))))
+    return " ".join(texts)
 
 
 def build(config: Config, device: str, folder: str | None = None) -> Model:
@@ -152,12 +158,19 @@ def build(config: Config, device: str, folder: str | None = None) -> Model:
     options = config.model
     if folder is not None:
         options = options.model_copy(update={"path": folder})
-    row = KINDS[options.kind]
-    more = {"allowed": config.allowed} if row.has_tokenizer else {}
+    model = build_kind(options, device, config.allowed)
+    if config.output is None:
+        return model
+    builder = _module(f"outputs.{OUTPUTS[config.output.name].builder}")
+    found: Model = builder.build(config.model_copy(update={"model": options}), model, device)
+    return found
+
+
+def build_kind(options: Table, device: str, allowed: Allowed) -> Model:
+    """Build the model of a ``[model]`` table of any kind; see `build`."""
+    row = KINDS[options.kind]  # type: ignore[attr-defined]
+    more = {"allowed": allowed} if row.has_tokenizer else {}
     model: Model = _module(row.builder).build(options, device, **more)
-    if config.output is not None:
-        builder = _module(f"outputs.{OUTPUTS[config.output.name].builder}")
-        model = builder.build(config.model_copy(update={"model": options}), model, device)
     return model
 
 

@@ -130,7 +130,7 @@ class CausalLanguageModel:
             z = -log_p.gather(2, self._predicted(tokens)).squeeze(2).mean(dim=1)
             e = embedded.gradient(z.sum())  # [W, P + D - 1, E]
         with torch.no_grad():
-            g = self._of_inputs(e) @ self.table.T  # [W, D, n_values]
+            g = self._of_inputs(e) @ self._embedding.T  # [W, D, n_values]
             g[:, self.predicted_from :] -= log_p.detach()[..., self.token_ids] / log_p.shape[1]
         return z.detach(), g
 
@@ -142,7 +142,7 @@ class CausalLanguageModel:
     @property
     def embedding(self) -> torch.Tensor | None:
         """Float32 [n_values, E]; None if the head is not linear in the last hidden state."""
-        return self.table if self.has_linear_head else None
+        return self._embedding if self.has_linear_head else None
 
     @cached_property
     def has_linear_head(self) -> bool:
@@ -376,8 +376,7 @@ class CausalLanguageModel:
         return torch.nn.functional.pad(e, (0, 0, 0, 1))[:, len(self._before) :].float()
 
     @cached_property
-    def table(self) -> torch.Tensor:
-        """The embedding of each value, float32 [n_values, E]."""
+    def _embedding(self) -> torch.Tensor:
         return table_of(self.lm, self.token_ids)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from omniinput_hpc import plugins
-from omniinput_hpc.config import Config
+from omniinput_hpc.config import Config, Table
 from omniinput_hpc.config.output import Classifier, Difference, Next, PythonOutput, Text
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import input_space, table
@@ -71,70 +71,53 @@ def _single(
     return list(dict.fromkeys(found))
 
 
-def preflight(config: Config, about: Mapping[str, Any], hashed: bool) -> dict[str, Any]:
+def preflight(config: Config, about: Mapping[str, Any]) -> dict[str, Any]:
     """Return what `models.table.preflight` found of the model, with what the output adds.
 
-    "output" lists texts and lists of files, which the fingerprint covers (see `fingerprint`).
     Raises a `UserError` that names what is missing or does not fit.
     """
     output, found = config.output, {**about}
+    assert output is not None
+    parts: list[str | list[str]] = [f"output {output.name}:"]
     if isinstance(output, Next | Text):
         folder = Path(about["folder"])
         n_vocab = hf_folder.n_vocab_of(folder)
         tokens = tokens_of(output, folder, n_vocab, tokenizer.read(folder))
-        found["output"] = [_digest([output.model_dump(), vars(tokens)])]
+        parts += [_digest([output.model_dump(), vars(tokens)])]
     elif isinstance(output, Difference):
-        found |= _of_other(config, about)
+        other = _other(config, output.other, about)
+        parts += [other["fingerprint"] or other["files"]]
+        found["bytes"] = _sum(about["bytes"], other["bytes"])
+        found["source"] = "; ".join(filter(None, [about["source"], other["source"]]))
     elif isinstance(output, Classifier):
         folder, n_bytes = _judge(output)
-        number = str(getattr(output, "class"))
-        found["output"] = [number, [str(f) for f in sorted(folder.iterdir()) if _is_read(f)]]
+        files = [str(file) for file in sorted(folder.iterdir()) if _is_read(file)]
+        parts += [str(getattr(output, "class")), files]
         found["bytes"] = _sum(about["bytes"], n_bytes)
     elif isinstance(output, PythonOutput):
         plugins.check_module(output.function, FUNCTION)
-        found["output"] = [f"{output.function} {plugins.source_of(output.function)}"]
-    if hashed:
-        found["fingerprint"] = fingerprint(found["fingerprint"], config, found["output"])
-    return found
+        parts += [f"{output.function} {plugins.source_of(output.function)}"]
+    return {**found, "parts": parts}
 
 
-def fingerprint(of_model: str, config: Config, parts: Sequence[str | list[str]]) -> str:
-    """Return the fingerprint of a model with another output; lists of files are hashed."""
-    texts = [
-        part if isinstance(part, str) else hf_folder.fingerprint(list(map(Path, part)))
-        for part in parts
-    ]
-    assert config.output is not None
-    return " ".join([of_model, f"output {config.output.name}:", *texts])
-
-
-def other_config(config: Config) -> Config:
-    """Return the input of the other model of a difference."""
-    assert isinstance(config.output, Difference)
-    return config.model_copy(update={"model": config.output.other, "output": None})
-
-
-def require_same_inputs(config: Config, shapes: Sequence[tuple[int, int]]) -> None:
+def require_same_inputs(config: Config, other: Table, shapes: Sequence[tuple[int, int]]) -> None:
     """Raise a `UserError` if two models, with (n_sites, n_values) each, have different inputs."""
     of_model, of_other = shapes
     input_space.require_same(
         input_space.space_of("[model]", config, *of_model),
-        input_space.space_of("output.other", other_config(config), *of_other),
+        input_space.space_of("output.other", config.model_copy(update={"model": other}), *of_other),
     )
 
 
-def _of_other(config: Config, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a difference adds: the other model is checked as a model is."""
+def _other(config: Config, other: Table, about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is found of the other model of a difference."""
     with named_as("output.other"):
-        other = table.preflight(other_config(config), hashed=False)
-    shapes = [(of["n_sites"], of["n_values"]) for of in (about, other)]
+        found = table.preflight_kind(other, config.allowed, hashed=False)
+    shapes = [(of["n_sites"], of["n_values"]) for of in (about, found)]
     if all(n is not None for shape in shapes for n in shape):
-        require_same_inputs(config, shapes)
-    return {
-        "output": [other["fingerprint"] or other["files"]],
-        "bytes": _sum(about["bytes"], other["bytes"]),
-        "source": "; ".join(filter(None, [about["source"], other["source"]])),
-    }
+        require_same_inputs(config, other, shapes)
+    factory = getattr(other, "factory", None)
+    return {**found, "source": plugins.source_of(factory) if factory else ""}
 
 
 @contextmanager

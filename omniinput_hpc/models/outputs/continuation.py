@@ -18,7 +18,7 @@ from omniinput_hpc.config.output import Next, Text
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import hf_folder, tokenizer
 from omniinput_hpc.models.language.causal_lm import CausalLanguageModel
-from omniinput_hpc.models.language.embedding_leaf import EmbeddingLeaf, gradient_problem
+from omniinput_hpc.models.language.embedding_leaf import EmbeddingLeaf, gradient_problem, table_of
 from omniinput_hpc.models.language.foreign_code import foreign_code
 from omniinput_hpc.models.language.gpt2_decoder import Decoder
 from omniinput_hpc.models.language.kv_cache import KVCache, chunk_length
@@ -71,10 +71,10 @@ class Continuation(OfBase):
         self.base.no_prefix()  # tries its decoder out, whose lookups of tokens must not count
         return gradient_problem(self, self.base.trial(), self._tokens)
 
-    @property
+    @cached_property
     def embedding(self) -> torch.Tensor:
         """Float32 [n_values, E]."""
-        return self.base.table
+        return table_of(self.lm, self.base.token_ids)
 
     def output_and_factors(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tuple[()]]:
         """Return z [W] and e, float32 [W, D, E]; there is no target part."""

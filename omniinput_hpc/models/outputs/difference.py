@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from omniinput_hpc.config import Config
+from omniinput_hpc.config.output import Difference as Options
 from omniinput_hpc.models import table
 from omniinput_hpc.models.outputs import checks
 from omniinput_hpc.models.outputs.of_base import OfBase
@@ -46,7 +47,10 @@ def build(config: Config, base: Model, device: str) -> Difference:
 
     Raises a `UserError` if the other cannot be built, or if it has other inputs.
     """
+    assert isinstance(config.output, Options)
+    options = config.output.other
     with checks.named_as("output.other"):
-        other = table.build(checks.other_config(config), device)
-    checks.require_same_inputs(config, [(m.n_sites, m.n_values) for m in (base, other)])
+        other = table.build_kind(options, device, config.allowed)
+    shapes = [(model.n_sites, model.n_values) for model in (base, other)]
+    checks.require_same_inputs(config, options, shapes)
     return Difference(base, other)
