@@ -78,10 +78,11 @@ TESTED_ELSEWHERE = {
     },
     "models/images": {"models/images/test_classifier.py": ["files", "networks"]},
     "models/language": {
-        "models/language/test_kv_cache.py": ["gpt2_decoder"],
+        "models/language/test_kv_cache.py": ["gpt2_decoder", "shared_caches"],
         "models/language/test_causal_lm.py": ["prefix_cache"],
         "models/language/test_hf_folder.py": ["hf_architectures"],
     },
+    "models/outputs": {"models/outputs/test_function.py": ["of_base"]},
     "parallel": {"mpi/test_comm.py": ["comm"], "cli/test_omniinput.py": ["alone"]},
     "plots": {
         "analysis/test_changes_script.py": ["changes"],

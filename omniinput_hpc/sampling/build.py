@@ -60,7 +60,7 @@ def build(world: World, given: Config, folder: str | None) -> Built:
         batch = config.sampler.block_walkers
         zero = anchors.zero_inputs(batch, geometry.n_sites, device)
         try_out(model, zero, name_of(config))  # before any other use of the model
-        if models.KINDS[config.model.kind].on_lattice:
+        if models.on_lattice(config):
             lattice.keep_off_edges(model, config.bins.lower, config.bins.width, batch, device)
         rows = anchors.rows_of(config, model, batch, device)
         mine = _mine(world, config)
