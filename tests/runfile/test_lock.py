@@ -303,7 +303,11 @@ def test_a_second_run_is_refused_and_the_first_continues(
     assert code == 2 and "omniinput_hpc: run.output" in text, text
     message = text[text.index("omniinput_hpc: run.output") :]
     assert len(message.strip().splitlines()) == 1
-    for word in (f"process {holder['pid']} on host {this_process().host}", str(sidecar), str(output)):
+    for word in (
+        f"process {holder['pid']} on host {this_process().host}",
+        str(sidecar),
+        str(output),
+    ):
         assert word in message
     assert json.loads(sidecar.read_text()) == holder
     assert launch.main([str(toml), *SLOW, *words, "--check"]) == 0  # looks, and takes nothing
