@@ -359,7 +359,7 @@ def test_another_model_is_found(path):
 def test_a_live_run_can_be_verified(tmp_path):
     toml, path = tmp_path / "lattice.toml", tmp_path / "run.h5"
     toml.write_text(LATTICE.format(output=path))
-    # a round that takes less time than to read the file twice cannot be verified: here 1.8 s or more
+    # a round that takes less time than to read the file twice cannot be verified: here over 1.8 s
     settings = [
         "run.rounds=10000",
         "run.burn_in=0",

@@ -109,7 +109,8 @@ def test_a_llama_is_byte_equal_on_1_rank_and_on_all(kernel, run_on, shared_folde
         save_decoder("llama", shared_folder)
     world.barrier()
     small = ["run.rounds=1", "run.burn_in=1", "sampler.walkers=8", "ladder.anchors=false",
-             f"model.path={shared_folder}", f"kernel.name={kernel}"]  # fmt: skip
+             "sampler.steps=5", "samples.every=5", f"model.path={shared_folder}",
+             f"kernel.name={kernel}"]  # fmt: skip
     most = max(n for n in SIZES if n <= world.size)  # 8 rungs cannot be shared by 3 ranks
     for n in (1, most):
         words = [*small, f"run.output={shared_folder}/llama-{n}.h5"]
@@ -152,7 +153,7 @@ def test_annealed_blocks_are_byte_equal_on_1_2_and_4_ranks(run_on, shared_folder
     settings = [
         "sampler.method=annealed", "sampler.blocks=4", "sampler.walkers=16", "samples.every=1",
         "model.factory=markov_model:markov", "ladder.betas=[5.0, 6.0, 7.0]", "bins.upper=8.125",
-        "kernel.name=lm-conditional", "run.rounds=2",
+        "kernel.name=lm-conditional", "run.rounds=2", "sampler.steps=2",
     ]  # fmt: skip
     sizes = [n for n in SIZES if n <= MPI.COMM_WORLD.size]
     for n in sizes:

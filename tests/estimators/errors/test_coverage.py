@@ -1,8 +1,8 @@
 """The short form of tests/benchmarks/interval_coverage.py, which runs 400 and more.
 
 Of 40 runs, 95% intervals cover 38 +- 1.4: at least 34 (3 sigmas), and on average over the seven
-quantities, which are not independent, at least 36.5 and not all. Of 120 runs (before a release) they
-cover 114 +- 2.4: at least 107 and 110. Half the errors must fail.
+quantities, which are not independent, at least 36.5 and not all. Of 120 runs (before a release)
+they cover 114 +- 2.4: at least 107 and 110. Half the errors must fail.
 """
 
 import numpy as np
