@@ -102,7 +102,7 @@ CASES = {
 }  # fmt: skip
 QUICK = ("one window", "everything one")
 """Cases that the quick tests have."""
-COMMON = ("everything one", "one ancestral draw", "two annealed rungs, one walker")
+COMMON = ("everything one", "two annealed rungs, one walker")
 """Cases that every verb is tried on in each test run; on the others only before a release."""
 LIKE_ANOTHER = {
     "one rung, not at 0",

@@ -144,7 +144,7 @@ def test_a_verdict_is_its_checks():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "setup", "method", "says", "by"), [
-    ("hidden10", "hurry", "pt", "no", RUNG_COUNTS),
+    pytest.param("hidden10", "hurry", "pt", "no", RUNG_COUNTS, marks=pytest.mark.release),
     ("longrange", "hand", "pt", "no", "moves by walkers that were not renewed"),
     ("twoends", "hand", "pt", "yes", ""),
     pytest.param("lattice", "hurry", "pt", "yes", "", marks=pytest.mark.release),
