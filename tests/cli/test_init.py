@@ -29,9 +29,9 @@ def call(capfd, *arguments):
 def test_a_python_models_file_runs_and_is_right(capfd, tmp_path, monkeypatch):
     """From init to a converged density whose errors are within the aim, against the exact one.
 
-    With no more walkers than errors of 0.3 need.
+    With no more walkers than pay: moves take longer the more there are.
     """
-    monkeypatch.setattr(auto_walkers, "MAX_WALKERS", 128)
+    monkeypatch.setattr(auto_walkers, "MAX_WALKERS", 512)
     monkeypatch.chdir(tmp_path)
     code, text = call(capfd, FACTORY, "--seconds", "4", "--errors", "0.3", "--output", "my.toml")
     assert code == 0, text
