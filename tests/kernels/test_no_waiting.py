@@ -33,7 +33,7 @@ from omniinput_hpc.sampling import walkers
 from omniinput_hpc.sampling.walkers import Recording, Walkers
 from omniinput_hpc.tempering.ensembles import Canonical, Gaussian
 
-D, W, STEPS, EVERY = 7, 4, 6, 3
+D, W, STEPS, EVERY = 7, 4, 3, 3  # lm-conditional redraws a site, a suffix and a block
 META = torch.device("meta")
 KERNELS = {
     "metropolis": Metropolis(name="metropolis"),
