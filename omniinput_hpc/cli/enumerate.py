@@ -227,6 +227,7 @@ def run(world: World, argv: Sequence[str] | None, program: str = PROGRAM) -> int
     args = world.together(lambda: _arguments(world, argv, program))
     world.together(lambda: check_output(args.output, [args.input]))
     config = common.read_input(world, args)
+    world.together(lambda: common.refuse_law(config))
     about = world.on_rank_0(lambda: models.preflight(config))
     output = args.output or Path("inputs/exact") / f"{args.input.stem}.csv"
     rule = world.together(lambda: load_rule(args.rule)) if args.rule else None
