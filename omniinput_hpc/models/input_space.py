@@ -20,7 +20,8 @@ from omniinput_hpc.models.table import KINDS
 RESTRICTIONS = {"tokens": "all", "prefix": None}
 """Keys of ``[model]`` that restrict the inputs beyond their shape, with their defaults."""
 LAW_KEYS = ("kind", "path", "factory", "options", "dtype", "prefix")
-"""Keys of ``[model]`` or ``[law]`` that define a law."""
+OF_ANY_LAW = ("temperature", "prompt")
+"""Keys that define a law: those of ``[model]`` if its ``kind`` is "model", and of ``[law]``."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def _law_of(config: Config) -> dict[str, Any]:
         return {}
     own = config.model if config.law.kind == "model" else config.law
     law = {key: getattr(own, key, None) for key in LAW_KEYS}
-    return law | {key: getattr(config.law, key, None) for key in ("temperature", "prompt")}
+    return law | {key: getattr(config.law, key, None) for key in OF_ANY_LAW}
 
 
 def vocabulary_of(path: str) -> str | None:
@@ -97,7 +98,7 @@ def require_same(a: Space, b: Space) -> None:
         raise UserError(
             f"different input spaces: {reason}; models can be compared only over the same space"
         )
-    for key in sorted({*a.law, *b.law}):
+    for key in (*LAW_KEYS, *OF_ANY_LAW):
         one, two = a.law.get(key), b.law.get(key)
         if one != two:
             raise UserError(

@@ -33,13 +33,13 @@ class ChainLaw:
 
 
 class Events:
-    """z = -(number of sites with value 0 or 1)."""
+    """z = -(number of sites with a value below `below`)."""
 
-    def __init__(self, n_values=20, n_sites=24, device="cpu"):
-        self.n_values, self.n_sites = n_values, n_sites
+    def __init__(self, n_values=20, n_sites=24, below=2, device="cpu"):
+        self.n_values, self.n_sites, self.below = n_values, n_sites, below
 
     def output(self, x):
-        return -(x < 2).sum(dim=1).float()
+        return -(x < self.below).sum(dim=1).float()
 
 
 def log_p_of_counts(law):
