@@ -66,12 +66,6 @@ def read_input(world: World, args: argparse.Namespace) -> Config:
     return Config.model_validate(world.on_rank_0(read))
 
 
-def refuse_law(config: Config) -> None:
-    """Raise a UserError if inputs are weighed by a law, for programs that only count them."""
-    if config.law is not None:
-        raise UserError("this program counts inputs: give an input file without [law]")
-
-
 def to_toml(config: Config) -> str:
     """Return the input as TOML, with every key that has a value."""
     return tomli_w.dumps(config.model_dump(exclude_none=True))

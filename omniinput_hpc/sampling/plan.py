@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from omniinput_hpc.config import Config
+from omniinput_hpc.config.law import Law
 from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.layout import (
@@ -81,6 +82,7 @@ def describe(plan: Plan) -> str:
     rows = {
         "model": f"{c.model.kind}, {g.n_sites} sites of {g.n_values:,} values: "
         f"a space of 10^{g.n_sites * np.log10(g.n_values):.1f} inputs",
+        "law": "" if c.law is None else describe_law(c.law),
         "tokens": "; ".join(plan.tokens),
         "ladder": _ladder(c, plan.model_beta),
         "anchors": plan.without_anchor,
@@ -103,6 +105,20 @@ def describe(plan: Plan) -> str:
         rows["measured"] = plan.measured
     lines = [f"{name:<9} {text}" for name, text in rows.items() if text]
     return "\n".join(lines + _forecast(plan))
+
+
+def describe_law(law: Law) -> str:
+    """Return what inputs are weighed by, in words."""
+    name = {"model": "the [model] itself"}.get(law.kind, "")
+    name = name or str(getattr(law, "path", "") or getattr(law, "factory", ""))
+    words = f"inputs weigh as {name} draws them"
+    if law.temperature != 1.0:
+        words += f" at temperature {law.temperature:g}"
+    if law.prompt is not None:
+        of = getattr(law.prompt, "file", "") or getattr(law.prompt, "path", "")
+        of = of or getattr(law.prompt, "factory", "") or "uniform values"
+        words += f", after a prompt of {law.prompt.sites} sites from {of}"
+    return f"{words}; beta = 0 is drawn from this law"
 
 
 def _forecast(plan: Plan) -> list[str]:

@@ -6,20 +6,25 @@ import numpy as np
 import torch
 from toy_models import AutoregressiveModel, ToyKVCache
 
+N_RARE = 6
+
 
 class ChainLaw:
-    """A Markov chain over values: a law whose first site is drawn from its first row.
+    """A Markov chain over values: a law whose first site is drawn from its last row.
 
-    Values 0 and 1 are rare: about one in a hundred.
+    `rare` is the range of the probabilities that a value is rare, below `N_RARE`.
     """
 
     predicted_from = 0
 
-    def __init__(self, n_values=20, n_sites=24, seed=3, device="cpu"):
+    def __init__(
+        self, n_values=20, n_sites=40, rare=(0.05, 0.12), seed=3, device="cpu", n_rare=N_RARE
+    ):
         random = np.random.default_rng(seed)
-        p = random.dirichlet(np.ones(n_values - 2), size=n_values + 1)
-        rare = 10.0 ** random.uniform(-3, -2, size=(n_values + 1, 2))
-        self.p = np.hstack([rare, p * (1 - rare.sum(axis=1, keepdims=True))])  # [V + 1, V]
+        p = random.dirichlet(np.ones(n_values - n_rare), size=n_values + 1)
+        of_each = random.dirichlet(np.full(n_rare, 2.0), size=n_values + 1)
+        events = random.uniform(*rare, size=(n_values + 1, 1)) * of_each
+        self.p = np.hstack([events, p * (1 - events.sum(axis=1, keepdims=True))])  # [V + 1, V]
         self.n_values, self.n_sites = n_values, n_sites
         self._log_p = torch.tensor(np.log(self.p), dtype=torch.float32, device=device)
 
@@ -33,9 +38,9 @@ class ChainLaw:
 
 
 class Events:
-    """z = -(number of sites with a value below `below`)."""
+    """z = -(number of sites with a value below `below`; by default, with a rare one)."""
 
-    def __init__(self, n_values=20, n_sites=24, below=2, device="cpu"):
+    def __init__(self, n_values=20, n_sites=40, below=N_RARE, device="cpu"):
         self.n_values, self.n_sites, self.below = n_values, n_sites, below
 
     def output(self, x):
@@ -46,11 +51,10 @@ def log_p_of_counts(law):
     """Return ln P(k events), float64 [D + 1], by dynamic programming over (last value, count)."""
     p, n = law.p, law.n_sites
     at = np.zeros((law.n_values, n + 1))
-    at[:2, 1], at[2:, 0] = p[-1, :2], p[-1, 2:]
+    at[:N_RARE, 1], at[N_RARE:, 0] = p[-1, :N_RARE], p[-1, N_RARE:]
     for _ in range(n - 1):
-        moved = p[:-1].T @ at  # [V, D + 1], by the new value
-        at = moved
-        at[:2] = np.roll(moved[:2], 1, axis=1)
+        at = p[:-1].T @ at  # [V, D + 1], by the new value
+        at[:N_RARE] = np.roll(at[:N_RARE], 1, axis=1)
     return np.log(at.sum(axis=0))
 
 
@@ -86,3 +90,10 @@ class Under:
 
     def __getattr__(self, name):
         return getattr(self._model, name)
+
+
+def leaky(device="cpu"):
+    """Return a model whose rows sum to 0.9."""
+    model = ChainLaw(5, 6, rare=(0.05, 0.1), device=device, n_rare=2)
+    model._log_p += float(np.log(0.9))
+    return model
