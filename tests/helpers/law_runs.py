@@ -7,16 +7,17 @@ from run_files import CONFIG, put_run
 
 N_VALUES, N_SITES = 4, 5
 X = np.indices((N_VALUES,) * N_SITES).reshape(N_SITES, -1).T  # all inputs [1024, 5]
-BETA_K, EDGES = np.array([0.0, 2.0, 4.0, 6.0, 9.0]), np.arange(-5.5, 1.0)
-LAW = (
-    '[law]\nkind = "python"\nfactory = "law_models:chain"\noptions = { n_values = 4, n_sites = 5 }'
-)
+BETA_K, EDGES = np.array([0.0, 1.5, 3.0, 4.5, 6.0]), np.arange(-5.5, 1.0)
+LAW = """[law]
+kind = "python"
+factory = "law_models:chain"
+options = { n_values = 4, n_sites = 5, n_rare = 2 }"""
 UNIFORM = np.full(len(X), 1.0 / len(X))
 
 
 def law():
     """Return the probability of each input, float64 [1024]."""
-    p = ChainLaw(N_VALUES, N_SITES).p
+    p = ChainLaw(N_VALUES, N_SITES, n_rare=2).p
     before = np.pad(X[:, :-1], ((0, 0), (1, 0)), constant_values=N_VALUES)
     return p[before, X].prod(axis=1)
 
@@ -26,7 +27,7 @@ Q = law()
 
 def outputs(below=2):
     """Return z of each input by `law_models.events`, float64 [1024]."""
-    return -(X < below).sum(axis=1).astype(float)
+    return -np.less(X, below).sum(axis=1).astype(float)
 
 
 def ends_low(x):
