@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from omniinput_hpc import models
 from omniinput_hpc.config import Config
 from omniinput_hpc.config.law import Law
 from omniinput_hpc.parallel import comm
@@ -82,6 +83,7 @@ def describe(plan: Plan) -> str:
     rows = {
         "model": f"{c.model.kind}, {g.n_sites} sites of {g.n_values:,} values: "
         f"a space of 10^{g.n_sites * np.log10(g.n_values):.1f} inputs",
+        "output": "" if c.output is None else models.z_label(c),
         "law": "" if c.law is None else describe_law(c.law),
         "tokens": "; ".join(plan.tokens),
         "ladder": _ladder(c, plan.model_beta),
