@@ -37,13 +37,16 @@ def _outputs(density: Density) -> str:
     low, high = density.edges[seen[0]], density.edges[seen[-1] + 1]
     met = f"Outputs from {low:.6g} to {high:.6g} were visited"
     if not density.absolute:
-        return f"{met}; the number of inputs at each is known only up to a common factor."
+        amount = density.words.amount
+        return f"{met}; the {amount} at each is known only up to a common factor."
     share_b = np.exp(density.log_g_b - logsumexp(density.log_g_b))
     first, last = np.searchsorted(np.cumsum(share_b), QUARTERS)
     lower, upper = density.edges[first], density.edges[last + 1]
-    inside = density.share_inside
-    which = "all inputs" if inside > 0.999 else f"the inputs inside the bins ({inside:.2g} of all)"
-    return f"{met}. Half of {which} have an output from {lower:.6g} to {upper:.6g}."
+    inside, words = density.share_inside, density.words
+    which = words.whole
+    if not inside > 0.999:
+        which = f"the {words.things} inside the bins ({inside:.2g} of all)"
+    return f"{met}. Half of {which} {words.have} from {lower:.6g} to {upper:.6g}."
 
 
 def _right(found: CurveResult) -> str:
@@ -54,7 +57,8 @@ def _right(found: CurveResult) -> str:
     if not half.size:
         return f"{begin}fewer than half of them are right, at any threshold."
     t = half[-1]
-    number = f", which finds 10^{curve.log_recall_t[t] / LN10:.1f} right ones"
+    within = found.density.words.within
+    number = f", which finds 10^{curve.log_recall_t[t] / LN10:.1f}{within} right ones"
     return (
         f"{begin}at least half of them are right {UNTIL[side]} z = "
         f"{curve.threshold_t[t]:.6g}{number if found.density.absolute else ''}."

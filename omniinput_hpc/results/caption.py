@@ -63,4 +63,5 @@ def _model_of(run: DescribedRun) -> str:
     whose = " ".join(filter(None, [run.config.model.kind, Path(run.config.model_name).name]))
     decades = run.n_sites * np.log10(run.n_values)
     space = f"{run.n_sites} sites of {run.n_values:,} values (10^{decades:.1f} inputs)"
-    return f"{whose}, {space}"
+    law = run.config.law_name
+    return f"{whose}, {space}" + (f", [law] {law}" if law else "")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class DensityResult(Written):
-    """How many inputs have each output: a row for each bin that has counts.
+    """How many inputs have each output, or how probable they are: a row per bin with counts.
 
     Attributes
     ----------
@@ -72,8 +72,13 @@ class DensityResult(Written):
 
     @property
     def absolute(self) -> bool:
-        """Whether exp(log_g) counts inputs; otherwise it sums to 1."""
+        """Whether exp(log_g) is on the scale of the whole space; otherwise it sums to 1."""
         return self.estimate.absolute
+
+    @property
+    def measure(self) -> str:
+        """What exp(log_g) is: a "count" of inputs, or a "probability" under the run's law."""
+        return self.estimate.measure
 
     @property
     def z(self) -> FloatArray:
@@ -82,7 +87,7 @@ class DensityResult(Written):
 
     @property
     def log_g(self) -> FloatArray:
-        """Natural log of the number of inputs in each bin, float64 [n]."""
+        """Natural log of the number of inputs, or probability, of each bin, float64 [n]."""
         return self._of(self.estimate.log_g_b)
 
     @property
@@ -136,7 +141,7 @@ class DensityResult(Written):
 
     def numbers(self) -> list[str]:
         """Return the summary without the verdict."""
-        density = self.estimate
+        density, words = self.estimate, self.estimate.words
         filled = density.count_b > 0
         bounded_b = np.isfinite(density.log_g_upper_b)
         error = density.log_g_error_b[filled & ~bounded_b]
@@ -148,8 +153,8 @@ class DensityResult(Written):
         ]
         if density.absolute:
             lines.append(
-                "log_g is absolute: ln of the number of inputs per bin, "
-                f"ln(all inputs inside the bins) = {logsumexp(density.log_g_b):.6f}"
+                f"log_g is absolute: ln of the {words.amount} per bin, "
+                f"ln({words.whole} inside the bins) = {logsumexp(density.log_g_b):.6f}"
             )
         else:
             lines.append("log_g is relative: no moves at beta = 0 inside the bins")
@@ -173,8 +178,11 @@ class DensityResult(Written):
         n_groups = len(density.lanes_g)
         bounded = int(np.isfinite(density.log_g_upper_b).sum())
         if density.absolute:
+            whole = f"the space holds exp({density.log_measure:.10g}) inputs"
+            if density.measure == "probability":
+                whole = "log_g is ln of the probability under [law], 1 in the whole space"
             lines = [
-                f"absolute: yes (the space holds exp({density.log_measure:.10g}) inputs; "
+                f"absolute: yes ({whole}; "
                 "share of the beta = 0 rung's moves inside the bins: "
                 f"{density.share_inside:.6g})"
             ]
