@@ -12,7 +12,11 @@ from scipy.special import logsumexp
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.comparison.to_exact import Exact, compared_densities
 from omniinput_hpc.estimators.density.certified import Certified, predicted_sites
-from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
+from omniinput_hpc.estimators.density.density import (
+    MIN_EFFECTIVE_COUNT,
+    Density,
+    log_mean_exp,
+)
 from omniinput_hpc.estimators.density.draw_constants import constants_apart
 from omniinput_hpc.estimators.density.known_ratio import Ends, exact_difference
 from omniinput_hpc.estimators.density.mbar import free_energy_errors, mbar, read_samples
@@ -130,10 +134,22 @@ class DensityResult(Written):
     def lines(self) -> list[str]:
         """Return what ``omniinput reweight`` prints."""
         constants = constants_lines(self.estimate.ends, self.estimate.pinned)
-        lines = [self.source, *self.summary(), *constants, *self.further]
+        lines = [self.source, *self.summary(), *constants, *self._of_targets(), *self.further]
         if self.exact is not None:
             lines += map(str, compared_densities(self.estimate, self.exact))
         return lines + check_lines(self.checks)
+
+    def _of_targets(self) -> list[str]:
+        """Return how likely the targets of ``[output] name = "next"`` are under the run's law."""
+        output, density = self.runs[0].config.output, self.estimate
+        targets = getattr(output, "name", "") == "next" and not getattr(output, "against", None)
+        if not targets or density.measure != "probability" or not density.absolute:
+            return []
+        found = log_mean_exp(density)
+        return [
+            "probability that a target comes next, over all inputs of the law: exp("
+            f"{found.value:.4f}), 95% interval exp({found.low:.4f}) to exp({found.high:.4f})"
+        ]
 
     def summary(self) -> list[str]:
         """Return the numbers and the verdict in words."""
