@@ -101,6 +101,7 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
             built.config, built.geometry, world.texts(built.device), hosts, about["bytes"],
             models.offers_of(built.model).cache_bytes(), writer_kind, reason, found,
             trials, measured, built.without_anchor, forecasted, built.model_beta, tokens,
+            built.inside.get("n_inputs"),
         ),
     )  # fmt: skip
     world.on_rank_0(lambda: restart.check_resume(built.config, built.geometry, here, found))
@@ -166,6 +167,7 @@ def _identity(world: World, built: Built, about: Mapping[str, Any]) -> restart.I
         model_beta=float("nan") if m is None else m,
         rows_normalized=m is not None and built.rows is not None and built.rows.normalized,
         space=models.space_of(built.model),
+        inside=built.inside,
     )
 
 

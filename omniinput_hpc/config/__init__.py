@@ -45,7 +45,7 @@ UNDER_LAW = {
     "name": "mixture",
     "parts": [{"name": "from-law", "weight": 0.9}, {"name": "metropolis", "weight": 0.1}],
 }
-"""The default kernel under a law."""
+"""The default kernel under a law, and in a space that `pattern` or lists constrain."""
 Precision = Literal["highest", "tf32"]
 """Precision of matrix products on a GPU."""
 
@@ -129,12 +129,38 @@ class RunTable(Table):
 class Space(Table):
     """``[space]``: which inputs exist."""
 
-    allowed: Allowed = Field(
+    allowed: Literal["tokenizer"] | list[list[int]] | None = Field(
         None,
         description='`"tokenizer"`: only values that are tokens of the model\'s tokenizer. By '
         "default the padding of a vocabulary counts as inputs, too. Probabilities "
-        "stay those among all values; the run file holds token ids.",
+        "stay those among all values; the run file holds token ids. Or a list per site of the "
+        "values that it may take.",
     )
+    pattern: str | None = Field(
+        None,
+        description="Regular expression in Rust's syntax: only inputs whose whole text, without "
+        "the prefix, matches it ([more](methods.md#constrained-spaces)).",
+    )
+
+    @field_validator("allowed", mode="before")
+    @classmethod
+    def _is_allowed(cls, given: Any) -> Any:
+        if isinstance(given, list):
+            for number, values in enumerate(given, 1):
+                if not isinstance(values, list) or any(type(v) is not int or v < 0 for v in values):
+                    raise ValueError(
+                        f"expected a list of values for each site, but {number} is not"
+                    )
+                if not values:
+                    raise ValueError(f"list {number} is empty: each site needs a value")
+        elif given is not None and given != "tokenizer":
+            raise ValueError(f'expected "tokenizer", or a list of values per site, found {given!r}')
+        return given
+
+    @property
+    def constrained(self) -> bool:
+        """Whether sites do not take their values independently of each other and of the site."""
+        return self.pattern is not None or isinstance(self.allowed, list)
 
 
 class Bins(Table):
@@ -228,7 +254,8 @@ class Config(Table):
     kernel: Kernel = Field(
         Metropolis(),
         description="How a walker moves. The keys depend on `name`. Default: `metropolis`; under a "
-        "[law], a mixture of it (0.1) and `from-law` (0.9).",
+        "[law], or with `space.pattern` or lists in `space.allowed`, a mixture of it (0.1) and "
+        "`from-law` (0.9).",
     )
     bins: Bins = Field(
         description="The histogram of z: half-open bins of equal width, the last one closed."
@@ -243,9 +270,12 @@ class Config(Table):
     @model_validator(mode="before")
     @classmethod
     def _kernel_of_a_law(cls, tables: Any) -> Any:
-        if isinstance(tables, dict) and tables.get("law") and "kernel" not in tables:
-            return {**tables, "kernel": UNDER_LAW}
-        return tables
+        if not isinstance(tables, dict) or "kernel" in tables:
+            return tables
+        space = tables.get("space")
+        space = space if isinstance(space, dict) else {}
+        constrained = "pattern" in space or isinstance(space.get("allowed"), list)
+        return {**tables, "kernel": UNDER_LAW} if tables.get("law") or constrained else tables
 
     @field_validator("kernel", mode="before")
     @classmethod
@@ -254,6 +284,8 @@ class Config(Table):
 
     @model_validator(mode="after")
     def _law_fits(self) -> Config:
+        if self.constrained:
+            self._constraint_fits()
         if self.law is None:
             return self
         if self.sampler.weighs_draws:
@@ -267,6 +299,22 @@ class Config(Table):
                 '[law] choose "from-law"'
             )
         return self
+
+    def _constraint_fits(self) -> None:
+        key = self.constraint
+        if self.law is not None:
+            raise ValueError(f"{key} is for inputs that all weigh the same; leave out [law]")
+        if self.sampler.weighs_draws:
+            raise ValueError(
+                f'sampler.method = "{self.sampler.method}" draws from the model, which does not '
+                f'keep to {key}; set it to "parallel-tempering"'
+            )
+        if "lm-conditional" in self.kernel.names:
+            raise ValueError(
+                f'kernel.name = "lm-conditional" does not keep to {key}; leave [kernel] out'
+            )
+        if key == "space.pattern" and self.model.kind == "image-classifier":
+            raise ValueError("space.pattern is for models whose values stand for text")
 
     @model_validator(mode="after")
     def _samples_fit_a_round(self) -> Config:
@@ -299,8 +347,20 @@ class Config(Table):
 
     @property
     def allowed(self) -> Allowed:
-        """The values that sites may take, ``space.allowed``."""
-        return None if self.space is None else self.space.allowed
+        """Which values all sites may take, if ``space.allowed`` names them."""
+        given = None if self.space is None else self.space.allowed
+        return None if isinstance(given, list) else given
+
+    @property
+    def constrained(self) -> bool:
+        """Whether the inputs are only some of those that the sites' values make."""
+        return self.space is not None and self.space.constrained
+
+    @property
+    def constraint(self) -> str:
+        """The key of [space] that constrains inputs, for messages."""
+        pattern = self.space is not None and self.space.pattern is not None
+        return "space.pattern" if pattern else "a list in space.allowed"
 
     @property
     def measure(self) -> Measure:
@@ -343,7 +403,7 @@ class Config(Table):
     @property
     def every_token(self) -> bool:
         """Whether the model is a decoder whose sites may take all of its tokens."""
-        decoder = self.model.kind == "causal-lm" and self.allowed is None
+        decoder = self.model.kind == "causal-lm" and self.allowed is None and not self.constrained
         return decoder and getattr(self.model, "tokens", "all") == "all"
 
     @property

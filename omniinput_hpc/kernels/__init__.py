@@ -11,13 +11,16 @@ from typing import Any
 
 from omniinput_hpc.config import KernelTable
 from omniinput_hpc.config import Mixture as MixtureOptions
+from omniinput_hpc.config.kernels import DiscreteLangevin as DiscreteLangevinOptions
+from omniinput_hpc.config.kernels import FromLaw as FromLawOptions
 from omniinput_hpc.config.kernels import Metropolis as MetropolisOptions
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.metropolis import reaches_every_input
 from omniinput_hpc.kernels.mixture import Mixture
+from omniinput_hpc.kernels.parts.constrained import UniformInside
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.state import Info, Kernel, Learner, SearchBudget, State, Target
-from omniinput_hpc.models import Model
+from omniinput_hpc.models import Model, law_of
 
 __all__ = ["DeviceStream", "Info", "Kernel", "Learner", "SearchBudget", "State", "Target", "build"]
 
@@ -30,6 +33,7 @@ def build(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
     parts = options.parts if isinstance(options, MixtureOptions) else [options]
     kernels = [_build_part(part, model, n_walkers) for part in parts]
     _check_reach(parts, model)
+    _check_reach_inside(parts, model)
     if isinstance(options, MixtureOptions):
         return Mixture(kernels, [part.weight for part in options.parts], options.part_names)
     return kernels[0]
@@ -39,6 +43,37 @@ def _build_part(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
     module, _, name = options.implementation.partition(":")
     make: Callable[[Any, Model, int], Kernel] = getattr(import_module(module), name)
     return make(options, model, n_walkers)
+
+
+def _check_reach_inside(parts: Sequence[KernelTable], model: Model) -> None:
+    """Raise a `UserError` if moves may not connect the inputs of a constrained space.
+
+    A move that may propose any input connects all. Moves of one site do if each site takes its
+    values independently of the others.
+    """
+    law = law_of(model)
+    if not isinstance(law, UniformInside) or any(_proposes_all(p, model.n_sites) for p in parts):
+        return
+    if not (law.automaton.by_site and any(map(_moves_one_site, parts))):
+        names = " and ".join(f'"{part.name}"' for part in parts)
+        raise UserError(
+            f"kernel.name = {names} changes some sites at a time, and the inputs that [space] "
+            "leaves may not be connected by such moves; leave out [kernel], or add a part "
+            '"from-law" with suffixes of all lengths'
+        )
+
+
+def _proposes_all(part: KernelTable, n_sites: int) -> bool:
+    if isinstance(part, FromLawOptions):
+        lengths = part.suffix_lengths
+        return part.weights.suffix > 0 and (lengths is None or lengths[1] == n_sites)
+    return isinstance(part, DiscreteLangevinOptions)
+
+
+def _moves_one_site(part: KernelTable) -> bool:
+    if isinstance(part, FromLawOptions):
+        return part.weights.site > 0
+    return not isinstance(part, MetropolisOptions) or part.sites == 1
 
 
 def _check_reach(parts: Sequence[KernelTable], model: Model) -> None:

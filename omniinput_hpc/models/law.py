@@ -24,7 +24,7 @@ from omniinput_hpc.config.law import (
     PythonPrompt,
 )
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models import input_space
+from omniinput_hpc.models import constraint, input_space
 from omniinput_hpc.models.language import hf_folder, tokenizer
 from omniinput_hpc.models.protocol import space_of
 from omniinput_hpc.models.table import KINDS, build_kind, preflight_kind
@@ -56,11 +56,13 @@ class LawParts:
 
 
 def preflight(config: Config, about: dict[str, Any]) -> dict[str, Any]:
-    """Return `about`, the result of a model's preflight, with that of the run's law added.
+    """Return `about`, the result of a model's preflight, with that of the run's law or constraint.
 
     Raises `UserError`, which names files that are missing or do not fit.
     """
     law = config.law
+    if config.constrained:
+        return {**about, "law": constraint.fingerprint(config)}
     if law is None:
         return about
     text = law.model_dump_json(exclude={"path"})

@@ -197,6 +197,14 @@ class RunReader(CheckedFile):
         with self._damage_as_user_error():
             return float(untrusted_hdf5.attribute(self._file, "model_beta"))
 
+    @property
+    def log_inputs(self) -> float | None:
+        """Ln of the number of inputs of a constrained space; None without a constraint."""
+        if "log_inputs" not in self._file.attrs:
+            return None
+        with self._damage_as_user_error():
+            return float(untrusted_hdf5.attribute(self._file, "log_inputs"))
+
     @cached_property
     def data(self) -> RunData:
         """The committed rounds as estimators read them: all counts now, samples when asked for."""
@@ -226,6 +234,7 @@ class RunReader(CheckedFile):
             round_trips_v=self.round_trips_v(),
             histograms=lambda: (counts_kb for _, counts_kb in block_histograms.histograms(self)),
             source=self,
+            log_inputs=self.log_inputs,
         )
 
     def offsets(self) -> dict[str, int]:
