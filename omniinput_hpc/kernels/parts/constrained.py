@@ -17,7 +17,7 @@ from omniinput_hpc.kernels.parts.spans import Span
 from omniinput_hpc.models.constraint import Automaton
 
 MAX_DRAWN = 1 << 22
-"""Weights of values that a draw holds at once."""
+"""Probabilities of values that are held at once."""
 
 
 class UniformInside:
@@ -36,6 +36,10 @@ class UniformInside:
             every = np.ones((self.n_sites, 1), dtype=np.bool_) if given is None else given
             given = every & (automaton.next_qv[0] == 0)
         self._allowed = None if given is None else torch.from_numpy(given).to(device)  # [D, V]
+        self._table: torch.Tensor | None = None  # [D, Q + 1, V]
+        if self.n_sites * self._next.numel() <= MAX_DRAWN:
+            states = torch.arange(len(self._next), device=device)
+            self._table = torch.stack([self._cumulative(states, t) for t in range(self.n_sites)])
 
     def draw(self, u: torch.Tensor) -> torch.Tensor:
         """Return independent draws of whole inputs, int64 [n, D], by u, float64 [n, D]."""
@@ -93,20 +97,29 @@ class UniformInside:
         return state
 
     def _draw(self, state: torch.Tensor, t: int, u: torch.Tensor) -> torch.Tensor:
-        """Return a value of site t for each walker, int64 [W], given the states before it."""
-        drawn, width = [], max(1, MAX_DRAWN // self._next.shape[1])
+        """Return a value of site t for each walker, int64 [W], given the states before it.
+
+        If no value leads on from a state, the last one is returned.
+        """
+        n_values = self._next.shape[1]
+        drawn, width = [], max(1, MAX_DRAWN // n_values)
         for begin in range(0, len(state), width):
             here = state[begin : begin + width]
-            log_p = self._log_ways[t + 1][self._next[here].long()]  # [n, V]
-            if self._allowed is not None:
-                log_p.masked_fill_(~self._allowed[t], -torch.inf)
-            cumulative = (log_p - self._log_ways[t, here][:, None]).exp_().cumsum(dim=1)
-            total = cumulative[:, -1:]
+            rows = self._cumulative(here, t) if self._table is None else self._table[t, here]
+            total = rows[:, -1:]
             # Below the sum of all, so that no value of weight 0 is drawn after the last possible
             below = torch.nextafter(total, torch.zeros_like(total))
             target = torch.minimum(u[begin : begin + width, None] * total, below)
-            drawn.append(torch.searchsorted(cumulative, target, right=True)[:, 0])
+            value = torch.searchsorted(rows, target, right=True)[:, 0]
+            drawn.append(value.clamp_(max=n_values - 1))
         return torch.cat(drawn)
+
+    def _cumulative(self, state: torch.Tensor, t: int) -> torch.Tensor:
+        """Return the cumulative probabilities of the values of site t, [n, V], by states [n]."""
+        log_p = self._log_ways[t + 1][self._next[state].long()]
+        if self._allowed is not None:
+            log_p.masked_fill_(~self._allowed[t], -torch.inf)
+        return (log_p - self._log_ways[t, state][:, None]).exp_().cumsum(dim=1)
 
     def _add(self, log_q: torch.Tensor, x: torch.Tensor, state: torch.Tensor, t: int) -> None:
         """Write the terms of the sites from t on, given the states before site t."""
