@@ -184,4 +184,4 @@ fi
 slurm_not_run=$(cat "$reports/slurm-not-run" 2>/dev/null || true)
 echo "===== $(tail -n 1 "$reports/counts")${slurm_not_run:+; SLURM tests not run: $slurm_not_run}${browser_not_run:+; browser tests not run: $browser_not_run}; ${SECONDS} s ====="
 rm -r "$reports"
-rm -rf "$PYTHONPYCACHEPREFIX${TMPDIR:-/tmp}" # of modules that tests made
+rm -rf "$PYTHONPYCACHEPREFIX${TMPDIR:-/tmp}"/pytest-of-* # of modules that tests made

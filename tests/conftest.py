@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 
@@ -17,6 +18,12 @@ from omniinput_hpc.runfile import hdf5_trial  # noqa: E402
 CRASH_ON = hdf5_trial.crash_on
 
 begin_warm()  # it is started when it is first used
+
+
+def pytest_collection_finish():
+    """Spare garbage collections, which the program asks for, the objects of all tests' modules."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

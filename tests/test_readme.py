@@ -1,16 +1,16 @@
 """README is one page, and its input file and the tutorial's own model run as printed."""
 
 import re
-import subprocess
-import sys
 
 import pytest
-from run_tools import LATTICE, ROOT, assert_same, environment
+from run_tools import LATTICE, ROOT, assert_same
+from run_tools import run as run_apart
 
 from omniinput_hpc.cli import run
 from omniinput_hpc.config import input_file
 from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.sampling import trial
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TUTORIAL = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
@@ -29,6 +29,7 @@ def test_it_is_one_page():
 
 def test_a_model_of_your_own_passes_the_check_as_printed(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(trial, "BATCH_SECONDS", 0.0)  # to be quick
     toml = tmp_path / "my.toml"
     toml.write_text(block(README, "toml", "## A Hugging Face model of your own"))
     code = run.main([str(toml), "--check", "--set", f"run.output={tmp_path / 'my.h5'}"])
@@ -89,13 +90,7 @@ def test_the_model_of_the_tutorial_runs_as_printed(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "my_model.py").write_text(model)
         (tmp_path / name / "my_model.toml").write_text(toml)
-        done = subprocess.run(
-            [sys.executable, "-m", "omniinput_hpc", "my_model.toml"],
-            cwd=tmp_path / name,
-            capture_output=True,
-            text=True,
-            env=environment(),
-        )
+        done = run_apart("my_model.toml", cwd=tmp_path / name)
         assert done.returncode == 0, done.stderr
         with open_run(tmp_path / name / "runs/my_model.h5") as made:
             assert made.rounds == 20

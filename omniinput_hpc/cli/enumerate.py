@@ -135,26 +135,13 @@ def try_rule(rule: Rule, x: NDArray[np.int64]) -> None:
 
 def law_evaluator(config: Config, model: Any, device: str) -> Weights | None:
     """Return the function that evaluates the run's law of inputs; None if all weigh the same."""
-    import torch
-
+    from omniinput_hpc.kernels.parts.law import probabilities
     from omniinput_hpc.sampling.build import law_of
 
     if config.law is None:
         return None
     law = law_of(config, model, device)
-    assert law is not None
-
-    @torch.no_grad()
-    def weights(x: NDArray[np.int64], z: NDArray[np.float32]) -> NDArray[np.float64]:
-        parts = []
-        for begin in range(0, len(x), BATCH):
-            some = slice(begin, begin + BATCH)
-            z_some = torch.from_numpy(z[some]).to(device)
-            log_q = law.log_q(torch.from_numpy(x[some]).to(device), z_some)
-            parts.append(log_q.exp().cpu().numpy())
-        return np.concatenate(parts)
-
-    return weights
+    return partial(probabilities, law, batch=BATCH, device=device)
 
 
 def count_all(

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from omniinput_hpc.config.kernels import (
     CONTEXT_LENGTH,
@@ -22,7 +22,13 @@ from omniinput_hpc.config.kernels import (
     with_default_name,
 )
 from omniinput_hpc.config.law import Law
-from omniinput_hpc.config.method import Ladder, Sampler, WangLandau, check_annealed
+from omniinput_hpc.config.method import (
+    Ladder,
+    Sampler,
+    WangLandau,
+    check_annealed,
+    equal_windows,
+)
 from omniinput_hpc.config.models import (
     CausalLm,
     FunctionName,
@@ -31,7 +37,9 @@ from omniinput_hpc.config.models import (
     PythonModel,
     SequenceClassifier,
 )
-from omniinput_hpc.config.paths import IsPath, PathText
+from omniinput_hpc.config.output import Output, models_of, of_same_inputs, problem, roughest
+from omniinput_hpc.config.paths import IsPath
+from omniinput_hpc.config.run_table import Precision, RunTable
 from omniinput_hpc.config.table import Finite, Positive, Table, WholePositive
 from omniinput_hpc.histogram import MAX_BINS
 
@@ -46,8 +54,6 @@ UNDER_LAW = {
     "parts": [{"name": "from-law", "weight": 0.9}, {"name": "metropolis", "weight": 0.1}],
 }
 """The default kernel under a law, and in a space that `pattern` or lists constrain."""
-Precision = Literal["highest", "tf32"]
-"""Precision of matrix products on a GPU."""
 
 __all__ = [
     "Allowed",
@@ -71,59 +77,6 @@ __all__ = [
     "Table",
     "WangLandau",
 ]
-
-
-class RunTable(Table):
-    """``[run]``: the run file, the number of rounds, and the hardware."""
-
-    output: PathText = Field(
-        description='Run file, relative to the current directory; ends with ".h5".',
-    )
-    seed: int = Field(ge=0, le=2**32 - 1, description="Seed of all random numbers.")
-    rounds: int = Field(
-        ge=1,
-        le=2**31 - 1,
-        description="Counted rounds, the units of work that are committed to the run file. May "
-        "be raised later.",
-    )
-    histogram_blocks: int | None = Field(
-        None,
-        ge=1,
-        description="Blocks of rounds with one stored histogram each. Default: one per round, "
-        "at most 200. Fewer make the file smaller; errors use up to 16 of them. A "
-        "resumed run keeps its rounds per block.",
-    )
-    burn_in: int = Field(
-        0,
-        ge=0,
-        le=2**31 - 1,
-        description="Rounds run first and not counted; all tuning happens in them.",
-    )
-    threads: int = Field(1, ge=1, le=1024, description="Threads per rank on a CPU.")
-    device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto",
-        description='Where the model is evaluated. `"auto"`: on a GPU if there is one; refused '
-        "if torch does not see the host's GPU, or only some ranks have one.",
-    )
-    precision: Precision = Field(
-        "highest",
-        description='Precision of float32 matrix products on a GPU. `"tf32"`: NVIDIA\'s TF32, '
-        "faster; factors keep 10 bits as in float16, so z may differ between "
-        "evaluations as in float16. Refused for models in half precision. No effect "
-        "on convolutions.",
-    )
-    writer: Literal["auto", "mpio", "gather"] = Field(
-        "auto",
-        description='Who writes the run file: all ranks (`"mpio"`) or rank 0 (`"gather"`); '
-        "[more](running.md#who-writes-the-file).",
-    )
-
-    @field_validator("output")
-    @classmethod
-    def _is_hdf5(cls, value: str) -> str:
-        if not value.endswith((".h5", ".hdf5")):
-            raise ValueError('expected a file name that ends with ".h5"')
-        return value
 
 
 class Space(Table):
@@ -240,6 +193,9 @@ class Config(Table):
         "the density counts them. Under a law q it is a probability: a rung samples "
         "q(x) exp(-beta z(x)), and the one at beta = 0 is drawn from q.",
     )
+    output: Output | None = Field(
+        None, description="Optional: what z is. Default: the model's own output. One of:"
+    )
     space: Space | None = Field(None, description="Optional: which inputs exist. Default: all.")
     sampler: Sampler = Field(description="The method, and the lengths of a round.")
     ladder: Ladder | None = Field(
@@ -281,6 +237,18 @@ class Config(Table):
     @classmethod
     def _has_a_name(cls, table: Any) -> Any:
         return with_default_name(table)
+
+    @field_validator("output", mode="before")
+    @classmethod
+    def _is_of_the_same_inputs(cls, table: Any, info: ValidationInfo) -> Any:
+        return of_same_inputs(table, info.data.get("model"))
+
+    @model_validator(mode="after")
+    def _output_fits(self) -> Config:
+        wrong = problem(self.output, self.model.kind)
+        if wrong:
+            raise ValueError(wrong)
+        return self
 
     @model_validator(mode="after")
     def _law_fits(self) -> Config:
@@ -328,7 +296,7 @@ class Config(Table):
 
     @model_validator(mode="after")
     def _precision_fits(self) -> Config:
-        dtype = getattr(self.model, "dtype", "float32")
+        dtype = roughest([self.model, *models_of(self.output, self.model)])
         if self.run.precision == "tf32" and dtype != "float32":
             raise ValueError(
                 f'run.precision = "tf32" is for float32, but model.dtype = "{dtype}"; leave it out'
@@ -384,8 +352,9 @@ class Config(Table):
 
     @property
     def noisy(self) -> bool:
-        """Whether z is not a function of the input, ``model.noise``."""
-        return bool(self.model.noise)
+        """Whether z is not a function of the input, ``noise`` of a model that it is made of."""
+        of_z = [self.model, *models_of(self.output, self.model)]
+        return any(bool(getattr(model, "noise", False)) for model in of_z)
 
     @property
     def model_name(self) -> str:
@@ -395,8 +364,8 @@ class Config(Table):
 
     @property
     def predicted_from(self) -> int | None:
-        """First site that a decoder predicts; None for other kinds of models."""
-        if self.model.kind != "causal-lm":
+        """First site that a decoder predicts, whose loss z is; None for any other z."""
+        if self.model.kind != "causal-lm" or self.output is not None:
             return None
         return 0 if getattr(self.model, "prefix", None) else 1
 
@@ -409,7 +378,7 @@ class Config(Table):
     @property
     def rounded_as(self) -> str:
         """The type to whose precision z is rounded; TF32 keeps as many bits as float16."""
-        dtype = str(getattr(self.model, "dtype", "float32"))
+        dtype = roughest(models_of(self.output, self.model))
         return "float16" if self.run.precision == "tf32" else dtype
 
     @model_validator(mode="after")
@@ -469,7 +438,7 @@ class Config(Table):
         options, edges = self.wang_landau or WangLandau(), self.bins.edges
         n_bins = len(edges) - 1
         if isinstance(options.windows, int):
-            return _equal_windows(n_bins, options.windows, options.overlap)
+            return equal_windows(n_bins, options.windows, options.overlap)
         windows = []
         for low, high in options.windows:
             first = int(np.searchsorted(edges, low - 1e-9 * self.bins.width))
@@ -517,15 +486,3 @@ class Config(Table):
         """Return a copy with another number of walkers per rung."""
         sampler = self.sampler.model_copy(update={"walkers": n_walkers})
         return self.model_copy(update={"sampler": sampler})
-
-
-def _equal_windows(n_bins: int, n_windows: int, overlap: float) -> list[tuple[int, int]]:
-    """Cut bins into windows of equal width; neighbours share `overlap` of their width."""
-    if n_windows == 1:
-        return [(0, n_bins)]
-    width = n_bins / (1 + (n_windows - 1) * (1 - overlap))
-    step = width * (1 - overlap)
-    windows = [(round(i * step), min(n_bins, round(i * step + width))) for i in range(n_windows)]
-    if step < 1 or any(b[0] >= a[1] for a, b in pairwise(windows)):
-        raise ValueError(f"wang_landau.windows = {n_windows} is too many for {n_bins} bins")
-    return windows

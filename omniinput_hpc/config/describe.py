@@ -48,7 +48,7 @@ BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 def page() -> str:
     """Return the page as Markdown."""
-    parts = [HEAD]
+    parts, shown = [HEAD], set[type[BaseModel]]()
     for name, field in Config.model_fields.items():
         tables = tables_in(field.annotation)
         parts.append(f"## [{name}]\n\n{field.description}\n")
@@ -59,8 +59,9 @@ def page() -> str:
                 f"#### [{name}.{key}]\n\n{_rows(inner, {})}"
                 for key, value in table.model_fields.items()
                 for inner in tables_in(value.annotation)
-                if get_origin(value.annotation) is not list
+                if get_origin(value.annotation) is not list and inner not in shown
             )
+        shown.update(tables)
     return "\n".join(parts)
 
 
@@ -104,7 +105,8 @@ def _words(annotation: Any) -> str:
     if origin is Literal:
         return ", ".join(f'`"{p}"`' if isinstance(p, str) else f"`{p}`" for p in parts)
     if origin in (Union, UnionType):
-        return " or ".join(_words(part) for part in parts if part is not type(None))
+        words = (_words(part) for part in parts if part is not type(None))
+        return " or ".join(dict.fromkeys(words))
     if origin is list:
         return "list of tables" if tables_in(parts[0]) else f"list ({_words(parts[0])})"
     if origin is dict or tables_in(annotation):

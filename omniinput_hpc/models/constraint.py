@@ -174,7 +174,7 @@ def _texts(config: Config, model: Any) -> list[bytes | None]:
         tokens = hf_folder.tokens_of(options, folder, hf_folder.n_vocab_of(folder), words)
         ids = tokens[space_of(model).to_ids(np.arange(model.n_values))]
         return words.bytes_of(ids.tolist(), "space.pattern")
-    given = getattr(model, "tokens", None)
+    given = getattr(getattr(model, "base", model), "tokens", None)
     if given is None or len(given) != model.n_values:
         raise UserError(
             "space.pattern needs the text of each value: give the model an attribute tokens, a "

@@ -24,7 +24,7 @@ from omniinput_hpc.config.law import (
     PythonPrompt,
 )
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models import constraint, input_space
+from omniinput_hpc.models import input_space
 from omniinput_hpc.models.language import hf_folder, tokenizer
 from omniinput_hpc.models.protocol import space_of
 from omniinput_hpc.models.table import KINDS, build_kind, preflight_kind
@@ -56,31 +56,26 @@ class LawParts:
 
 
 def preflight(config: Config, about: dict[str, Any]) -> dict[str, Any]:
-    """Return `about`, the result of a model's preflight, with that of the run's law or constraint.
+    """Return `about`, the result of a model's preflight, with "parts" and "bytes" of the law.
 
     Raises `UserError`, which names files that are missing or do not fit.
     """
     law = config.law
-    if config.constrained:
-        return {**about, "law": constraint.fingerprint(config)}
-    if law is None:
-        return about
-    text = law.model_dump_json(exclude={"path"})
-    words, files, n_bytes = [f"law:{text}"], list(about.get("files", [])), about["bytes"]
+    assert law is not None
+    parts = [*about.get("parts", ()), f"law:{law.model_dump_json(exclude={'path'})}"]
+    n_bytes = about["bytes"]
     tables = [_model_table(law, config, about["n_sites"]), _prompt_table(law.prompt, config)]
     for table in tables:
         if table is None:
             continue
         _require_same_tokens(config, table)
-        found = preflight_kind(table, config.allowed, hashed=about["fingerprint"] is not None)
-        if found["fingerprint"] is not None:
-            words.append(found["fingerprint"])
-        files += found.get("files", [])
+        found = preflight_kind(table, config.allowed, hashed=False)
+        parts.append(found["fingerprint"] or found["files"])
         n_bytes = None if n_bytes is None or not found["bytes"] else n_bytes + found["bytes"]
     if isinstance(law.prompt, DataPrompt):
         data = read_bytes(Path(law.prompt.file), "file of prompts", MAX_PROMPT_BYTES)
-        words.append(hashlib.sha256(data).hexdigest())
-    return {**about, "files": files, "bytes": n_bytes, "law": " ".join(words)}
+        parts.append(hashlib.sha256(data).hexdigest())
+    return {**about, "parts": parts, "bytes": n_bytes}
 
 
 def build(config: Config, device: str, model: Any) -> LawParts | None:

@@ -26,7 +26,7 @@ from omniinput_hpc.kernels.parts.categorical import pick
 from omniinput_hpc.kernels.parts.conditionals import begin_anew
 from omniinput_hpc.kernels.parts.constrained import InputLaw
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.models import Model, offers_of
+from omniinput_hpc.models import Model, law_of, offers_of
 from omniinput_hpc.models.batches import padded_batches
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
@@ -109,7 +109,8 @@ class Anchors:
     rows : sums of the model's conditional rows; None if it has none, or if they are not used
     ancestral_beta_k : the betas of the rungs if every rung is drawn directly, else None
     n_segments : segments per round, each of which ends before an exchange
-    law : of inputs; then beta = 0 is drawn from it, and there is no anchor at beta = m
+
+    Under a law of inputs beta = 0 is drawn from it, and there is no anchor at beta = m.
     """
 
     def __init__(
@@ -121,9 +122,10 @@ class Anchors:
         ancestral_beta_k: list[float] | None,
         n_segments: int = 1,
         every_move: bool = True,
-        law: InputLaw | None = None,
     ) -> None:
-        self._model, self._like, self._every_move, self._law = model, like, every_move, law
+        self._model, self._like, self._every_move = model, like, every_move
+        law: InputLaw | None = law_of(model)
+        self._law = law
         self._repetitions, n_walkers = Repetitions(model, like), len(like)
         self._ancestral = self._model_itself = None
         self._uniform: UniformSampler | LawSampler | None = None

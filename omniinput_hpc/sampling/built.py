@@ -77,7 +77,8 @@ class Built(RungsOfRank):
 
 def name_of(config: Config) -> str:
     """Return the model's name in messages."""
-    return f"the model ({config.model.kind})"
+    model = f"the model ({config.model.kind})"
+    return model if config.output is None else f'output.name = "{config.output.name}" of {model}'
 
 
 def grid_of(world: World, config: Config) -> Grid:

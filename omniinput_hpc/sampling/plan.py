@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from omniinput_hpc import models
 from omniinput_hpc.config import Config
 from omniinput_hpc.config.law import Law
 from omniinput_hpc.parallel import comm
@@ -87,6 +88,7 @@ def describe(plan: Plan) -> str:
         "model": f"{c.model.kind}, {g.n_sites} sites of {g.n_values:,} values: "
         f"a space of 10^{g.n_sites * np.log10(g.n_values):.1f} inputs",
         "space": "" if plan.n_inputs is None else describe_space(plan.n_inputs, c),
+        "output": "" if c.output is None else models.z_label(c),
         "law": "" if c.law is None else describe_law(c.law),
         "tokens": "; ".join(plan.tokens),
         "ladder": _ladder(c, plan.model_beta),

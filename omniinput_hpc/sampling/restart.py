@@ -26,6 +26,7 @@ from omniinput_hpc.text import shown_path
 _OF_RUN = ("output", "rounds", "histogram_blocks", "threads", "device", "writer")
 FREE_TO_CHANGE = {("run", key) for key in _OF_RUN} | {
     ("model", "path"),  # the fingerprint identifies the files
+    ("output", "path"),
     *(("analysis", key) for key in Analysis.model_fields),
 }
 """Keys whose values may differ between a resumed run and its file."""
@@ -139,7 +140,7 @@ def _differences(stored: Config, given: Config) -> list[str]:
     old, new = stored.looking_ahead(False).model_dump(), given.model_dump()
     lines = []
     for table in new:
-        there_t, here_t = old[table] or {}, new[table] or {}
+        there_t, here_t = old.get(table) or {}, new[table] or {}
         for key in sorted({*there_t, *here_t}):
             there, here = there_t.get(key), here_t.get(key)
             if (table, key) == ("ladder", "anchors"):  # older files store true if it is left out

@@ -136,7 +136,7 @@ def try_losses(model: Any, tree: Any, space: Space, name: str) -> None:
 
 
 def _check_input(config: Config) -> None:
-    if config.model.noise:
+    if config.noisy:
         raise UserError("model.noise = true: a census requires a model without noise")
     if config.law is not None or config.constrained:
         key = "[law]" if config.law is not None else config.constraint

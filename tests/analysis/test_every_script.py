@@ -209,8 +209,8 @@ sys.exit(run_script(verb.main, sys.argv[1:]))
 
 
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="no setpriv: root may write anywhere")
-def test_a_folder_that_may_not_be_written_is_named_with_the_remedy(runs, tmp_path):
-    """Really not: by a process without root's capabilities."""
+def test_a_folder_that_may_not_be_written_is_named_with_the_remedy(runs, tmp_path, inside):
+    """Really not: by a process without root's capabilities. The remedy writes nothing there."""
     folder = tmp_path / "archive"
     shutil.copytree(runs, folder)
     before = {p.name for p in folder.iterdir()}
@@ -218,15 +218,12 @@ def test_a_folder_that_may_not_be_written_is_named_with_the_remedy(runs, tmp_pat
     (tmp_path / "call.py").write_text(READ_ONLY.format(root=str(ROOT), verb="diagnose"))
     drop = ["setpriv", "--bounding-set", "-dac_override"] if os.geteuid() == 0 else []
 
-    def call(*words):
-        words = [*drop, sys.executable, str(tmp_path / "call.py"), "archive/good.h5", *words]
-        return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-
-    done = call()
+    words = [*drop, sys.executable, str(tmp_path / "call.py"), "archive/good.h5"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert is_plain(done.returncode, done.stderr, "--results"), done
     assert "the folder archive cannot be written" in done.stderr
-    done = call("--results", "mine")
-    assert (done.returncode, done.stderr) == (0, "")
+    code, _, err = inside("diagnose.py", "archive/good.h5", "--results", "mine")
+    assert (code, err) == (0, "")
     assert (tmp_path / "mine/good.diagnose.csv").is_file()
     assert {p.name for p in folder.iterdir()} == before
     folder.chmod(0o755)

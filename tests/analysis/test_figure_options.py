@@ -1,5 +1,7 @@
 """--label, --title, --style and --width of every verb that draws figures."""
 
+import shutil
+
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -28,15 +30,23 @@ DRAWS = {
 IN_LEGEND = ("compare.py", "overlay.py", "precision_recall.py", "reweight.py")
 
 
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Return a folder with two runs, scores and rules."""
+    folder = tmp_path_factory.mktemp("runs")
+    run = write_run(folder / "one.h5", walkers=16, seed=1, model=MODEL)
+    write_run(folder / "two.h5", walkers=16, seed=2, config_seed=2, model=MODEL)
+    write_score_files(folder / "one.h5", run, ["ana", "ben"])
+    write_rules(folder)
+    return folder
+
+
 @pytest.fixture
-def drawn(tmp_path, inside, monkeypatch):
-    """Return how to call a script in a folder with two runs: (code, out, err), and its figures."""
+def drawn(runs, tmp_path, inside, monkeypatch):
+    """Return how to call a script in a folder with the runs: (code, out, err), and its figures."""
     monkeypatch.setattr(Figure, "savefig", lambda self, *_, **__: figures.append(self))
     figures = []
-    run = write_run(tmp_path / "one.h5", walkers=16, seed=1, model=MODEL)
-    write_run(tmp_path / "two.h5", walkers=16, seed=2, config_seed=2, model=MODEL)
-    write_score_files(tmp_path / "one.h5", run, ["ana", "ben"])
-    write_rules(tmp_path)
+    shutil.copytree(runs, tmp_path, dirs_exist_ok=True)
 
     def call(script, *arguments):
         figures.clear()

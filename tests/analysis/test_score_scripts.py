@@ -1,6 +1,7 @@
 """The scripts that read score files: results, laws, and users' mistakes."""
 
 import json
+import shutil
 
 import h5py
 import numpy as np
@@ -19,12 +20,22 @@ COARSE = RANGE[0] + WIDTH * np.arange(round((RANGE[1] - RANGE[0]) / WIDTH) + 1)
 R_B = MODEL.bin_sums(COARSE, MODEL.right_l()) / MODEL.bin_sums(COARSE, MODEL.count_l())
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Return a folder with a run, the run, and the names of its score files."""
+    folder = tmp_path_factory.mktemp("written")
+    run = write_run(folder / "lattice.h5", walkers=16, seed=1)
+    write_exact(folder / "exact.csv")
+    paths = write_score_files(folder / "lattice.h5", run, NAMES, bias=0.1)
+    return folder, run, [path.name for path in paths]
+
+
 @pytest.fixture
-def scored(tmp_path):
+def scored(written, tmp_path):
     """Return a run with the scores of three annotators, who differ."""
-    run = write_run(tmp_path / "lattice.h5", walkers=16, seed=1)
-    write_exact(tmp_path / "exact.csv")
-    return run, [p.name for p in write_score_files(tmp_path / "lattice.h5", run, NAMES, bias=0.1)]
+    folder, run, names = written
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    return run, list(names)
 
 
 @pytest.mark.parametrize("law", ["by-weight", "uniform"])

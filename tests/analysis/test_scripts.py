@@ -60,15 +60,15 @@ def test_reweight(folder):
     assert is_png(folder / "runs" / "lattice.density.png")
 
 
-def test_precision_recall(folder):
-    done = call(
+def test_precision_recall(folder, inside, monkeypatch):
+    monkeypatch.chdir(folder)
+    code, out, err = inside(
         "precision_recall.py", "runs/lattice.h5", "--rule", "my_rules:first_is_zero",
-        "--exact", "exact.csv", folder=folder,
+        "--exact", "exact.csv",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    assert (code, err) == (0, "")
     names = [f"runs/lattice.{end}" for end in ("pr.csv", "pr.png", "roc.png", "rho_r.png")]
-    assert done.stdout.splitlines()[-4:] == names
+    assert out.splitlines()[-4:] == names
     header, (_, columns) = about(folder / names[0]), read_table(folder / names[0], [])
     assert list(columns)[:7] == [
         "threshold", "precision", "precision_low", "precision_high",
@@ -78,22 +78,23 @@ def test_precision_recall(folder):
     assert columns["log_recall"][-1] == pytest.approx(np.log(MODEL.right_l().sum()), abs=0.1)
     assert any(line.startswith("AUPR: 0.") for line in header)
     assert any("scores: my_rules:first_is_zero" in line for line in header)
-    words = done.stdout.partition("exact AUPR")[2].split()
+    words = out.partition("exact AUPR")[2].split()
     assert abs(float(words[words.index("difference") + 1])) < 0.05
     for what in ("r(z) in bins of 1,000", "precision where 1,000", "ln recall there"):
-        assert what in done.stdout and "bands contain it" in done.stdout.partition(what)[2]
+        assert what in out and "bands contain it" in out.partition(what)[2]
     assert all(is_png(folder / name) for name in names[1:])
 
 
-def test_precision_recall_from_above_without_exact_values(folder):
-    done = call(
+def test_precision_recall_from_above_without_exact_values(folder, inside, undrawn, monkeypatch):
+    monkeypatch.chdir(folder)
+    code, out, err = inside(
         "precision_recall.py", "runs/lattice.h5", "--rule", "my_rules:first_is_zero",
-        "--side", "high", folder=folder,
+        "--side", "high",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    _, columns = read_table(folder / done.stdout.splitlines()[-3], [])
+    assert (code, err) == (0, "")
+    _, columns = read_table(folder / out.splitlines()[-3], [])
     assert (np.diff(columns["threshold"]) < 0).all()
-    assert "rho_r" not in done.stdout
+    assert "rho_r" not in out
 
 
 def test_one_round_and_unfinished_runs_give_results(tmp_path, inside, undrawn):
@@ -151,8 +152,8 @@ def test_users_mistakes_get_one_plain_line(folder, tmp_path, inside):
     ]:
         code, _, err = inside("precision_recall.py", *arguments)
         assert is_plain(code, err, word), (arguments, err)
-    done = call("reweight.py", "gap.h5", folder=tmp_path)
-    assert is_plain(done.returncode, done.stderr, "between beta = -300 and beta = 0")
+    code, _, err = inside("reweight.py", "gap.h5")
+    assert is_plain(code, err, "between beta = -300 and beta = 0")
     assert call("precision_recall.py", good, folder=tmp_path).returncode == 2
     assert not list(tmp_path.glob("*.png")) and not list(tmp_path.glob("*.partial"))
 

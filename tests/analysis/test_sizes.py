@@ -102,10 +102,19 @@ CASES = {
 }  # fmt: skip
 QUICK = ("one window", "everything one")
 """Cases that the quick tests have."""
-COMMON = (
-    *QUICK, "one ancestral draw", "two annealed rungs, one walker",
-)  # fmt: skip
+COMMON = ("everything one", "two annealed rungs, one walker")
 """Cases that every verb is tried on in each test run; on the others only before a release."""
+LIKE_ANOTHER = {
+    "one rung, not at 0",
+    "one window, gradients",
+    "two windows",
+    "one site",
+    "one sample a round",
+    "one rung, tuned",
+    "constant, one rung not at 0",
+    "two values",
+}
+"""Cases whose sizes another one has, too: what they give is looked at only before a release."""
 LOOSE = "--fewest-inputs 1 --fewest-lanes 1"
 RULE = "--rule small_models:first_is_one"
 MUST_WORK = (
@@ -232,7 +241,8 @@ def test_every_verb_is_called():
 
 def slow_unless_quick(case):
     """What every verb is tried on needs no second test, unless a quick one."""
-    return case if case in QUICK else pytest.param(case, marks=pytest.mark.slow)
+    marks = [] if case in QUICK else [pytest.mark.slow]
+    return pytest.param(case, marks=[*marks, *[pytest.mark.release] * (case in LIKE_ANOTHER)])
 
 
 def marked(case):

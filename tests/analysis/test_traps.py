@@ -47,6 +47,7 @@ def curve_of(inside, name, *arguments, rule="first_is_three"):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_a_classifier_is_counted_from_its_confident_side(folder, inside):
     """The wrong-side trap: without --side the curve began with what the model is sure is wrong."""
     for name, sign in (("a.h5", ""), ("b.h5", "sign = -1\n")):
@@ -67,6 +68,7 @@ def test_a_classifier_is_counted_from_its_confident_side(folder, inside):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_missing_mass_is_a_verdict_with_the_bound_to_set(folder, inside):
     """The missing-mass trap: two of five inputs outside the bins, and "converged: yes"."""
     write_run(folder / "cut.h5", walkers=16, rounds=24, edges=EDGES[8:])
@@ -83,6 +85,7 @@ def test_missing_mass_is_a_verdict_with_the_bound_to_set(folder, inside):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_test_data_that_the_curve_does_not_reach_is_said(folder, inside):
     """The trap of the unreached test set: positives beyond the bins were passed over in silence."""
     write_run(folder / "a.h5", walkers=16, model=CLASSIFIER)
@@ -113,6 +116,7 @@ def test_test_data_that_the_curve_does_not_reach_is_said(folder, inside):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_a_recall_range_makes_an_aupr_that_compares(folder, inside):
     write_run(folder / "a.h5", walkers=16)
     out = curve_of(inside, "a.h5", "--recall-range", "4:9", rule="first_is_zero")

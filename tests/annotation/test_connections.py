@@ -67,21 +67,19 @@ def test_a_score_takes_a_second_longer_at_most_beside_idle_connections(server, f
 
 
 @pytest.mark.slow
-def test_a_connection_that_asks_nothing_is_closed(server):
+def test_connections_that_ask_nothing_or_trickle_in_are_closed(server):
     begin = time.monotonic()
-    with connect(server) as idle, connect(server, b"GET / HTT") as begun:
-        assert idle.recv(1) == b"" and begun.recv(1) == b""
-        assert time.monotonic() - begin > SECONDS_TO_ASK - 1
-
-
-@pytest.mark.slow
-def test_a_request_that_trickles_in_is_closed(server):
-    with connect(server, b"GET / HTTP/1.1\r\n") as slow:
-        end = time.monotonic() + PATIENCE
+    with (
+        connect(server) as idle,
+        connect(server, b"GET / HTT") as begun,
+        connect(server, b"GET / HTTP/1.1\r\n") as slow,
+    ):
         with pytest.raises(OSError):
-            while time.monotonic() < end:
+            while time.monotonic() < begin + PATIENCE:
                 slow.sendall(b"x")
                 time.sleep(0.2)
+        assert idle.recv(1) == b"" and begun.recv(1) == b""
+        assert time.monotonic() - begin > SECONDS_TO_ASK - 1
 
 
 class Connection:

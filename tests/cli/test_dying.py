@@ -19,7 +19,7 @@ from omniinput_hpc.runfile.reader import open_run
 
 pytestmark = pytest.mark.slow
 
-WORDS = ["model.factory=failing_model:failing", "run.rounds=60"]
+WORDS = ["model.factory=failing_model:failing", "run.rounds=40"]
 SETTINGS = [part for word in WORDS for part in ("--set", word)]
 RANKS = {"exception": (4, 2)}
 """By the kind of failure, how many ranks there are and which one fails, in rung 2 of 4."""
@@ -54,7 +54,7 @@ def test_a_failing_rank_ends_all_and_says_why(how, whole, tmp_path, monkeypatch)
     assert any("in rung 2 (beta = 1.5), round " in line for line in said)
     assert not any(line.startswith("[rank 0 on ") for line in text.splitlines())
     with open_run(path) as left:
-        assert 0 < left.rounds < 60
+        assert 0 < left.rounds < 40
     assert launch.main([str(toml), *SETTINGS]) == 0
     assert_same(path, whole)
 

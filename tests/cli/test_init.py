@@ -29,11 +29,11 @@ def call(capfd, *arguments):
 def test_a_python_models_file_runs_and_is_right(capfd, tmp_path, monkeypatch):
     """From init to a converged density whose errors are within the aim, against the exact one.
 
-    With no more walkers than errors of 0.2 need.
+    With no more walkers than pay: moves take longer the more there are.
     """
-    monkeypatch.setattr(auto_walkers, "MAX_WALKERS", 256)
+    monkeypatch.setattr(auto_walkers, "MAX_WALKERS", 512)
     monkeypatch.chdir(tmp_path)
-    code, text = call(capfd, FACTORY, "--seconds", "6", "--errors", "0.2", "--output", "my.toml")
+    code, text = call(capfd, FACTORY, "--seconds", "4", "--errors", "0.3", "--output", "my.toml")
     assert code == 0, text
     assert "my.toml is written" in text and "Cost, estimated by the pilot:" in text
     config = input_file.load(tmp_path / "my.toml")
@@ -46,9 +46,9 @@ def test_a_python_models_file_runs_and_is_right(capfd, tmp_path, monkeypatch):
         density = density_of_run(run.data)
         assert run.outside_k2().sum() == 0
     assert density.absolute and density.verdict.converged, density.verdict.reasons
-    assert typical_error(density.log_g_error_b, density.count_b) < 0.3
+    assert typical_error(density.log_g_error_b, density.count_b) < 0.45
     log_g_b = Lattice(6, 4, 0.25).log_g(density.edges)
-    firm_b = density.believed_b & (density.log_g_error_b < 0.3)
+    firm_b = density.believed_b & (density.log_g_error_b < 0.45)
     off_b = (density.log_g_b[firm_b] - log_g_b[firm_b]) / density.log_g_error_b[firm_b]
     assert firm_b.sum() > 5 and np.sqrt(np.mean(off_b**2)) < 2.5
 
@@ -61,7 +61,7 @@ def test_a_python_models_file_runs_and_is_right(capfd, tmp_path, monkeypatch):
 def test_a_models_folder(capfd, tmp_path, monkeypatch, name, kernel):
     monkeypatch.chdir(tmp_path)
     path = ROOT / "inputs/models" / name
-    code, text = call(capfd, path, "--seconds", "2", "--hours", "0.5")
+    code, text = call(capfd, path, "--seconds", "1", "--hours", "0.5")
     assert code == 0, text
     config = input_file.load(tmp_path / f"{name}.toml")
     assert config.kernel.name == kernel and 0.0 in config.beta_k

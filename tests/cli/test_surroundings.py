@@ -63,7 +63,7 @@ def test_a_module_that_meddles_neither_moves_nor_holds_nor_silences_the_run(tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.release), 2])
 def test_a_name_of_any_characters_is_run_resumed_and_named(tmp_path, ranks):
     (tmp_path / "a.toml").write_text(LATTICE.format(output="a.h5"))
     toml = NAME.replace("\n", "\\n")

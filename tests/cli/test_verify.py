@@ -359,12 +359,12 @@ def test_another_model_is_found(path):
 def test_a_live_run_can_be_verified(tmp_path):
     toml, path = tmp_path / "lattice.toml", tmp_path / "run.h5"
     toml.write_text(LATTICE.format(output=path))
-    # a round that takes less time than to read the file twice cannot be verified: here 6 s or more
+    # a round that takes less time than to read the file twice cannot be verified: here over 1.8 s
     settings = [
         "run.rounds=10000",
         "run.burn_in=0",
         "model.factory=slow_models:slow",
-        "model.options.seconds=0.1",
+        "model.options.seconds=0.03",
     ]
     words = [word for setting in settings for word in ("--set", setting)]
     process = subprocess.Popen(
@@ -377,7 +377,7 @@ def test_a_live_run_can_be_verified(tmp_path):
                 with open_run(path) as run:
                     seen.add(run.rounds)
                 assert verify_file(path)[1] == []
-            time.sleep(0.3)
+            time.sleep(0.1)
         assert len(seen) == 3
     finally:
         process.terminate()

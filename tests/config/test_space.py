@@ -143,7 +143,11 @@ def test_a_classifier_of_some_values_is_the_whole_one_at_their_tokens(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [
+    # its gradients are tested above, and it moves as Metropolis does
+    pytest.param(name, marks=[pytest.mark.release] * (name == "gibbs-with-gradients"))
+    for name in METHODS
+])  # fmt: skip
 def test_every_method_counts_the_allowed_inputs(folder, method, capsys):
     path = start(folder, KNOWN, *METHODS[method])
     with open_run(path) as run:

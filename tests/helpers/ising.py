@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import torch
 
@@ -127,6 +129,9 @@ class CompiledIsing(IsingModel):
             self.change = as_change(compiled_change)
 
 
+_compiled = cache(CompiledIsing)
+
+
 def make_compiled(side: int = 20, kind: str = "", device: str = "cpu") -> CompiledIsing:
-    """Return the model with a compiled `change`, on a CPU."""
-    return CompiledIsing(side, kind)
+    """Return the model with a compiled `change`, on a CPU; a process compiles it once."""
+    return _compiled(side, kind)

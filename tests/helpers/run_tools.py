@@ -62,8 +62,8 @@ def command(*arguments, ranks=1, module="omniinput_hpc", cold=False):
     """Return the command line of a run.
 
     module : or a script, "analysis/choose.py"
-    cold : whether it must be a process of its own from the start, as what is killed, or what tests
-        how it begins; see `warm`
+    cold : whether it must be a process of its own from the start, as in tests of how it begins;
+        see `warm`, and `signal_all` for what is killed
     """
     launcher = mpirun(ranks) if ranks > 1 else []
     if ZYGOTE is None or cold:
@@ -95,6 +95,17 @@ def begin_warm():
     """Have processes forked from one that has torch imported, from now on; see `warm`."""
     global ZYGOTE
     ZYGOTE = Zygote(environment())
+
+
+def running(process):
+    """Return the numbers of the program's processes that a process of `command` stands for."""
+    return (ZYGOTE.processes() if ZYGOTE else []) or [process.pid]
+
+
+def signal_all(process, number):
+    """Send a signal to a process group, and to the processes that are forked for it."""
+    for leader in {*running(process), process.pid}:
+        os.killpg(leader, number)
 
 
 def said_until_its_end(process):

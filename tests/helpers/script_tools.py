@@ -8,6 +8,8 @@ from _common import run_script
 from matplotlib.figure import Figure
 from run_tools import loaded
 
+from omniinput_hpc.plots import style
+
 
 def call_script(script, arguments, capsys):
     """Call a script in this process, which is faster than in its own: (code, stdout, stderr)."""
@@ -36,6 +38,7 @@ def undrawn(monkeypatch):
             file.write_bytes(b"")
 
     monkeypatch.setattr(Figure, "savefig", save)
+    monkeypatch.setattr(style, "plain_names", lambda figure: None)  # it would make all ticks
 
 
 def about(table):

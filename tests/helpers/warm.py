@@ -6,7 +6,7 @@ one process. In place of ``python -m MODULE ARGUMENTS``, or of a script, one sta
 connection, its folder and its environment to the zygote, and leaves as the forked process leaves,
 by exit code or by signal. A signal that the client gets is passed on, and the forked
 process is killed, with its children, when the client is gone. SIGSTOP is not passed on, and the
-forked process has another number than the client.
+forked process has another number than the client; see `Zygote.processes`.
 
 The zygote imports libraries alone, nothing of `omniinput_hpc`, and does not initialize MPI. What
 these read of the environment when they are imported must be the same: otherwise the client becomes
@@ -132,6 +132,14 @@ class Zygote:
             self._start()
         words = [sys.executable, "-S", "-E", __file__, self._socket]
         return [*words, str(program), *map(str, arguments)]
+
+    def processes(self):
+        """Return the numbers of the processes that run, each of which leads a group."""
+        if self._process is None:
+            return []
+        pid = self._process.pid
+        with open(f"/proc/{pid}/task/{pid}/children") as children:
+            return [int(word) for word in children.read().split()]
 
     def _start(self):
         folder = tempfile.mkdtemp(prefix="zygote-")

@@ -28,13 +28,20 @@ from omniinput_hpc.kernels.parts.gradients import Dense
 from omniinput_hpc.kernels.state import Info, State
 from omniinput_hpc.tempering.ensembles import Canonical
 
-COUPLED = CoupledModel(dtype=torch.float64)
+
+class Ternary(CoupledModel):
+    """Three values a site: the transition matrix has 27 rows."""
+
+    n_values = 3
+
+
+COUPLED = Ternary(dtype=torch.float64)
 AUTOREGRESSIVE = AutoregressiveModel()
 ENSEMBLES = [
     *map(Canonical, (-2.0, 2.0)), Gaussian(), Tabulated(),
     *(pytest.param(Canonical(beta), marks=pytest.mark.release) for beta in (0.5, 1.0)),
 ]  # fmt: skip
-DRAWS = [Draw(4, value_at(site)) for site in range(3)]
+DRAWS = [Draw(3, value_at(site)) for site in range(3)]
 
 
 def options(**keys):
@@ -117,7 +124,7 @@ def test_transition_matrix_of_flips_is_exact(ensemble, ordered, monkeypatch):
     monkeypatch.setattr(kernel, "_binary", False)  # as values of any number are drawn
     draws = [Draw(2, value_at(site)) for site in range(3)]
     of_values = Explorer(kernel, BINARY, ensemble, draws, start=after_a_swap).matrix()
-    np.testing.assert_allclose(p, of_values, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(p, of_values, rtol=0, atol=1e-11)
     check_alone(kernel, BINARY, ensemble, 3)
 
 
@@ -146,7 +153,7 @@ def test_a_walker_does_not_depend_on_the_others(ensemble, n_walkers):
 
 @pytest.mark.slow
 def test_a_chunk_at_a_time_is_the_same(monkeypatch):
-    """64 x 4 numbers, one site, are worked on at once."""
+    """27 x 3 numbers, one site, are worked on at once."""
     for ordered in (False, True):
         kernel = DiscreteLangevin(options(ordered=ordered), COUPLED, 64)
         expected = Explorer(kernel, COUPLED, Canonical(1.0), DRAWS[:]).matrix()
@@ -177,7 +184,7 @@ def test_the_step_size_is_tuned_towards_its_acceptance():
         def shared_uniform(self, n):
             return np.zeros(n)
 
-    x = torch.randint(4, (256, 3), generator=random)
+    x = torch.randint(3, (256, 3), generator=random)
     state, rates = kernel.start(x, COUPLED.output(x)), []
     for segment in range(80):
         accepted = 0

@@ -1,6 +1,7 @@
 """Independent samplers draw from the distribution that they claim, whatever the model forbids."""
 
 from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -219,6 +220,7 @@ def test_as_many_segments_are_drawn_at_once_as_fit_and_divide_a_round(
     assert sampler.n_ahead == expected
 
 
+@cache
 def work_of_draws(n_layers, draws=True, n_segments=1):
     """Count what a GPU is given for a draw of 64 inputs, of a shape with so many layers."""
     model = model_on_meta(n_layers)
@@ -238,20 +240,20 @@ def work_of_draws(n_layers, draws=True, n_segments=1):
 
 def test_a_draw_launches_what_is_no_graph_once_a_token_and_no_layer():
     """By prefixes each token launched the kernels of all layers."""
-    by_prefixes, by_cache = ([work_of_draws(n, draws) for n in (2, 4)] for draws in (False, True))
-    assert by_prefixes[1].launches - by_prefixes[0].launches > 2 * 5 * 30  # layers, tokens
+    by_prefixes, by_cache = ([work_of_draws(n, draws) for n in (1, 2)] for draws in (False, True))
+    assert by_prefixes[1].launches - by_prefixes[0].launches > 5 * 30  # tokens
     assert by_cache[0].launches == by_cache[1].launches < 5 * 30
     assert by_cache[1].kernels > by_prefixes[1].kernels / 2  # they are in the graphs
-    assert by_cache[0].launches < by_cache[0].kernels / 4
-    together = work_of_draws(2, n_segments=5)
+    assert by_cache[1].launches < by_cache[1].kernels / 4
+    together = work_of_draws(1, n_segments=5)
     assert together.launches <= by_cache[0].launches + 5
     assert together.kernels <= by_cache[0].kernels + 5
 
 
 def test_what_is_counted_is_linear_in_the_layers():
     """The benchmark of a run's pace counts models of few layers."""
-    one, two, five = (np.array(work_of_draws(n).numbers()) for n in (1, 2, 5))
-    np.testing.assert_allclose(one + 4 * (two - one), five, rtol=1e-9)
+    one, two, four = (np.array(work_of_draws(n).numbers()) for n in (1, 2, 4))
+    np.testing.assert_allclose(one + 3 * (two - one), four, rtol=1e-9)
 
 
 def anchors_of(model, with_anchors=True):

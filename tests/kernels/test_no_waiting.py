@@ -18,6 +18,7 @@ from omniinput_hpc.config import CausalLm, SequenceClassifier, WangLandau
 from omniinput_hpc.config import kernels as config_kernels
 from omniinput_hpc.config.kernels import (
     DiscreteLangevin,
+    FromLaw,
     GibbsWithGradients,
     LmConditional,
     Metropolis,
@@ -26,6 +27,7 @@ from omniinput_hpc.config.kernels import (
 from omniinput_hpc.kernels import DeviceStream
 from omniinput_hpc.kernels.independent import UniformSampler
 from omniinput_hpc.kernels.look_ahead.continuations import Continuations
+from omniinput_hpc.kernels.parts.law import Law
 from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
 from omniinput_hpc.models.checked import CheckedModel
 from omniinput_hpc.models.language import causal_lm, hf_decoder, sequence_classifier
@@ -33,7 +35,7 @@ from omniinput_hpc.sampling import walkers
 from omniinput_hpc.sampling.walkers import Recording, Walkers
 from omniinput_hpc.tempering.ensembles import Canonical, Gaussian
 
-D, W, STEPS, EVERY = 7, 4, 6, 3
+D, W, STEPS, EVERY = 7, 4, 3, 3  # lm-conditional redraws a site, a suffix and a block
 META = torch.device("meta")
 KERNELS = {
     "metropolis": Metropolis(name="metropolis"),
@@ -44,6 +46,7 @@ KERNELS = {
 }
 PARTS = [{"name": "metropolis", "weight": 1.0}, {"name": "lm-conditional", "weight": 1.0}]
 KERNELS["looking ahead"] = LmConditional(name="lm-conditional", look_ahead=True)
+KERNELS["from-law"] = FromLaw(name="from-law")
 KERNELS["mixture"] = Mixture(name="mixture", parts=PARTS)
 ONE = np.ones(1)
 TABLE = Continuations(
@@ -143,6 +146,8 @@ def cases():
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_moves_do_not_wait_for_the_device(model, kernel, ensemble):
     assert model._decoder is not None
+    if kernel == "from-law":
+        model.law = Law(model, gives_z=True)
     built = kernels.build(KERNELS[kernel], model, W)
     if kernel == "looking ahead":
         built.tuned = TABLE.numbers()

@@ -1,6 +1,7 @@
 """Is the model a function: noise is found, at the start and while running; rounding is not."""
 
 import re
+from itertools import product
 
 import numpy as np
 import pytest
@@ -47,8 +48,13 @@ def test_outputs_that_depend_on_the_batch_are_found_at_the_start(tmp_path, kind,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [0.5, 1e-3, 1e-4])
-@pytest.mark.parametrize("kernel", ["metropolis", "lm-conditional", "gibbs-with-gradients"])
+@pytest.mark.parametrize(("kernel", "size"), [
+    ("metropolis", 0.5), ("metropolis", 1e-4), ("lm-conditional", 1e-4),
+    ("gibbs-with-gradients", 1e-4),
+    *(pytest.param(*case, marks=pytest.mark.release) for case in
+      [("metropolis", 1e-3), ("lm-conditional", 0.5), ("lm-conditional", 1e-3),
+       ("gibbs-with-gradients", 0.5), ("gibbs-with-gradients", 1e-3)]),
+])  # fmt: skip
 def test_noise_that_begins_later_ends_the_run(tmp_path, kernel, size):
     run = begin(noisy(tmp_path, size, f"kernel.name={kernel}"))
     with pytest.raises(NotAFunction, match=r"differ by (\S+), \S+ times what rounding") as caught:
@@ -113,12 +119,22 @@ def test_the_repositorys_models_are_functions(tmp_path, name, monkeypatch):
     assert apart_of(input_file.load(ROOT / f"inputs/{name}.toml", words)) < 0.5
 
 
+def families_dtypes_kernels():
+    """Return all cases: the quick ones have each kernel and each family in both dtypes."""
+    quick = {
+        ("gpt2", "float32", "metropolis"), ("gpt2", "float32", "gibbs-with-gradients"),
+        ("gpt2", "bfloat16", "lm-conditional"), ("llama", "bfloat16", "metropolis"),
+        ("llama", "bfloat16", "gibbs-with-gradients"), ("llama", "float32", "lm-conditional"),
+    }  # fmt: skip
+    kernels = ("metropolis", "lm-conditional", "gibbs-with-gradients")
+    every = product(("gpt2", "llama"), ("float32", "bfloat16", "float16"), kernels)
+    return [
+        pytest.param(*case, marks=[] if case in quick else [pytest.mark.release]) for case in every
+    ]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel", ["metropolis", "lm-conditional", "gibbs-with-gradients"])
-@pytest.mark.parametrize(
-    "dtype", ["float32", "bfloat16", pytest.param("float16", marks=pytest.mark.release)]
-)
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
+@pytest.mark.parametrize(("family", "dtype", "kernel"), families_dtypes_kernels())
 def test_kept_keys_and_values_agree_within_rounding(tmp_path, family, dtype, kernel):
     save_decoder(family, tmp_path)
     words = [*ONE_MOVE, f"run.output={tmp_path}/run.h5", f"model.path={tmp_path}",
@@ -235,6 +251,9 @@ def test_a_wrong_compiled_change_is_found_at_the_start(tmp_path, kind, message):
     options = f"model.options={{kind = '{kind}'}}"
     with pytest.raises(UserError, match=message):
         build.build(WORLD, ising(tmp_path, "make_compiled", options), None).check_is_function()
+
+
+def test_a_right_compiled_change_is_not_refused(tmp_path):
     build.build(WORLD, ising(tmp_path, "make_compiled"), None).check_is_function()
 
 

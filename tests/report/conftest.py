@@ -1,5 +1,5 @@
 """Shared by the report's tests."""
 
-from script_tools import inside
+from script_tools import inside, undrawn
 
-__all__ = ["inside"]
+__all__ = ["inside", "undrawn"]

@@ -3,7 +3,10 @@
 import re
 
 import h5py
+import pytest
 from run_files import write_run
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 def section(html):

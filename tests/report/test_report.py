@@ -110,7 +110,7 @@ def data_file(html, name):
     return base64.b64decode(link.split("base64,", 1)[1].split('"', 1)[0]).decode()
 
 
-def test_what_holds_at_thresholds_and_of_test_data(tmp_path, inside):
+def test_what_holds_at_thresholds_and_of_test_data(tmp_path, inside, undrawn):
     write_run(tmp_path / "one.h5", walkers=16, seed=1)
     (tmp_path / "sets.csv").write_text("set,role,z\nmine,in,1.5\nmine,in,2.0\nmine,in,-40.0\n")
     asked = ["--rule", "toy_rules:begins_with_zero", "--threshold", "2", "--threshold", "mine:0.5"]
@@ -123,7 +123,7 @@ def test_what_holds_at_thresholds_and_of_test_data(tmp_path, inside):
     assert code == 2 and "--threshold and --test-sets are for a report about one run" in err
 
 
-def test_the_page_has_the_interval_that_the_command_prints(tmp_path, inside):
+def test_the_page_has_the_interval_that_the_command_prints(tmp_path, inside, undrawn):
     """Once in the lines, once in the table of several runs; no nan where nothing is right."""
     (tmp_path / "never_rules.py").write_text("def never(x):\n    return 0.0 * x[:, 0]\n")
     for seed, name in enumerate(("one.h5", "two.h5"), start=1):

@@ -13,7 +13,16 @@ from dataclasses import replace
 import pytest
 import slow_models
 from contenders import contend
-from run_tools import PATIENCE, ROOT, command, environment, run, wait_for_rounds
+from run_tools import (
+    PATIENCE,
+    ROOT,
+    command,
+    environment,
+    run,
+    running,
+    signal_all,
+    wait_for_rounds,
+)
 from slow_models import held
 
 from omniinput_hpc.cli import run as launch
@@ -237,7 +246,7 @@ SLOW = ["--set", "run.rounds=100000"]
 
 def start(toml, *words, ranks=1):
     return subprocess.Popen(
-        command(toml, *SLOW, *words, ranks=ranks, cold=True),
+        command(toml, *SLOW, *words, ranks=ranks),
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),
@@ -288,12 +297,17 @@ def test_a_second_run_is_refused_and_the_first_continues(
     while first.poll() is None and quiet_since(output) < 1.0:
         time.sleep(0.1)
     holder = json.loads(sidecar.read_text())
+    assert [holder["pid"]] == running(first)
     code = launch.main([str(toml), *SLOW, *words])
     text = capfd.readouterr().err
     assert code == 2 and "omniinput_hpc: run.output" in text, text
     message = text[text.index("omniinput_hpc: run.output") :]
     assert len(message.strip().splitlines()) == 1
-    for word in (f"process {first.pid} on host {this_process().host}", str(sidecar), str(output)):
+    for word in (
+        f"process {holder['pid']} on host {this_process().host}",
+        str(sidecar),
+        str(output),
+    ):
         assert word in message
     assert json.loads(sidecar.read_text()) == holder
     assert launch.main([str(toml), *SLOW, *words, "--check"]) == 0  # looks, and takes nothing
@@ -312,10 +326,10 @@ def test_a_second_run_is_refused_and_the_first_continues(
 def test_a_killed_run_leaves_a_lock_that_the_next_takes_over(toml, output, sidecar, ranks):
     first = start(toml, ranks=ranks)
     wait_for_rounds(first, output, 2)
-    os.killpg(first.pid, signal.SIGKILL)
+    signal_all(first, signal.SIGKILL)
     first.wait()
     left = parse(sidecar.read_text())
-    done = run(toml, *SLOW, "--max-walltime", 4, ranks=ranks)
+    done = run(toml, *SLOW, "--max-walltime", 1, ranks=ranks)
     assert done.returncode == 75, done.stderr
     assert f"of process {left.pid} on host {left.host}: that process has ended" in done.stderr
     assert not sidecar.exists()
@@ -335,12 +349,12 @@ def test_a_run_that_fails_removes_its_lock(toml, output, tmp_path, ranks):
 def test_a_run_that_lost_its_lock_writes_nothing_more(toml, output, sidecar, ranks):
     first = start(toml, ranks=ranks)
     wait_for_rounds(first, output, 2)
-    os.killpg(first.pid, signal.SIGSTOP)  # suspended for long
+    signal_all(first, signal.SIGSTOP)  # suspended for long
     other = replace(ME, host="node9", token="other").text
     sidecar.write_text(other)
     with open_run(output) as live:
         rounds = live.rounds
-    os.killpg(first.pid, signal.SIGCONT)
+    signal_all(first, signal.SIGCONT)
     _, text = first.communicate(timeout=PATIENCE)
     assert first.returncode in (1, 1 | signal.SIGKILL)
     assert f"process {os.getpid()} on host node9, SLURM job 77 has taken over" in text

@@ -156,7 +156,8 @@ def test_a_run_goes_on_with_the_number_in_its_file(tmp_path, monkeypatch, quick,
 
 
 @pytest.mark.slow
-def test_check_says_what_it_found_and_measured(tmp_path, quick, capfd):
+def test_check_says_what_it_found_and_measured(tmp_path, quick, capfd, monkeypatch):
+    monkeypatch.setattr(auto_walkers, "most_walkers", lambda config: 32)
     assert call(auto(tmp_path), "--check") == 0
     text = capfd.readouterr().err
     assert 'found by "auto", moves/s of a rung with 16: ' in text
@@ -185,7 +186,7 @@ def test_trial_moves_where_segments_end_in_draws_of_the_model(tmp_path, kernel):
     assert auto_walkers.memory_of_moves(WORLD, built) is not None
 
 
-def test_walkers_are_found_for_a_block(tmp_path, monkeypatch):
+def test_walkers_are_found_for_a_block(tmp_path, monkeypatch, quick):
     """And a rung has so many times as many."""
     monkeypatch.setattr(auto_walkers, "MAX_WALKERS", 32)
     built = build.build(WORLD, config_of(tmp_path, "sampler.blocks=2"), None)

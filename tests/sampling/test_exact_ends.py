@@ -24,8 +24,8 @@ kind = "causal-lm"
 path = "{folder}"
 length = 6
 [sampler]
-walkers = 64
-steps = 10
+walkers = 128
+steps = 5
 exchanges = 2
 [ladder]
 betas = [0.0]
@@ -36,7 +36,7 @@ lower = 0.0
 upper = 30.0
 width = 0.03
 [samples]
-every = 2
+every = 1
 """
 M = 5
 

@@ -99,7 +99,7 @@ def z_scores(density):
 @pytest.mark.slow
 def test_as_it_was_given_the_ladder_is_uneven(tmp_path):
     """The wrong variant: nothing is moved."""
-    code, path = run(tmp_path, "ladder.tune=false", "run.rounds=4")
+    code, path = run(tmp_path, "ladder.tune=false", "run.rounds=4", "run.burn_in=4")
     assert code == 0
     assert np.abs(sigmas_apart(path)).max() > 2 * SIGMAS
 

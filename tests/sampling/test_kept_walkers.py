@@ -9,7 +9,7 @@ from runs_in_progress import config_of
 
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.sampling import kept_walkers, trial
+from omniinput_hpc.sampling import auto_walkers, kept_walkers, trial
 from omniinput_hpc.sampling.kept_walkers import Setting
 
 AUTO = "sampler.walkers='auto'"
@@ -57,6 +57,7 @@ def test_a_file_that_says_something_else_is_passed_over(setting, text):
 @pytest.mark.slow
 def test_the_run_takes_what_the_check_found(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(trial, "BATCH_SECONDS", 0.0)
+    monkeypatch.setattr(auto_walkers, "most_walkers", lambda config: 32)
     text = LATTICE.replace("walkers = 8", 'walkers = "auto"')
     toml, output = tmp_path / "lattice.toml", tmp_path / "run.h5"
     toml.write_text(text.format(output=output))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,11 @@ import pytest
 import tomli_w
 import torch
 from law_models import ChainLaw, log_p_of_counts
+from scipy.stats import kstest
 
 from omniinput_hpc.cli import enumerate as enumerate_
 from omniinput_hpc.cli import run as launch
+from omniinput_hpc.estimators.comparison.samplers import compare_samplers
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.kernels.parts.law import Law
 from omniinput_hpc.results.tables import read_exact
@@ -118,7 +121,7 @@ def test_a_kernel_that_forgets_the_law_fails(tmp_path, monkeypatch):
 MARKOV = """
 [run]
 output = "{output}"
-seed = 1
+seed = {seed}
 rounds = 20
 burn_in = 4
 [model]
@@ -133,32 +136,49 @@ betas = {betas}
 [bins]
 lower = 0.0
 upper = 6.0
-width = 0.1
+width = 0.05
 [samples]
 every = 10
 """
 
 
-def markov(folder, name, betas, more=""):
+def markov(folder, name, betas, seed=1, more=""):
     """Return the density of a run of the Markov chain of 6 sites (m = 5) and 5 values."""
     path, file = folder / f"{name}.h5", folder / f"{name}.toml"
-    file.write_text(MARKOV.format(output=path, betas=betas) + more)
+    file.write_text(MARKOV.format(output=path, betas=betas, seed=seed) + more)
     assert launch.main([str(file)]) == 0
     with open_run(path) as run:
         return density_of_run(run.data)
 
 
+def pair(folder, seed):
+    """Return the densities of a run under the model's own law, and of one without a law.
+
+    With its loss as z, beta under its own law is beta - m without a law. The second density is
+    multiplied by q, which is exp(-m z) / V.
+    """
+    uniform = markov(folder, f"uniform-{seed}", [0.0, 2.5, 5.0, 8.0], seed)
+    law = '[law]\nkind = "model"\n'
+    own = markov(folder, f"own-{seed}", [-5.0, -2.5, 0.0, 3.0], seed + 100, law)
+    log_q_b = -5 * uniform.z_b - np.log(5)
+    logs = {k: getattr(uniform, k) + log_q_b for k in ("log_g_b", "log_g_jb", "plain_log_g_jb")}
+    return own, replace(uniform, **logs)
+
+
 @pytest.mark.slow
 def test_the_models_own_law_and_the_uniform_one_say_the_same(tmp_path):
-    """Under its own law, with its loss as z, beta is beta - m of a run without a law."""
-    uniform = markov(tmp_path, "uniform", [0.0, 2.5, 5.0, 8.0])
-    own = markov(tmp_path, "own", [-5.0, -2.5, 0.0, 3.0], '[law]\nkind = "model"\n')
-    both = (uniform.count_b > 100) & (own.count_b > 100)
-    difference = own.log_g_b - (uniform.log_g_b - 5 * own.z_b - np.log(5))
-    error = np.hypot(own.log_g_error_b, uniform.log_g_error_b)
-    assert both.sum() > 25
-    score = (difference / error)[both]
-    assert rms(score) < 1.5 and np.abs(score).max() < 4.5
+    own, uniform = pair(tmp_path, 1)
+    assert compare_samplers(own, uniform).p > 0.001
+    wrong = replace(own, log_g_b=own.log_g_b + 0.3, plain_log_g_jb=own.plain_log_g_jb + 0.3)
+    assert compare_samplers(wrong, uniform).p < 0.001
+
+
+@pytest.mark.slow
+@pytest.mark.release
+def test_of_20_pairs_under_both_laws_few_disagree(tmp_path):
+    p = [compare_samplers(*pair(tmp_path, seed)).p for seed in range(20)]
+    assert (np.array(p) < 0.05).sum() <= 4, p  # 5 % of 20; more than 4 in 1 of 400 cases
+    assert kstest(p, "uniform").pvalue > 0.001
 
 
 @pytest.mark.slow
@@ -171,7 +191,7 @@ def test_enumeration_weighs_by_the_law(prompt, tmp_path):
         law += f'prompt = {{ kind = "data", file = "{tmp_path / "prompts.json"}", sites = 2 }}\n'
     elif prompt:
         law += 'prompt = { kind = "uniform", sites = 2 }\n'
-    density = markov(tmp_path, "run", [-4.0, 0.0, 4.0], law)
+    density = markov(tmp_path, "run", [-4.0, 0.0, 4.0], more=law)
     assert enumerate_.main([str(tmp_path / "run.toml"), "--output", str(tmp_path / "e.csv")]) == 0
     exact = read_exact(tmp_path / "e.csv", density.edges)
     assert abs(np.logaddexp.reduce(exact.log_g_b)) < 1e-5

@@ -116,7 +116,7 @@ def test_schedules_that_know_their_rung_would_differ(tmp_path, monkeypatch):
 
 def work_of_segments(streams):
     """Return what three rungs' segments launch on a GPU, [segments][rungs]."""
-    model, recording = model_on_meta(1, length=7), Recording(5, 5, np.dtype(np.uint16))
+    model, recording = model_on_meta(1, length=7), Recording(3, 3, np.dtype(np.uint16))
     counters = [[LaunchCounter() for _ in range(3)] for _ in range(3)]
     for k, beta in enumerate((-1.0, 3.0, 6.0)):
         kernel = kernels.build(LmConditional(name="lm-conditional"), model, 4)
@@ -127,7 +127,7 @@ def work_of_segments(streams):
             segment = walkers.begin_segment(*streams(7, Block(k), 2, exchange), 0)
             of_rungs[k].record(model.kv_cache(4), warm=True)
             with torch.no_grad(), of_rungs[k]:
-                for _ in range(5):
+                for _ in range(3):
                     segment.step()
     return [[counter.work for counter in of_rungs] for of_rungs in counters]
 
@@ -135,7 +135,7 @@ def work_of_segments(streams):
 def test_segments_of_all_rungs_are_equal_work():
     works = work_of_segments(loop.streams)
     for of_rungs in works:
-        assert of_rungs[0].kernels > 500
+        assert of_rungs[0].kernels > 300
         assert of_rungs == [of_rungs[0]] * 3
     assert len({of_rungs[0].kernels for of_rungs in works}) == 3
     assert all(len({work.kernels for work in some}) > 1 for some in work_of_segments(keyed_by_rung))

@@ -22,16 +22,19 @@ from omniinput_hpc.runfile.reader import open_run
 pytestmark = pytest.mark.slow
 
 LATTICE_SETTINGS = [
-    "run.rounds=24", "run.burn_in=8", "sampler.walkers=32", "sampler.steps=10",
+    "run.rounds=24", "run.burn_in=8", "sampler.walkers=64", "sampler.steps=5",
     "sampler.exchanges=6", "model.options.n_sites=8", "bins.upper=6.125", "samples.every=5",
     "ladder.anchors=true",
 ]  # fmt: skip
 MARKOV_SETTINGS = [
-    "run.rounds=24", "run.burn_in=8", "sampler.walkers=32", "sampler.steps=6",
+    "run.rounds=24", "run.burn_in=8", "sampler.walkers=64", "sampler.steps=3",
     "sampler.exchanges=4", "model.factory=markov_model:markov", "samples.every=1",
     "bins.lower=0.0", "bins.upper=8.0", "bins.width=0.25",
 ]  # fmt: skip
-FLAT = ["sampler.method=wang-landau", "run.burn_in=24", "wang_landau.ln_f_last=0.01"]
+FLAT = [
+    "sampler.method=wang-landau", "wang_landau.ln_f_last=0.01",
+    "run.rounds=12", "run.burn_in=16", "sampler.steps=10",
+]  # fmt: skip
 METHODS = {
     "anchored": ["ladder.betas=[-5.0, -2.0, 0.0, 2.0, 5.0]"],
     "tuned": ["ladder.betas=[-5.0, -0.5, 0.0, 0.5, 5.0]", "ladder.tune=true", "run.burn_in=16"],
@@ -107,7 +110,7 @@ def test_the_density_of_a_language_model_is_exact(tmp_path, method, forbidden):
     ]  # fmt: skip
     parts = []
     if method == "ancestral":  # independent draws, each many evaluations: fewer will do
-        settings += ["run.rounds=7", "run.burn_in=1"]
+        settings += ["run.rounds=4", "run.burn_in=1"]
     for seed in (1, 2):
         with open_run(run(tmp_path, settings, seed)) as finished:
             density = density_of_run(finished.data)
@@ -128,7 +131,7 @@ def test_what_the_model_itself_adds_up_to_scales_the_density(tmp_path, ladder, f
     """
     settings = [
         *MARKOV_SETTINGS, ladder, "ladder.anchors=true", f"model.options.forbidden={forbidden}",
-        "bins.width=0.03125", "run.rounds=48",
+        "bins.width=0.03125",
     ]  # fmt: skip
     parts = []
     for seed in (1, 2):
@@ -162,7 +165,7 @@ def test_the_density_is_exact_where_rows_are_no_probabilities(tmp_path, method):
     ]  # fmt: skip
     parts = []
     if method == "ancestral":  # independent draws, each many evaluations: fewer will do
-        settings += ["run.rounds=7", "run.burn_in=1"]
+        settings += ["run.rounds=4", "run.burn_in=1"]
     for seed in (1, 2):
         with open_run(run(tmp_path, settings, seed)) as finished:
             density = density_of_run(finished.data)
@@ -186,7 +189,8 @@ def test_a_tuned_ladder_makes_half_the_ideal_round_trips(tmp_path):
     """Where segments decorrelate z and rungs are enough: 1 / (2 + 2 Lambda) is for very many."""
     settings = [
         "ladder.betas=[-5.0, -4.9, -4.8, -4.7, -4.0, -1.0, 0.0, 0.1, 0.2, 0.3, 5.0]",
-        "ladder.tune=true", "sampler.steps=24", "run.burn_in=16", "run.rounds=20",
+        "ladder.tune=true", "sampler.walkers=32", "sampler.steps=24",
+        "run.burn_in=16", "run.rounds=20",
     ]  # fmt: skip
     with open_run(run(tmp_path, [*LATTICE_SETTINGS, *settings], 1)) as finished:
         diagnosis = diagnose(finished)

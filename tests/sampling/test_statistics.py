@@ -18,7 +18,7 @@ from omniinput_hpc.runfile.reader import open_run
 pytestmark = pytest.mark.slow
 
 SETTINGS = [
-    "run.rounds=30", "run.burn_in=4", "sampler.walkers=32", "sampler.steps=10",
+    "run.rounds=28", "run.burn_in=3", "sampler.walkers=64", "sampler.steps=5",
     "sampler.exchanges=6", "model.options.n_sites=8", "bins.upper=6.125",
     "ladder.betas=[-5.0, -2.0, 0.0, 2.0, 5.0]", "samples.every=5",
 ]  # fmt: skip
@@ -98,7 +98,7 @@ def test_inputs_taken_from_the_next_block_fail(toml, monkeypatch):
         swap_pair(self, k, held, near, ensembles, exchange)
         for j, other in ((k, k + 1), (k + 1, k)):
             came = held[j]["walker"] != before[j]["walker"]
-            held[j] = np.where(came, np.roll(before[other], 8), before[j])
+            held[j] = np.where(came, np.roll(before[other], 16), before[j])
 
     monkeypatch.setattr(Exchanger, "_swap_pair", shifted)
     monkeypatch.setattr(Exchanger, "check", lambda self, imbalance_w: None)  # which notices it

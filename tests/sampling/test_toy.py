@@ -71,7 +71,7 @@ def test_a_short_run_lies_on_the_truth(tmp_path):
 
     On one rank: the bytes do not depend on their number, and two would wait for each other.
     """
-    words = [f"run.output={tmp_path}/toy.h5", "run.rounds=8", "run.burn_in=3"]
+    words = [f"run.output={tmp_path}/toy.h5", "run.rounds=5", "run.burn_in=2"]
     done = run("inputs/toy.toml", *(w for s in words for w in ("--set", s)))
     assert done.returncode == 0, done.stderr
     with open_run(tmp_path / "toy.h5") as file:

@@ -88,6 +88,8 @@ def require_connected(
     joined = (shared @ shared.T) > 0
     if known_k is not None:
         joined |= np.outer(known_k[active], known_k[active])
+    if joined.diagonal(1).all():  # each with the next, as in most runs
+        return
     n_parts, part_k = connected_components(joined, directed=False)
     if n_parts > 1:
         order = _order_in_z(np.asarray(counts_kb)[active])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.parts import conditionals
@@ -258,6 +259,19 @@ class Law:
         if self._b == 1.0 or log_sum is None:
             return log_p.double()
         return self._b * log_p.double() - log_sum
+
+
+@torch.no_grad()
+def probabilities(
+    law: Law, x_nd: NDArray[np.int64], z_n: NDArray[np.float32], batch: int, device: str
+) -> NDArray[np.float64]:
+    """Return q of inputs, int64 [n, D], whose outputs are z [n]: float64 [n]."""
+    parts = []
+    for begin in range(0, len(x_nd), batch):
+        some = slice(begin, begin + batch)
+        x, z = (torch.from_numpy(array[some]).to(device) for array in (x_nd, z_n))
+        parts.append(law.log_q(x, z).exp().cpu().numpy())
+    return np.concatenate(parts)
 
 
 def of_parts(parts: LawParts, device: str, gives_z: bool) -> Law:

@@ -294,6 +294,11 @@ def _by_transformers(file: Path) -> Any:
     return kind.from_pretrained(str(folder), **how)
 
 
+def of_transformers(folder: Path) -> Any:
+    """Return a folder's tokenizer as transformers reads it; a `UserError` if it cannot."""
+    return _made(_file_of(folder) or folder / WHOLE, _by_transformers)
+
+
 def beginning(words: Vocabulary) -> list[int]:
     """Return the ids with which the model's tokenizer begins every text, often one.
 

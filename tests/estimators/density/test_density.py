@@ -205,10 +205,10 @@ def test_fewer_than_50_effective_counts_get_an_upper_bound():
 def test_upper_bounds_hold():
     """Of bins with few counts the truth lies below the bound in 95%, below the estimate in fewer.
 
-    200 runs; a bin is bounded in some tens of runs or more: at least 88% of them (3 sigmas).
+    100 runs; a bin is bounded in some tens of runs or more: at least 86% of them (3 sigmas).
     """
     exact_b, below, plain, n = exact_log_g(LEVEL_EDGES), 0, 0, 0
-    for seed in range(200):
+    for seed in range(100):
         run = independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=8, rounds=2, moves=3, seed=seed)
         found = density_of_run(run)
         assert np.isnan(found.log_g_upper_b).all()  # so short a run has not converged
@@ -218,10 +218,10 @@ def test_upper_bounds_hold():
         below = below + (few & (exact_b <= upper_b))
         plain = plain + (few & (exact_b <= found.log_g_b))
         n = n + few
-    often = n >= 60
+    often = n >= 50
     assert often.sum() > 10
-    assert (below[often] / n[often]).min() > 0.88
-    assert not (plain[often] / n[often]).min() > 0.88
+    assert (below[often] / n[often]).min() > 0.86
+    assert not (plain[often] / n[often]).min() > 0.86
 
 
 def test_one_lane_gives_a_density_without_errors():

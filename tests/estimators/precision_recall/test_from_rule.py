@@ -427,7 +427,7 @@ def test_the_curves_of_joined_runs_are_honest_and_with_wrong_weights_they_are_no
     """The short form of tests/benchmarks/joined_coverage.py."""
     bench = loaded("tests/benchmarks/joined_coverage.py")
     for kind, (_, _, must_fail) in bench.KINDS.items():
-        assert bench.is_honest(kind, bench.campaign(kind, 16), 16), kind
+        assert bench.is_honest(kind, bench.campaign(kind, 8), 8), kind
         for name, wrong in (bench.WRONG if must_fail else {}).items():
             assert not bench.is_honest(kind, bench.campaign(kind, 8, wrong=wrong), 8), name
 

@@ -228,8 +228,7 @@ def test_killed_and_resumed_on_other_ranks_equals_one_go(toml, tmp_path):
     kills = 0
     for ranks in (2, 1):
         process = subprocess.Popen(
-            command(path, *words, "--output", parts, ranks=ranks, module="eager_census",
-                    cold=True),
+            command(path, *words, "--output", parts, ranks=ranks, module="eager_census"),
             env=environment(), cwd=ROOT, start_new_session=True,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
