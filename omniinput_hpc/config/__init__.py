@@ -40,13 +40,12 @@ from omniinput_hpc.config.models import (
 from omniinput_hpc.config.output import Output, models_of, of_same_inputs, problem, roughest
 from omniinput_hpc.config.paths import IsPath
 from omniinput_hpc.config.run_table import Precision, RunTable
+from omniinput_hpc.config.space_table import Allowed, Space
 from omniinput_hpc.config.table import Finite, Positive, Table, WholePositive
 from omniinput_hpc.histogram import MAX_BINS
 
 Side = Literal["low", "high"]
 """The low or the high end of z."""
-Allowed = Literal["tokenizer"] | None
-"""The values that sites may take; None means all."""
 Measure = Literal["count", "probability"]
 """What exp(log_g) is of a bin: a number of inputs, or a probability."""
 UNDER_LAW = {
@@ -77,43 +76,6 @@ __all__ = [
     "Table",
     "WangLandau",
 ]
-
-
-class Space(Table):
-    """``[space]``: which inputs exist."""
-
-    allowed: Literal["tokenizer"] | list[list[int]] | None = Field(
-        None,
-        description='`"tokenizer"`: only values that are tokens of the model\'s tokenizer. By '
-        "default the padding of a vocabulary counts as inputs, too. Probabilities "
-        "stay those among all values; the run file holds token ids. Or a list per site of the "
-        "values that it may take.",
-    )
-    pattern: str | None = Field(
-        None,
-        description="Regular expression in Rust's syntax: only inputs whose whole text, without "
-        "the prefix, matches it ([more](methods.md#constrained-spaces)).",
-    )
-
-    @field_validator("allowed", mode="before")
-    @classmethod
-    def _is_allowed(cls, given: Any) -> Any:
-        if isinstance(given, list):
-            for number, values in enumerate(given, 1):
-                if not isinstance(values, list) or any(type(v) is not int or v < 0 for v in values):
-                    raise ValueError(
-                        f"expected a list of values for each site, but {number} is not"
-                    )
-                if not values:
-                    raise ValueError(f"list {number} is empty: each site needs a value")
-        elif given is not None and given != "tokenizer":
-            raise ValueError(f'expected "tokenizer", or a list of values per site, found {given!r}')
-        return given
-
-    @property
-    def constrained(self) -> bool:
-        """Whether sites do not take their values independently of each other and of the site."""
-        return self.pattern is not None or isinstance(self.allowed, list)
 
 
 class Bins(Table):
@@ -252,8 +214,9 @@ class Config(Table):
 
     @model_validator(mode="after")
     def _law_fits(self) -> Config:
-        if self.constrained:
-            self._constraint_fits()
+        wrong = self.space.problem(self) if self.space is not None else ""
+        if wrong:
+            raise ValueError(wrong)
         if self.law is None:
             return self
         if self.sampler.weighs_draws:
@@ -267,22 +230,6 @@ class Config(Table):
                 '[law] choose "from-law"'
             )
         return self
-
-    def _constraint_fits(self) -> None:
-        key = self.constraint
-        if self.law is not None:
-            raise ValueError(f"{key} is for inputs that all weigh the same; leave out [law]")
-        if self.sampler.weighs_draws:
-            raise ValueError(
-                f'sampler.method = "{self.sampler.method}" draws from the model, which does not '
-                f'keep to {key}; set it to "parallel-tempering"'
-            )
-        if "lm-conditional" in self.kernel.names:
-            raise ValueError(
-                f'kernel.name = "lm-conditional" does not keep to {key}; leave [kernel] out'
-            )
-        if key == "space.pattern" and self.model.kind == "image-classifier":
-            raise ValueError("space.pattern is for models whose values stand for text")
 
     @model_validator(mode="after")
     def _samples_fit_a_round(self) -> Config:
@@ -322,13 +269,12 @@ class Config(Table):
     @property
     def constrained(self) -> bool:
         """Whether the inputs are only some of those that the sites' values make."""
-        return self.space is not None and self.space.constrained
+        return bool(self.constraint)
 
     @property
     def constraint(self) -> str:
-        """The key of [space] that constrains inputs, for messages."""
-        pattern = self.space is not None and self.space.pattern is not None
-        return "space.pattern" if pattern else "a list in space.allowed"
+        """The key that leaves out some of them; "" without one."""
+        return "" if self.space is None else self.space.constraint
 
     @property
     def measure(self) -> Measure:

@@ -11,7 +11,6 @@ from typing import Any
 
 from omniinput_hpc.config import KernelTable
 from omniinput_hpc.config import Mixture as MixtureOptions
-from omniinput_hpc.config.kernels import DiscreteLangevin as DiscreteLangevinOptions
 from omniinput_hpc.config.kernels import FromLaw as FromLawOptions
 from omniinput_hpc.config.kernels import Metropolis as MetropolisOptions
 from omniinput_hpc.errors import UserError
@@ -48,32 +47,18 @@ def _build_part(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
 def _check_reach_inside(parts: Sequence[KernelTable], model: Model) -> None:
     """Raise a `UserError` if moves may not connect the inputs of a constrained space.
 
-    A move that may propose any input connects all. Moves of one site do if each site takes its
-    values independently of the others.
+    A part that may propose any input connects all.
     """
-    law = law_of(model)
-    if not isinstance(law, UniformInside) or any(_proposes_all(p, model.n_sites) for p in parts):
-        return
-    if not (law.automaton.by_site and any(map(_moves_one_site, parts))):
-        names = " and ".join(f'"{part.name}"' for part in parts)
+    for part in parts:
+        lengths = getattr(part, "suffix_lengths", None)
+        suffixes = isinstance(part, FromLawOptions) and part.weights.suffix > 0
+        if suffixes and (lengths is None or lengths[1] == model.n_sites):
+            return
+    if isinstance(law_of(model), UniformInside):
         raise UserError(
-            f"kernel.name = {names} changes some sites at a time, and the inputs that [space] "
-            "leaves may not be connected by such moves; leave out [kernel], or add a part "
-            '"from-law" with suffixes of all lengths'
+            "kernel: the inputs that [space] leaves may not be connected by changes of some sites "
+            'at a time; leave out [kernel], or add a part "from-law" with suffixes of all lengths'
         )
-
-
-def _proposes_all(part: KernelTable, n_sites: int) -> bool:
-    if isinstance(part, FromLawOptions):
-        lengths = part.suffix_lengths
-        return part.weights.suffix > 0 and (lengths is None or lengths[1] == n_sites)
-    return isinstance(part, DiscreteLangevinOptions)
-
-
-def _moves_one_site(part: KernelTable) -> bool:
-    if isinstance(part, FromLawOptions):
-        return part.weights.site > 0
-    return not isinstance(part, MetropolisOptions) or part.sites == 1
 
 
 def _check_reach(parts: Sequence[KernelTable], model: Model) -> None:

@@ -50,11 +50,6 @@ class Automaton:
     n_sites: int
 
     @property
-    def n_values(self) -> int:
-        """V."""
-        return int(self.next_qv.shape[1])
-
-    @property
     def by_site(self) -> bool:
         """Whether each site takes its values independently of the others."""
         return len(self.next_qv) == 2

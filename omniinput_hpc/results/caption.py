@@ -61,7 +61,8 @@ def _label_of(run: DescribedRun) -> str:
 def _model_of(run: DescribedRun) -> str:
     """Return the model and the space of its inputs."""
     whose = " ".join(filter(None, [run.config.model.kind, Path(run.config.model_name).name]))
-    inside = run.data.log_inputs if run.config.constrained else None
-    decades = run.n_sites * np.log10(run.n_values) if inside is None else inside / np.log(10)
+    decades = run.n_sites * np.log10(run.n_values)
+    if run.config.constrained:
+        decades = run.data.log_inputs / np.log(10)
     space = f"{run.n_sites} sites of {run.n_values:,} values (10^{decades:.1f} inputs)"
     return f"{whose}, {space}"

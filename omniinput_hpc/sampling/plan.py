@@ -116,8 +116,7 @@ def describe(plan: Plan) -> str:
 
 def describe_space(n_inputs: str, config: Config) -> str:
     """Return how many inputs a constrained space has, in words; `n_inputs` in digits."""
-    n = int(n_inputs) if len(n_inputs) <= MAX_DIGITS else Decimal(n_inputs)
-    shown = f"{n:,}" if len(n_inputs) <= MAX_DIGITS else f"{n:.4e}"
+    shown = f"{Decimal(n_inputs):{',' if len(n_inputs) <= MAX_DIGITS else '.4e'}}"
     return f"{shown} of these inputs, by {config.constraint}; beta = 0 draws them uniformly"
 
 

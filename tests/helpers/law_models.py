@@ -125,7 +125,7 @@ def counts_of_letters(automaton):
     for i in range(automaton.n_sites):
         after = {}
         for (state, last, z), n in at.items():
-            for v in range(automaton.n_values):
+            for v in range(automaton.next_qv.shape[1]):
                 if automaton.allowed_iv is None or automaton.allowed_iv[i, v]:
                     more = (last == 0 and v == 1) + 0.25 * (v == 2)
                     key = (int(automaton.next_qv[state, v]), v, z + more)

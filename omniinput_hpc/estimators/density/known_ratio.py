@@ -74,10 +74,8 @@ def probabilities_add_up(run: RunData) -> bool:
     if their rows were found to sum to 1 at the start of the run. With ``space.allowed`` or another
     constraint they sum to the probability that the model gives to these inputs, which is unknown.
     """
-    if run.log_inputs is not None:
-        return False
     whole = run.config.allowed is None and run.rows_normalized
-    return whole or run.config.every_token
+    return bool(np.isnan(run.log_inputs)) and (whole or run.config.every_token)
 
 
 def exact_difference(run: RunData, model_beta: float) -> float:

@@ -91,20 +91,14 @@ class Vocabulary:
         None for special tokens and unknown ids. Raises a `UserError`, which names `key`, for a
         tokenizer whose decoder does more.
         """
-        if not self._in_bytes:
+        backend = getattr(self.tokenizer, "backend_tokenizer", self.tokenizer)
+        if type(getattr(backend, "decoder", None)).__name__ != "ByteLevel":
             raise UserError(
                 f"{key} needs a tokenizer whose tokens stand for bytes, as GPT-2's do (ByteLevel), "
                 f"which the one in {self.folder} is not"
             )
         names = {i: token for token, i in self.ids.items() if i not in self.special}
         return [_as_bytes(names[i]) if i in names else None for i in ids]
-
-    @property
-    def _in_bytes(self) -> bool:
-        """Whether tokens are named by letters that stand for bytes."""
-        backend = getattr(self.tokenizer, "backend_tokenizer", self.tokenizer)
-        decoder = getattr(backend, "decoder", None)
-        return type(decoder).__name__ == "ByteLevel"
 
     def around(self) -> tuple[list[int], list[int]]:
         """Return the ids that the tokenizer puts before and after every text."""
