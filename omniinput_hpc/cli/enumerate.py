@@ -140,7 +140,7 @@ def law_evaluator(config: Config, model: Any, device: str) -> Weights | None:
 
     if config.law is None:
         return None
-    law = law_of(config, model, device)
+    law: Any = law_of(config, model, device)
     return partial(probabilities, law, batch=BATCH, device=device)
 
 

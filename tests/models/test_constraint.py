@@ -221,7 +221,7 @@ LANGUAGE = 'kind = "causal-lm"\npath = "{}"\nlength = 4'
     ({"law": LAW}, "space.pattern is for inputs that all weigh the same; leave out [law]"),
     ({"method": "ancestral", "every": 1}, 'set it to "parallel-tempering"'),
     ({"kernel": '[kernel]\nname = "lm-conditional"'}, "does not keep to space.pattern"),
-    ({"kernel": '[kernel]\nname = "metropolis"'}, "may not be connected by such moves"),
+    ({"kernel": '[kernel]\nname = "metropolis"'}, "may not be connected by changes"),
     ({"model": 'kind = "python"\nfactory = "toy_models:lattice"\noptions = { n_values = 5 }'},
      "give the model an attribute tokens, a list of 5 texts"),
 ])  # fmt: skip

@@ -27,7 +27,7 @@ class UniformInside:
 
     def __init__(self, automaton: Automaton, device: str) -> None:
         self.automaton, self.n_sites = automaton, automaton.n_sites
-        self.n_inputs, self._log_n = automaton.n_inputs, math.log(automaton.n_inputs)
+        self._log_n = math.log(automaton.n_inputs)
         self._next = torch.from_numpy(automaton.next_qv).to(device)  # [Q + 1, V]
         self._accepts = torch.from_numpy(automaton.accepting_q).to(device)
         self._log_ways = torch.from_numpy(automaton.log_ways).to(device)  # [D + 1, Q + 1]

@@ -132,8 +132,6 @@ class Law:
         self._plain = temperature == 1.0 and self._first == first
         self.gives_z = gives_z and self._plain and prompt is None
 
-    n_inputs: int | None = None  # of a constrained space
-
     def kv_cache(self, current: KVCache | None, n_walkers: int) -> KVCache | None:
         """Return a KV cache for `redraw`, `current` if it fits; None if the model has none."""
         return conditionals.kv_cache_of(self.offers, current, n_walkers)

@@ -100,8 +100,8 @@ def test_draws_are_uniform(name):
     u = torch.rand(20_000, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     u[0] = 1 - 2.0**-53  # the largest number draws the last possible values
     drawn, counts = law.draw(u).unique(dim=0, return_counts=True)
-    assert law.automaton.contains(drawn.numpy()).all() and len(drawn) == law.n_inputs
-    expected, n = 20_000 / law.n_inputs, law.n_inputs - 1
+    assert law.automaton.contains(drawn.numpy()).all() and len(drawn) == law.automaton.n_inputs
+    expected, n = 20_000 / law.automaton.n_inputs, law.automaton.n_inputs - 1
     assert ((counts - expected) ** 2).sum() / expected < n + 4 * np.sqrt(2 * n)
 
 
