@@ -6,6 +6,7 @@ Run ``python -m omniinput_hpc.config.describe docs/input-file.md``; a test compa
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -55,14 +56,21 @@ def page() -> str:
         told: dict[str, str] = {}
         for table in tables:
             parts.append(_heading(name, table, len(tables) > 1) + _rows(table, told))
-            parts.extend(
-                f"#### [{name}.{key}]\n\n{_rows(inner, {})}"
-                for key, value in table.model_fields.items()
-                for inner in tables_in(value.annotation)
-                if get_origin(value.annotation) is not list and inner not in shown
-            )
+            parts.extend(_inner(name, table, shown))
         shown.update(tables)
     return "\n".join(parts)
+
+
+def _inner(name: str, table: type[BaseModel], shown: set[type[BaseModel]]) -> Iterator[str]:
+    """Yield the parts of a table that are tables and were not shown before."""
+    for key, field in table.model_fields.items():
+        several = tables_in(field.annotation)
+        for inner in several if get_origin(field.annotation) is not list else []:
+            if inner not in shown:
+                shown.add(inner)
+                tag, kind = tag_of(inner)
+                of_kind = f' {tag} = "{kind}"' if tag and len(several) > 1 else ""
+                yield f"#### [{name}.{key}]{of_kind}\n\n{_rows(inner, {})}"
 
 
 def _heading(name: str, table: type[BaseModel], several: bool) -> str:

@@ -13,7 +13,10 @@ AFTER = [6, 2]
 KEYS = [{}, {"prefix": [3, 7, 2]}, {"tokens": "no-special"}]
 
 
-@pytest.fixture(params=["gpt2", "llama", "olmo2", "scaled"], scope="module")
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("llama", "olmo2")]
+
+
+@pytest.fixture(params=["gpt2", *SLOW, "scaled"], scope="module")
 def folder(request, tmp_path_factory):
     """Return a folder of each kind of decoder, one with a head that is not linear."""
     place = tmp_path_factory.mktemp(request.param)
@@ -60,14 +63,14 @@ NEXT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("after", [None, AFTER, "ea"], ids=str)
-def test_next_is_the_probability_of_the_next_token(keys, after):
-    for table, z_of in NEXT.values():
-        given = {} if after is None else {"after": after}
-        model = built(keys, {"name": "next", **table, **given})
+AFTERS = [(None, []), (AFTER, AFTER), ("ea", AFTER)]
+
+
+def test_next_is_the_probability_of_the_next_token(keys):
+    for (table, z_of), (given, after) in zip(NEXT.values(), AFTERS * 2, strict=True):
+        model = built(keys, {"name": "next", **table, **({"after": given} if after else {})})
         x = inputs(model)
-        p = log_p(model, x, {None: [], "ea": AFTER}.get(str(after), AFTER) if after else [])
-        expected = z_of(p[:, -1].exp())
+        expected = z_of(log_p(model, x, after)[:, -1].exp())
         torch.testing.assert_close(model.output(x).double(), expected, atol=2e-5, rtol=1e-5)
         assert model.output(x).dtype == torch.float32 and expected.std() > 0.02
 
