@@ -105,8 +105,9 @@ def test_draws_are_uniform(name):
     assert ((counts - expected) ** 2).sum() / expected < n + 4 * np.sqrt(2 * n)
 
 
-@pytest.mark.parametrize("ensemble", [Canonical(1.5), Gaussian()], ids=["canonical", "gaussian"])
-@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize(
+    ("name", "ensemble"), zip(PATTERNS, [Gaussian(), Canonical(1.5), Canonical(0.7)], strict=True)
+)
 def test_from_law_is_exact(name, ensemble):
     model = inside(name)
     together, pi = np.zeros((27, 27)), distribution(model, ensemble)
