@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -142,6 +143,10 @@ class Analysis(Table):
         description="File of test sets' outputs, written by "
         "`omniinput test-sets`, to draw with the density.",
     )
+
+
+def _name_of(table: Any) -> str:
+    return str(getattr(table, "path", None) or getattr(table, "factory", None) or "")
 
 
 class Config(Table):
@@ -305,8 +310,14 @@ class Config(Table):
     @property
     def model_name(self) -> str:
         """The model's path, or the function that makes it; "" if it has neither."""
-        model = self.model
-        return str(getattr(model, "path", None) or getattr(model, "factory", None) or "")
+        return _name_of(self.model)
+
+    @property
+    def law_name(self) -> str:
+        """Kind of the law, and the name of its path or function; "" without a law."""
+        if self.law is None:
+            return ""
+        return f"{self.law.kind} {Path(_name_of(self.law)).name}".strip()
 
     @property
     def predicted_from(self) -> int | None:

@@ -65,4 +65,5 @@ def _model_of(run: DescribedRun) -> str:
     if run.config.constrained:
         decades = run.data.log_inputs / np.log(10)
     space = f"{run.n_sites} sites of {run.n_values:,} values (10^{decades:.1f} inputs)"
-    return f"{whose}, {space}"
+    law = run.config.law_name
+    return f"{whose}, {space}" + (f", [law] {law}" if law else "")

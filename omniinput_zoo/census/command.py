@@ -136,6 +136,8 @@ def try_losses(model: Any, tree: Any, space: Space, name: str) -> None:
 
 
 def _check_input(config: Config) -> None:
+    if config.law is not None:
+        raise UserError("[law]: a census counts inputs; leave this table out")
     if config.noisy:
         raise UserError("model.noise = true: a census requires a model without noise")
     if config.law is not None or config.constrained:

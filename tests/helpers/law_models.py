@@ -38,13 +38,13 @@ class ChainLaw:
 
 
 class Events:
-    """z = -(number of sites with a rare value)."""
+    """z = -(number of sites with a value below `below`; by default, with a rare one)."""
 
-    def __init__(self, n_values=20, n_sites=40, device="cpu"):
-        self.n_values, self.n_sites = n_values, n_sites
+    def __init__(self, n_values=20, n_sites=40, below=N_RARE, device="cpu"):
+        self.n_values, self.n_sites, self.below = n_values, n_sites, below
 
     def output(self, x):
-        return -(x < N_RARE).sum(dim=1).float()
+        return -(x < self.below).sum(dim=1).float()
 
 
 def log_p_of_counts(law):

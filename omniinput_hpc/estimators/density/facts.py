@@ -19,6 +19,7 @@ from omniinput_hpc.estimators.density.result import Density
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
 from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.text import WORDS_OF
 
 FALSE_ALARMS = 0.01
 """Probability that a correct density breaks a fact by chance, over all its bins."""
@@ -126,11 +127,12 @@ def _fewest_inputs(
     )
 
 
-def gaps(counts_kb: IntArray, edges: FloatArray) -> list[Check]:
+def gaps(counts_kb: IntArray, edges: FloatArray, measure: str = "count") -> list[Check]:
     """Find gaps in z with no rung that has counts on both sides.
 
     counts_kb : int64 [K, B]. Known normalizers may still join the rungs on the two sides of such a
         gap, but the number of inputs inside it is unknown.
+    measure : of the density, for the sentence
     """
     seen_kb = counts_kb > 0
     active_kb = seen_kb[seen_kb.any(axis=1)]
@@ -140,7 +142,8 @@ def gaps(counts_kb: IntArray, edges: FloatArray) -> list[Check]:
     reached = np.maximum.accumulate(last_k[order])
     sentences = [
         f"no rung visited both sides of z = {edges[end + 1]:g} to {edges[begin]:g}, "
-        "and no walker visited outputs between them: the number of inputs there is not known"
+        f"and no walker visited outputs between them: the {WORDS_OF[measure].amount} there is "
+        "not known"
         for end, begin in zip(reached[:-1], first_k[order][1:], strict=True)
         if begin > end + 1
     ]

@@ -27,6 +27,7 @@ from omniinput_hpc.estimators.errors.convergence import (
 from omniinput_hpc.estimators.populations import floor_of, is_annealed
 from omniinput_hpc.estimators.run_data import RunData, require_rounds
 from omniinput_hpc.histogram import lane_groups
+from omniinput_hpc.text import WORDS_OF, MeasureWords
 
 NEIGHBOURS = 5  # bins on either side over which dispersions are averaged
 
@@ -143,6 +144,11 @@ class Observed:
     def measure(self) -> str:
         """What exp(log_g) is of a bin: "count", or "probability" under a law."""
         return "count" if self.log_measure else "probability"
+
+    @property
+    def words(self) -> MeasureWords:
+        """The words for this measure."""
+        return WORDS_OF[self.measure]
 
     @property
     def z_b(self) -> FloatArray:
@@ -320,8 +326,10 @@ def _require_alike(runs: Sequence[RunData]) -> None:
     seeds: dict[object, object] = {}
     for run in runs:
         if run.fingerprint != first.fingerprint:
+            models = {one.fingerprint.partition(" law:")[0] for one in (run, first)}
             raise EstimateError(
-                f"{run.path} and {first.path} have different models ({run.fingerprint}, "
+                f"{run.path} and {first.path} have different "
+                f"{'models' if len(models) > 1 else 'laws of inputs, [law]'} ({run.fingerprint}, "
                 f"{first.fingerprint}): only runs of one model can be combined"
             )
         if (run.n_sites, run.n_values) != (first.n_sites, first.n_values):

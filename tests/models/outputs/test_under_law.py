@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 
 from omniinput_hpc import models
 from omniinput_hpc.cli import run as launch
-from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.density.density import density_of_run, log_mean_exp
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.runfile.reader import open_run
 
@@ -96,6 +96,8 @@ def test_probabilities_of_bins_are_those_of_enumeration(tmp_path, name, law, ker
     assert seen.sum() > 5 and density.absolute
     assert (np.abs(density.log_g_b[seen] - expected_b) < 4.5 * error_b).all()
     assert not (np.abs(density.log_g_b[seen] - flat_b) < 4.5 * error_b).all()
+    found, exact = log_mean_exp(density), np.log(np.sum(q_n * np.exp(-z_n.numpy())))
+    assert abs(found.value - exact) < 4.5 * np.hypot(found.error, 0.002)
 
 
 def test_the_fingerprint_is_the_same_whether_files_are_hashed_at_once_or_later():
