@@ -46,7 +46,7 @@ TESTED_ELSEWHERE = {
     },
     "config": {
         "config/test_input_file.py": [
-            "__init__", "kernels", "method", "models", "run_table", "table",
+            "__init__", "kernels", "method", "models", "run_table", "space_table", "table",
         ],
         "models/test_law.py": ["law"],
     },

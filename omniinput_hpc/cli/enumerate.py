@@ -26,6 +26,7 @@ from omniinput_hpc.errors import EXIT_COMPLETE, UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.precision_recall.from_rule import Rule, load_rule
 from omniinput_hpc.histogram import bin_of
+from omniinput_hpc.models import constraint
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.sampling import shapes
@@ -137,8 +138,10 @@ def law_evaluator(config: Config, model: Any, device: str) -> Weights | None:
     from omniinput_hpc.kernels.parts.law import probabilities
     from omniinput_hpc.sampling.build import law_of
 
-    law = law_of(config, model, device)
-    return None if law is None else partial(probabilities, law, batch=BATCH, device=device)
+    if config.law is None:
+        return None
+    law: Any = law_of(config, model, device)
+    return partial(probabilities, law, batch=BATCH, device=device)
 
 
 def count_all(
@@ -159,6 +162,7 @@ def count_all(
     n_blocks = v**depth
     evaluate = block_evaluator(model, depth, device)
     weigh = world.one_a_host_first(lambda: law_evaluator(config, model, device))
+    space = world.together(lambda: constraint.of(config, model))
     evaluate(0)  # the first evaluation is slower than the others
     begin = time.monotonic()
     evaluate(0)
@@ -173,7 +177,7 @@ def count_all(
         )
     log.info("%s in %d blocks; about %s", size, n_blocks, duration(seconds))
     offers = models.offers_of(model)
-    generates = offers.conditional_logits is not None and weigh is None
+    generates = offers.conditional_logits is not None and weigh is None and space is None
     m = d - offers.predicted_from if generates else None
     found = Enumeration(config.bins.edges, rule, m)
 
@@ -181,6 +185,9 @@ def count_all(
         try:
             for block in _reported(range(world.rank, n_blocks, world.size)):
                 x, z = inputs_of(block, depth, v, d), evaluate(block)
+                if space is not None:
+                    inside = space.contains(x)
+                    x, z = x[inside], z[inside]
                 found.add(ids.to_ids(x), z, None if weigh is None else weigh(x, z))
         except EstimateError as error:  # from the rule, for inputs that `try_rule` did not score
             raise UserError(str(error)) from None

@@ -41,20 +41,19 @@ from omniinput_hpc.config.models import (
 from omniinput_hpc.config.output import Output, models_of, of_same_inputs, problem, roughest
 from omniinput_hpc.config.paths import IsPath
 from omniinput_hpc.config.run_table import Precision, RunTable
+from omniinput_hpc.config.space_table import Allowed, Space
 from omniinput_hpc.config.table import Finite, Positive, Table, WholePositive
 from omniinput_hpc.histogram import MAX_BINS
 
 Side = Literal["low", "high"]
 """The low or the high end of z."""
-Allowed = Literal["tokenizer"] | None
-"""The values that sites may take; None means all."""
 Measure = Literal["count", "probability"]
 """What exp(log_g) is of a bin: a number of inputs, or a probability."""
 UNDER_LAW = {
     "name": "mixture",
     "parts": [{"name": "from-law", "weight": 0.9}, {"name": "metropolis", "weight": 0.1}],
 }
-"""The default kernel under a law."""
+"""The default kernel under a law, and in a space that `pattern` or lists constrain."""
 
 __all__ = [
     "Allowed",
@@ -78,17 +77,6 @@ __all__ = [
     "Table",
     "WangLandau",
 ]
-
-
-class Space(Table):
-    """``[space]``: which inputs exist."""
-
-    allowed: Allowed = Field(
-        None,
-        description='`"tokenizer"`: only values that are tokens of the model\'s tokenizer. By '
-        "default the padding of a vocabulary counts as inputs, too. Probabilities "
-        "stay those among all values; the run file holds token ids.",
-    )
 
 
 class Bins(Table):
@@ -189,7 +177,8 @@ class Config(Table):
     kernel: Kernel = Field(
         Metropolis(),
         description="How a walker moves. The keys depend on `name`. Default: `metropolis`; under a "
-        "[law], a mixture of it (0.1) and `from-law` (0.9).",
+        "[law], or with `space.pattern` or lists in `space.allowed`, a mixture of it (0.1) and "
+        "`from-law` (0.9).",
     )
     bins: Bins = Field(
         description="The histogram of z: half-open bins of equal width, the last one closed."
@@ -204,9 +193,12 @@ class Config(Table):
     @model_validator(mode="before")
     @classmethod
     def _kernel_of_a_law(cls, tables: Any) -> Any:
-        if isinstance(tables, dict) and tables.get("law") and "kernel" not in tables:
-            return {**tables, "kernel": UNDER_LAW}
-        return tables
+        if not isinstance(tables, dict) or "kernel" in tables:
+            return tables
+        space = tables.get("space")
+        space = space if isinstance(space, dict) else {}
+        constrained = "pattern" in space or isinstance(space.get("allowed"), list)
+        return {**tables, "kernel": UNDER_LAW} if tables.get("law") or constrained else tables
 
     @field_validator("kernel", mode="before")
     @classmethod
@@ -227,6 +219,9 @@ class Config(Table):
 
     @model_validator(mode="after")
     def _law_fits(self) -> Config:
+        wrong = self.space.problem(self) if self.space is not None else ""
+        if wrong:
+            raise ValueError(wrong)
         if self.law is None:
             return self
         if self.sampler.weighs_draws:
@@ -272,8 +267,19 @@ class Config(Table):
 
     @property
     def allowed(self) -> Allowed:
-        """The values that sites may take, ``space.allowed``."""
-        return None if self.space is None else self.space.allowed
+        """Which values all sites may take, if ``space.allowed`` names them."""
+        given = None if self.space is None else self.space.allowed
+        return None if isinstance(given, list) else given
+
+    @property
+    def constrained(self) -> bool:
+        """Whether the inputs are only some of those that the sites' values make."""
+        return bool(self.constraint)
+
+    @property
+    def constraint(self) -> str:
+        """The key that leaves out some of them; "" without one."""
+        return "" if self.space is None else self.space.constraint
 
     @property
     def measure(self) -> Measure:
@@ -323,7 +329,7 @@ class Config(Table):
     @property
     def every_token(self) -> bool:
         """Whether the model is a decoder whose sites may take all of its tokens."""
-        decoder = self.model.kind == "causal-lm" and self.allowed is None
+        decoder = self.model.kind == "causal-lm" and self.allowed is None and not self.constrained
         return decoder and getattr(self.model, "tokens", "all") == "all"
 
     @property

@@ -227,8 +227,9 @@ class FromLaw(KernelTable):
 
     implementation: ClassVar = "omniinput_hpc.kernels.from_law:FromLaw"
     name: Literal["from-law"] = Field(
-        description="Redraws spans of sites from the conditional probabilities of [law]; for any "
-        "output. A prompt is redrawn as a whole."
+        description="Redraws spans of sites from the conditional probabilities of [law], or "
+        "uniformly in a space that [space] constrains; for any output. A prompt is redrawn as a "
+        "whole."
     )
     weights: LawWeights = Field(
         LawWeights(site=0.2, block=0.3, suffix=0.5),

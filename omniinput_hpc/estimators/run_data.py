@@ -107,6 +107,7 @@ class RunData:
     round_trips_v : int64 [W K], completed round trips of each walker
     histograms : yields the counts, int64 [K, B], of each block of rounds
     source : of the samples
+    log_inputs : ln of the number of inputs of a constrained space; NaN without a constraint
     """
 
     path: Any
@@ -133,6 +134,7 @@ class RunData:
     round_trips_v: IntArray
     histograms: Callable[[], Iterable[IntArray]]
     source: Source
+    log_inputs: float = float("nan")
 
     @property
     def beta_k(self) -> FloatArray:
@@ -144,7 +146,8 @@ class RunData:
         """Log of the measure of the whole space: of the number of inputs, or 0 under a law."""
         if self.config.measure == "probability":
             return 0.0
-        return self.n_sites * float(np.log(self.n_values))
+        every = self.n_sites * float(np.log(self.n_values))
+        return every if np.isnan(self.log_inputs) else self.log_inputs
 
     @property
     def moves_k(self) -> IntArray:

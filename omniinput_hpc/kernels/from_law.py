@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from omniinput_hpc.config.kernels import FromLaw as Options
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.kernels.parts.conditionals import kv_cache_of
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.parts.law import Law
 from omniinput_hpc.kernels.parts.spans import SpanSchedule
 from omniinput_hpc.kernels.state import Info, State, Untuned, accept, decide
 from omniinput_hpc.models import Model, law_of
@@ -35,7 +34,9 @@ class FromLaw(Untuned):
 
     For a suffix the product is empty: of an MCMC on a program's traces this is the move that
     redraws a trace from some choice on (Wingate, Stuhlmueller & Goodman 2011). Any output will do:
-    no gradient is needed. The span is independent of the state and the same for all walkers.
+    no gradient is needed. The span is independent of the state and the same for all walkers. In a
+    constrained space q is uniform inside, and the product is the ratio of the numbers of ways to
+    complete the input after the span, or 0.
 
     Raises a `UserError` without a law.
     """
@@ -48,9 +49,9 @@ class FromLaw(Untuned):
                 f'kernel.name = "{options.name}" redraws sites from a law of inputs: add a table '
                 '[law], or choose "metropolis"'
             )
-        self._law: Law = law
+        self._law: Any = law  # an `InputLaw`
         self._model = model
-        self._kv_cache = kv_cache_of(law.offers, None, n_walkers)
+        self._kv_cache = law.kv_cache(None, n_walkers)
         self._schedule = SpanSchedule(options, model.n_sites)
         self.parts = options.part_names
         self.uniforms_per_move = n_walkers * (model.n_sites // 2 + 1)
@@ -58,7 +59,7 @@ class FromLaw(Untuned):
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """Move every walker once: redraw one span."""
         x, z, law = state.x, state.z, self._law
-        self._kv_cache = kv_cache_of(law.offers, self._kv_cache, len(x))
+        self._kv_cache = law.kv_cache(self._kv_cache, len(x))
         cache = state.cache
         if cache is None or cache.version != self._version:
             cache = LawCache(law.log_q_sites(x, self._kv_cache), self._version)
@@ -82,7 +83,7 @@ class FromLaw(Untuned):
         """Return the outputs of proposals x, [W], whose terms of ln q are `log_q`."""
         if not self._law.gives_z:
             return self._model.output(x)
-        z_new = self._law.loss(log_q).to(z.dtype)
+        z_new: torch.Tensor = self._law.loss(log_q).to(z.dtype)
         watch(self._model, x, z_new)
         return z_new
 

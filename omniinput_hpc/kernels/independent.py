@@ -15,8 +15,8 @@ import torch
 from omniinput_hpc import rng
 from omniinput_hpc.kernels.parts.categorical import pick
 from omniinput_hpc.kernels.parts.conditionals import require_conditionals
+from omniinput_hpc.kernels.parts.constrained import InputLaw
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.parts.law import Law
 from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums_of_powers
 from omniinput_hpc.kernels.state import Info, State, Untuned, accept
 from omniinput_hpc.models import Model, Offers, offers_of
@@ -73,7 +73,7 @@ class UniformSampler(_IndependentSampler):
 class LawSampler(_IndependentSampler):
     """Draw every walker from the law of inputs in every move: exact at beta = 0."""
 
-    def __init__(self, model: Model, n_walkers: int, law: Law) -> None:
+    def __init__(self, model: Model, n_walkers: int, law: InputLaw) -> None:
         super().__init__(model, n_walkers)
         self._law = law
 

@@ -124,6 +124,9 @@ def preflight(config: Config, hashed: bool = True) -> dict[str, Any]:
         about = _module("outputs.checks").preflight(config, about)
     if config.law is not None:
         about = _module("law").preflight(config, about)
+    if config.constrained:
+        parts = [*about.get("parts", ()), _module("constraint").fingerprint(config)]
+        about = {**about, "parts": parts}
     return {**about, "fingerprint": _fingerprint(config, about)} if hashed else about
 
 

@@ -24,8 +24,8 @@ from omniinput_hpc.kernels.independent import (
 from omniinput_hpc.kernels.look_ahead.exploration import Explorer
 from omniinput_hpc.kernels.parts.categorical import pick
 from omniinput_hpc.kernels.parts.conditionals import begin_anew
+from omniinput_hpc.kernels.parts.constrained import InputLaw
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.kernels.parts.law import Law
 from omniinput_hpc.models import Model, law_of, offers_of
 from omniinput_hpc.models.batches import padded_batches
 from omniinput_hpc.parallel.comm import World
@@ -45,7 +45,7 @@ def rows_of(config: Config, model: Model, n_walkers: int, device: str) -> RowSum
     ladder = config.ladder
     if ladder is None or not ladder.with_anchors or config.sampler.weighs_draws:
         return None  # these methods draw from normalized rows, whatever the model's rows sum to
-    if config.law is not None:
+    if config.law is not None or config.constrained:
         return None  # no rung of the ladder is the model's own distribution
     try:
         return try_rows(model, n_walkers, device)
@@ -124,7 +124,7 @@ class Anchors:
         every_move: bool = True,
     ) -> None:
         self._model, self._like, self._every_move = model, like, every_move
-        law: Law | None = law_of(model)
+        law: InputLaw | None = law_of(model)
         self._law = law
         self._repetitions, n_walkers = Repetitions(model, like), len(like)
         self._ancestral = self._model_itself = None

@@ -31,7 +31,7 @@ from omniinput_hpc.tempering.ladder import Block
 
 if TYPE_CHECKING:
     from omniinput_hpc.kernels.independent import RowSums
-    from omniinput_hpc.kernels.parts.law import Law
+    from omniinput_hpc.kernels.parts.constrained import InputLaw
     from omniinput_hpc.sampling.loop import LiveRun
     from omniinput_hpc.sampling.rung import Rung
 
@@ -71,16 +71,20 @@ def build(world: World, given: Config, folder: str | None) -> Built:
     return _agree_on_rows(world, world.one_a_host_first(make))
 
 
-def law_of(config: Config, model: models.Model, device: str) -> Law | None:
-    """Return the law of a run's inputs; None if all weigh the same.
+def law_of(config: Config, model: models.Model, device: str) -> InputLaw | None:
+    """Return the law of a run's inputs, or that of a constrained space; None if all weigh the same.
 
     Raises a UserError if it is none: if its model has no conditionals, or rows that do not sum to 1
-    at temperature 1.
+    at temperature 1; or if a constraint is wrong.
     """
     from omniinput_hpc.kernels.independent import try_rows
-    from omniinput_hpc.kernels.parts import law
+    from omniinput_hpc.kernels.parts import constrained, law
+    from omniinput_hpc.models import constraint
     from omniinput_hpc.models.law import build as parts_of
 
+    inside = constraint.of(config, model)
+    if inside is not None:
+        return constrained.UniformInside(inside, device)
     parts = parts_of(config, device, model)
     if parts is None or config.law is None:
         return None
@@ -148,7 +152,7 @@ class Exact(NamedTuple):
     """
 
     rows: RowSums | None = None
-    law: Law | None = None
+    law: InputLaw | None = None
 
 
 class _Mine(NamedTuple):
@@ -245,6 +249,7 @@ def prepare_file(
                 "model_beta": here.model_beta,
                 "rows_normalized": int(here.rows_normalized),
                 "cold_starts": COLD_STARTS,
+                **here.inside,
                 **here.environment,
             }
             layout.create(path, built.geometry, _first_values(built), attributes)

@@ -8,6 +8,7 @@ import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,8 @@ from omniinput_hpc.text import amount
 
 LARGE_FILE = 10 * 2**30
 """Run files of this many bytes or more cause a warning."""
+MAX_DIGITS = 30
+"""Digits of a number of inputs that are shown."""
 SMALLER_BY = {
     "samples": " (a larger samples.every records fewer)",
     "histogram": " (a larger bins.width, or a smaller run.histogram_blocks, takes less)",
@@ -60,6 +63,7 @@ class Plan:
     forecast: ExchangeTrial | None = None  # from trial exchanges, if any were made
     model_beta: float | None = None  # of the model's own distribution
     tokens: Sequence[str] = ()  # notes on a language model's tokens
+    n_inputs: str | None = None  # of a constrained space, in digits
 
 
 def describe(plan: Plan) -> str:
@@ -83,6 +87,7 @@ def describe(plan: Plan) -> str:
     rows = {
         "model": f"{c.model.kind}, {g.n_sites} sites of {g.n_values:,} values: "
         f"a space of 10^{g.n_sites * np.log10(g.n_values):.1f} inputs",
+        "space": "" if plan.n_inputs is None else describe_space(plan.n_inputs, c),
         "output": "" if c.output is None else models.z_label(c),
         "law": "" if c.law is None else describe_law(c.law),
         "tokens": "; ".join(plan.tokens),
@@ -107,6 +112,12 @@ def describe(plan: Plan) -> str:
         rows["measured"] = plan.measured
     lines = [f"{name:<9} {text}" for name, text in rows.items() if text]
     return "\n".join(lines + _forecast(plan))
+
+
+def describe_space(n_inputs: str, config: Config) -> str:
+    """Return how many inputs a constrained space has, in words; `n_inputs` in digits."""
+    shown = f"{Decimal(n_inputs):{',' if len(n_inputs) <= MAX_DIGITS else '.4e'}}"
+    return f"{shown} of these inputs, by {config.constraint}; beta = 0 draws them uniformly"
 
 
 def describe_law(law: Law) -> str:

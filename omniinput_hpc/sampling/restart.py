@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -77,6 +78,7 @@ class Identity:
     model_beta: float  # of the model's own distribution; NaN if it cannot be sampled directly
     rows_normalized: bool = False  # whether the model's conditional rows were found to sum to 1
     space: Space | None = None  # the values that its sites may take
+    inside: Mapping[str, Any] = field(default_factory=dict)  # of a constrained space, as stored
 
 
 def find_existing(config: Config, fingerprint: str | Callable[[], str], restart: str) -> Existing:
@@ -262,6 +264,12 @@ def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -
         raise UserError(
             f"run.output = {path} holds a run whose model had other tokens (space.allowed): the "
             "tokenizer has changed; choose another run.output, or move it away"
+        )
+    key = "space_fingerprint"
+    if here.inside.get(key) != found.attributes.get(key):
+        raise UserError(
+            f"run.output = {path} holds a run of other inputs: the texts of the model's values "
+            "have changed; choose another run.output, or move it away"
         )
     same = stored_z.shape == (len(here.probe_z),)
     if not same or not np.abs(stored_z - here.probe_z).max() <= models.closeness(config):

@@ -121,6 +121,8 @@ class Explorer:
 
     Parameters
     ----------
+    model : if some proposals have probability 0, its attribute `proposed` must hold the inputs that
+        it evaluated last, since then x' does not show them
     draws : the uniform numbers before the accepting one, in order
     choices : the numbers that all walkers share
     start : function of (kernel, x, z) that makes the state to move from
@@ -146,7 +148,7 @@ class Explorer:
         columns = [*branches.columns, *extra]
         rest = [half] * (len(self.draws) - len(columns))
         x, new, _ = self.move(branches, [*columns, *rest, torch.zeros_like(half)])
-        return x, new.x
+        return x, getattr(self.model, "proposed", new.x)
 
     def split(self, branches, draw):
         """Decide one more draw: n branches for each one."""
@@ -189,7 +191,10 @@ class Explorer:
         (rest,) = torch.where(~accepted(last, torch.arange(len(a))))  # few are, in most kernels
         if len(rest):
             a[rest] = bisect(lambda u, row: accepted(u, rest[row]), len(rest))
-        for u, expected in ((a / 2, proposed), ((1 + a) / 2, self.x[branches.origin])):
+        a[a <= 2.0**-BITS] = 0.0
+        old = self.x[branches.origin]
+        possible = torch.where((a > 0)[:, None], proposed, old)
+        for u, expected in ((a / 2, possible), ((1 + a) / 2, old)):
             _, new, _ = self.move(branches, [*branches.columns, u])
             some = u < 1 - 1e-15
             assert torch.equal(new.x[some], expected[some]), "neither moved nor stayed: no balance"

@@ -113,6 +113,7 @@ class ArrayRun:
         np.add.at(z_sum, (k, b_rks + 1), z)
         self.z_sum_kb = z_sum[:, 1:-1]
 
+    log_inputs = np.nan
     log_measure, group_s, moves_k = RunData.log_measure, RunData.group_s, RunData.moves_k
     z_of, counts_nkb = RunData.z_of, RunData.counts_nkb
     ancestral = property(lambda self: self.log_q is not None)

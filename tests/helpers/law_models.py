@@ -97,3 +97,42 @@ def leaky(device="cpu"):
     model = ChainLaw(5, 6, rare=(0.05, 0.1), device=device, n_rare=2)
     model._log_p += float(np.log(0.9))
     return model
+
+
+class Letters:
+    """z = the number of "ab" in a text of letters, plus a quarter of that of "c"."""
+
+    tokens = ("a", "b", "c", "d")
+    n_values = 4
+
+    def __init__(self, n_sites):
+        self.n_sites = n_sites
+
+    def output(self, x):
+        pairs = (x[:, :-1] == 0) & (x[:, 1:] == 1)
+        return pairs.sum(dim=1).float() + 0.25 * (x == 2).sum(dim=1).float()
+
+
+def letters(device="cpu", n_sites=8, tokens=Letters.tokens):
+    model = Letters(n_sites)
+    model.tokens = tokens
+    return model
+
+
+def counts_of_letters(automaton):
+    """Return the number of inputs of each z, as a dict, by dynamic programming over the sites."""
+    at = {(0, None, 0.0): 1}  # by state, last value, z
+    for i in range(automaton.n_sites):
+        after = {}
+        for (state, last, z), n in at.items():
+            for v in range(automaton.next_qv.shape[1]):
+                if automaton.allowed_iv is None or automaton.allowed_iv[i, v]:
+                    more = (last == 0 and v == 1) + 0.25 * (v == 2)
+                    key = (int(automaton.next_qv[state, v]), v, z + more)
+                    after[key] = after.get(key, 0) + n
+        at = after
+    found = {}
+    for (state, _, z), n in at.items():
+        if automaton.accepting_q[state]:
+            found[z] = found.get(z, 0) + n
+    return found

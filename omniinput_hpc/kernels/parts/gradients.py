@@ -107,12 +107,12 @@ class UnderLaw:
     Attributes
     ----------
     of_z : of z
-    of_law : of -ln q, or about (`Law.gradient`)
+    of_law : of -ln q, or about (`Law.gradient`); None without one
     log_q : float64 [W], ln q(x)
     """
 
     of_z: Gradient
-    of_law: Dense
+    of_law: Dense | None
     log_q: torch.Tensor
 
     def rows(self, begin: int, end: int) -> torch.Tensor:
@@ -125,36 +125,37 @@ class UnderLaw:
 
     def where(self, accepted: torch.Tensor, other: UnderLaw) -> UnderLaw:
         """Return this gradient for accepted walkers, and `other` for the rest."""
-        return UnderLaw(
-            self.of_z.where(accepted, other.of_z),
-            self.of_law.where(accepted, other.of_law),
-            accept(accepted, self.log_q, other.log_q),
-        )
+        of_law = self.of_law
+        if of_law is not None and other.of_law is not None:
+            of_law = of_law.where(accepted, other.of_law)
+        of_z = self.of_z.where(accepted, other.of_z)
+        return UnderLaw(of_z, of_law, accept(accepted, self.log_q, other.log_q))
 
 
 @dataclass(frozen=True)
 class Sum:
     """The gradient of slope * z - ln q."""
 
-    under: UnderLaw
+    of_z: Gradient
+    of_law: Dense
     slope: torch.Tensor  # [W]
 
     def rows(self, begin: int, end: int) -> torch.Tensor:
         """Return g of some sites."""
-        rows = self.under.of_z.rows(begin, end)
+        rows = self.of_z.rows(begin, end)
         slope = self.slope.to(rows.dtype)[:, None, None]
-        return torch.addcmul(self.under.of_law.rows(begin, end), rows, slope)
+        return torch.addcmul(self.of_law.rows(begin, end), rows, slope)
 
     def at(self, site: torch.Tensor) -> torch.Tensor:
         """Return g of one site of each walker."""
-        rows = self.under.of_z.at(site)
-        return torch.addcmul(self.under.of_law.at(site), rows, self.slope.to(rows.dtype)[:, None])
+        rows = self.of_z.at(site)
+        return torch.addcmul(self.of_law.at(site), rows, self.slope.to(rows.dtype)[:, None])
 
     def where(self, accepted: torch.Tensor, other: Sum) -> Sum:
         """Return this gradient for accepted walkers, and `other` for the rest."""
-        return Sum(
-            self.under.where(accepted, other.under), accept(accepted, self.slope, other.slope)
-        )
+        of_z = self.of_z.where(accepted, other.of_z)
+        of_law = self.of_law.where(accepted, other.of_law)
+        return Sum(of_z, of_law, accept(accepted, self.slope, other.slope))
 
 
 class Differentiable:
@@ -189,9 +190,8 @@ class Differentiable:
         if law is None or law.gives_z:
             return z, gradient
         of_law = law.gradient(x)
-        if of_law is None:
-            of_law = torch.zeros((), device=x.device).expand(*x.shape, self._n_values)
-        return z, UnderLaw(gradient, Dense(of_law), law.log_q(x, z))
+        dense = None if of_law is None else Dense(of_law)
+        return z, UnderLaw(gradient, dense, law.log_q(x, z))
 
     def force(self, gradient: Gradient, slope: torch.Tensor) -> tuple[Gradient, torch.Tensor]:
         """Return a gradient and a slope [W] whose product proposals follow, given those of z."""
@@ -201,7 +201,9 @@ class Differentiable:
         if law.gives_z:
             return gradient, slope + law.beta
         assert isinstance(gradient, UnderLaw)
-        return Sum(gradient, slope), torch.ones_like(slope)
+        if gradient.of_law is None:
+            return gradient.of_z, slope
+        return Sum(gradient.of_z, gradient.of_law, slope), torch.ones_like(slope)
 
     def log_q_ratio(
         self, z: torch.Tensor, gradient: Gradient, z_new: torch.Tensor, new: Gradient

@@ -132,6 +132,10 @@ class Law:
         self._plain = temperature == 1.0 and self._first == first
         self.gives_z = gives_z and self._plain and prompt is None
 
+    def kv_cache(self, current: KVCache | None, n_walkers: int) -> KVCache | None:
+        """Return a KV cache for `redraw`, `current` if it fits; None if the model has none."""
+        return conditionals.kv_cache_of(self.offers, current, n_walkers)
+
     def draw(self, u: torch.Tensor) -> torch.Tensor:
         """Return independent draws of whole inputs, int64 [n, D], by u, float64 [n, D]."""
         x = torch.zeros_like(u, dtype=torch.int64)
