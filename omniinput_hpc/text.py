@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 __version__ = "0.1.0"
@@ -19,6 +20,43 @@ _FORMULA = (
 )
 _RUNS = re.compile(rf"'*{_FORMULA}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+@dataclass(frozen=True)
+class MeasureWords:
+    """The words for what exp(log_g) is, so that a result is described in the right ones.
+
+    Attributes
+    ----------
+    number : of some inputs
+    amount : of the inputs of a bin; `share` if the density is relative
+    things : what is summed
+    whole, lie, have : what the whole space holds, and the verbs that follow it
+    of, within : what follows a number: "10^3{within} right inputs"
+    """
+
+    number: str
+    amount: str
+    share: str
+    things: str
+    whole: str
+    lie: str
+    have: str
+    of: str
+    within: str
+
+
+WORDS_OF = {
+    "count": MeasureWords(
+        "number", "number of inputs", "share of inputs", "inputs", "all inputs", "lie",
+        "have an output", "", "",
+    ),
+    "probability": MeasureWords(
+        "probability", "probability", "share of probability", "probability", "all probability",
+        "lies", "is at outputs", " of probability", " of probability in",
+    ),
+}  # fmt: skip
+"""The words for each measure: the number of inputs, or their probability under a law."""
 
 
 def duration(seconds: float) -> str:

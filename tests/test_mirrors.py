@@ -45,7 +45,10 @@ TESTED_ELSEWHERE = {
         "results/test_representatives.py": ["representatives"],
     },
     "config": {
-        "config/test_input_file.py": ["__init__", "kernels", "method", "models", "table"],
+        "config/test_input_file.py": [
+            "__init__", "kernels", "method", "models", "run_table", "space_table", "table",
+        ],
+        "models/test_law.py": ["law"],
     },
     "estimators": {"estimators/density/test_density.py": ["__init__"]},
     "estimators/comparison": {
@@ -63,6 +66,7 @@ TESTED_ELSEWHERE = {
     },
     "kernels/parts": {
         "kernels/test_gibbs_with_gradients.py": ["gradients"],
+        "kernels/test_from_law.py": ["law"],
         "kernels/test_lm_conditional.py": ["conditionals", "spans"],
     },
     "models": {
@@ -74,10 +78,11 @@ TESTED_ELSEWHERE = {
     },
     "models/images": {"models/images/test_classifier.py": ["files", "networks"]},
     "models/language": {
-        "models/language/test_kv_cache.py": ["gpt2_decoder"],
+        "models/language/test_kv_cache.py": ["gpt2_decoder", "shared_caches"],
         "models/language/test_causal_lm.py": ["prefix_cache"],
         "models/language/test_hf_folder.py": ["hf_architectures"],
     },
+    "models/outputs": {"models/outputs/test_function.py": ["of_base"]},
     "parallel": {"mpi/test_comm.py": ["comm"], "cli/test_omniinput.py": ["alone"]},
     "plots": {
         "analysis/test_changes_script.py": ["changes"],

@@ -22,7 +22,8 @@ def to_arviz(run: RunReader) -> xarray.DataTree:
     an independent copy of the whole ladder; draws are in order of time, over all committed rounds.
     The group `sample_stats` holds ``walker``, int64 of the same shape: the walker that was sampled.
     The coordinate ``beta`` [rung] is the rung's beta (NaN: flat histogram). Draws are samples of
-    their rung, weighted by exp(-beta z); only beta = 0 gives all inputs the same weight.
+    their rung, weighted by exp(-beta z); only beta = 0 gives all inputs the same weight, or that of
+    the run's law.
 
     Raises
     ------

@@ -35,7 +35,7 @@ class Estimates:
         self._density: DensityResult | None = None
 
     def density(self) -> DensityResult:
-        """Return how many inputs have each output, with errors and the verdict.
+        """Return how many inputs have each output, or their probability, errors and the verdict.
 
         Raises
         ------

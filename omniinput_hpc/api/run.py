@@ -123,6 +123,7 @@ class Run(Estimates):
             "rounds": f"{run.rounds} of {run.rounds_planned}",
             "model": f"{run.config.model.kind}, {run.fingerprint}",
             "inputs": f"{run.n_sites} sites of {run.n_values} values",
+            **({"law": run.config.law_name} if run.config.law else {}),
             "rungs": f"{len(self.betas)}, each with {run.walkers} walkers",
             "bins": f"{len(run.edges) - 1}, of z from {run.edges[0]:g} to {run.edges[-1]:g}",
         }

@@ -24,7 +24,7 @@ class Samples(Result):
     round, rung : int64 [n], of the recording
     beta : float64 [n], of that rung
     log_weight : float64 [n], up to one constant; weighted by exp(log_weight), the samples
-        represent all inputs equally
+        represent all inputs equally, or as the run's law weighs them
     """
 
     TITLE: ClassVar = "recorded inputs of"

@@ -26,6 +26,7 @@ from omniinput_hpc.errors import EXIT_COMPLETE, UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.precision_recall.from_rule import Rule, load_rule
 from omniinput_hpc.histogram import bin_of
+from omniinput_hpc.models import constraint
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.sampling import shapes
@@ -41,6 +42,8 @@ PROGRAM = "omniinput enumerate"
 
 Block = Callable[[int], NDArray[np.float32]]
 """Maps the number of a block to z of its inputs, which begin with the same values."""
+Weights = Callable[[NDArray[np.int64], NDArray[np.float32]], NDArray[np.float64]]
+"""Maps inputs, int64 [n, D], and their outputs [n] to the inputs' weights, float64 [n]."""
 
 
 class Enumeration:
@@ -49,7 +52,8 @@ class Enumeration:
     Attributes
     ----------
     count_b : int64 [B + 2], inputs per bin, then below and above the bins
-    right_b : float64 [B + 2], sum of their scores
+    weight_b : float64 [B + 2], the sum of their weights: 1 each, or their probabilities under a law
+    right_b : float64 [B + 2], the sum of score times weight
     mass_right : float64, sum of score times exp(-m z), where z is the mean over m predicted sites
     highest_right : float64, the largest z of an input with score 1
     """
@@ -57,11 +61,13 @@ class Enumeration:
     def __init__(self, edges: NDArray[np.float64], rule: Rule | None, m: int | None) -> None:
         self._edges, self._rule, self._m = edges, rule, m
         self.count_b = np.zeros(len(edges) + 1, dtype=np.int64)
-        self.right_b = np.zeros(len(edges) + 1)
+        self.weight_b, self.right_b = np.zeros(len(edges) + 1), np.zeros(len(edges) + 1)
         self.mass_right, self.highest_right = 0.0, -np.inf
 
-    def add(self, x: NDArray[np.int64], z: NDArray[np.float32]) -> None:
-        """Count inputs, int64 [n, D], with outputs z, float32 [n]."""
+    def add(
+        self, x: NDArray[np.int64], z: NDArray[np.float32], q: NDArray[np.float64] | None = None
+    ) -> None:
+        """Count inputs, int64 [n, D], with outputs z, float32 [n], and weights q [n] or 1."""
         z64 = z.astype(np.float64)
         if not np.isfinite(z64).all():
             bad = x[~np.isfinite(z64)][0].tolist()
@@ -70,9 +76,11 @@ class Enumeration:
         index = bin_of(z64, self._edges)
         index = np.where(index < 0, n_bins, np.where(index >= n_bins, n_bins + 1, index))
         self.count_b += np.bincount(index, minlength=n_bins + 2)
+        self.weight_b += np.bincount(index, weights=q, minlength=n_bins + 2)
         if self._rule is not None:
             r = self._rule(x)
-            self.right_b += np.bincount(index, weights=r, minlength=n_bins + 2)
+            right = r if q is None else r * q
+            self.right_b += np.bincount(index, weights=right, minlength=n_bins + 2)
             if self._m is not None:
                 self.mass_right += float(np.sum(r * np.exp(-self._m * z64)))
             self.highest_right = max(self.highest_right, float(z64[r == 1].max(initial=-np.inf)))
@@ -125,6 +133,17 @@ def try_rule(rule: Rule, x: NDArray[np.int64]) -> None:
         raise UserError(str(error)) from None
 
 
+def law_evaluator(config: Config, model: Any, device: str) -> Weights | None:
+    """Return the function that evaluates the run's law of inputs; None if all weigh the same."""
+    from omniinput_hpc.kernels.parts.law import probabilities
+    from omniinput_hpc.sampling.build import law_of
+
+    if config.law is None:
+        return None
+    law: Any = law_of(config, model, device)
+    return partial(probabilities, law, batch=BATCH, device=device)
+
+
 def count_all(
     model: Any, config: Config, rule: Rule | None, device: str, world: World, max_hours: float
 ) -> Enumeration:
@@ -142,6 +161,8 @@ def count_all(
         world.together(lambda: try_rule(rule, first))
     n_blocks = v**depth
     evaluate = block_evaluator(model, depth, device)
+    weigh = world.one_a_host_first(lambda: law_evaluator(config, model, device))
+    space = world.together(lambda: constraint.of(config, model))
     evaluate(0)  # the first evaluation is slower than the others
     begin = time.monotonic()
     evaluate(0)
@@ -156,19 +177,24 @@ def count_all(
         )
     log.info("%s in %d blocks; about %s", size, n_blocks, duration(seconds))
     offers = models.offers_of(model)
-    m = None if offers.conditional_logits is None else d - offers.predicted_from
+    generates = offers.conditional_logits is not None and weigh is None and space is None
+    m = d - offers.predicted_from if generates else None
     found = Enumeration(config.bins.edges, rule, m)
 
     def count_mine() -> None:
         try:
             for block in _reported(range(world.rank, n_blocks, world.size)):
-                found.add(ids.to_ids(inputs_of(block, depth, v, d)), evaluate(block))
+                x, z = inputs_of(block, depth, v, d), evaluate(block)
+                if space is not None:
+                    inside = space.contains(x)
+                    x, z = x[inside], z[inside]
+                found.add(ids.to_ids(x), z, None if weigh is None else weigh(x, z))
         except EstimateError as error:  # from the rule, for inputs that `try_rule` did not score
             raise UserError(str(error)) from None
 
     world.together(count_mine)
     found.count_b = world.sum(found.count_b)
-    found.right_b = world.sum(found.right_b)
+    found.weight_b, found.right_b = world.sum(found.weight_b), world.sum(found.right_b)
     found.mass_right = float(world.sum(np.array([found.mass_right]))[0])
     if m is not None:
         found.mass_right /= float(v) ** (d - m)  # sites that are not predicted are uniform
@@ -191,16 +217,18 @@ def write(record: Record, found: Enumeration, config: Config, source: list[str])
     """Write the counts as a density CSV, with r if there is a rule, to the path of the record."""
     path = record.run_path
     inside, edges = found.count_b[:-2], config.bins.edges
-    bins = np.flatnonzero(inside)
+    weight_b = found.weight_b[:-2]
+    bins = np.flatnonzero(weight_b)
     columns: dict[str, NDArray[Any]] = {
         "z_lower": edges[bins],
         "z_upper": edges[bins + 1],
-        "log_g": np.log(inside[bins]),
+        "log_g": np.log(weight_b[bins]),
         "log_g_error": np.zeros(len(bins)),
         "count": inside[bins],
     }
     header = [
         "absolute: yes (exact, by enumeration)",
+        *([] if config.law is None else ["measure: probability under the input file's [law]"]),
         f"inputs: {found.count_b.sum()}, of them {found.count_b[-2]} below the bins and "
         f"{found.count_b[-1]} above",
         *source,
@@ -208,9 +236,10 @@ def write(record: Record, found: Enumeration, config: Config, source: list[str])
     if np.isfinite(found.highest_right):
         words = "share of right inputs among what the model generates"
         share = [f"{words}: {found.mass_right:.8f}"] if found.mass_right else []
-        columns["r"] = found.right_b[bins] / inside[bins]
+        columns["r"] = found.right_b[bins] / weight_b[bins]
+        what = "right inputs" if config.law is None else "probability of right inputs"
         header += [
-            f"right inputs: {found.right_b.sum():.10g}",
+            f"{what}: {found.right_b.sum():.10g}",
             *share,
             f"highest z of a right input: {found.highest_right:.6f}",
         ]

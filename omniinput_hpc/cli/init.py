@@ -107,7 +107,13 @@ def _first_config(args: argparse.Namespace) -> Config:
             )
     table = model_table.of(args.model, args.kind, args.length)
     text = tomli_w.dumps(proposal.first_input(table))
-    return input_file.parse(text, args.model, args.set)
+    config = input_file.parse(text, args.model, args.set)
+    if config.constrained:
+        raise UserError(
+            f"{config.constraint}: init tries uniform inputs of the whole space; leave it out, and "
+            "add it to the file that init writes, without its [kernel]"
+        )
+    return config
 
 
 def _with_beginning(config: Config, args: argparse.Namespace) -> tuple[Config, list[str]]:

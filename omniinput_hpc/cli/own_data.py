@@ -72,6 +72,10 @@ def read(path: Path, config: Config, n_sites: int, space: Space) -> OwnData:
     Raises a `UserError` that names the file if it cannot be read or does not fit the model.
     """
     notes: list[str] = []
+    if config.constrained:
+        raise UserError(
+            f"{path}: a run with {config.constraint} cannot be compared with your own inputs"
+        )
     items, label = _items(path, notes)
     if (isinstance(items, np.ndarray) and not items.ndim) or not len(items):
         raise UserError(f"{path} holds no inputs")

@@ -93,14 +93,14 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
     writer_kind, reason = world.on_rank_0(
         lambda: writers.choose_writer(config.run.writer, target, len(set(hosts)))
     )
-    tokens = world.on_rank_0(lambda: models.about_tokens(config))
     forecasted = forecast.tried(world, built) if args.check else None
     _show_plan(
         world,
         plan.Plan(
             built.config, built.geometry, world.texts(built.device), hosts, about["bytes"],
             models.offers_of(built.model).cache_bytes(), writer_kind, reason, found,
-            trials, measured, built.without_anchor, forecasted, built.model_beta, tokens,
+            trials, measured, built.without_anchor, forecasted, built.model_beta,
+            world.on_rank_0(lambda: models.about_tokens(config)), built.inside.get("n_inputs"),
         ),
     )  # fmt: skip
     world.on_rank_0(lambda: restart.check_resume(built.config, built.geometry, here, found))
@@ -166,6 +166,7 @@ def _identity(world: World, built: Built, about: Mapping[str, Any]) -> restart.I
         model_beta=float("nan") if m is None else m,
         rows_normalized=m is not None and built.rows is not None and built.rows.normalized,
         space=models.space_of(built.model),
+        inside=built.inside,
     )
 
 

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from omniinput_hpc.config.kernels import (
     CONTEXT_LENGTH,
@@ -21,7 +22,14 @@ from omniinput_hpc.config.kernels import (
     Mixture,
     with_default_name,
 )
-from omniinput_hpc.config.method import Ladder, Sampler, WangLandau, check_annealed
+from omniinput_hpc.config.law import Law
+from omniinput_hpc.config.method import (
+    Ladder,
+    Sampler,
+    WangLandau,
+    check_annealed,
+    equal_windows,
+)
 from omniinput_hpc.config.models import (
     CausalLm,
     FunctionName,
@@ -30,16 +38,22 @@ from omniinput_hpc.config.models import (
     PythonModel,
     SequenceClassifier,
 )
-from omniinput_hpc.config.paths import IsPath, PathText
+from omniinput_hpc.config.output import Output, models_of, of_same_inputs, problem, roughest
+from omniinput_hpc.config.paths import IsPath
+from omniinput_hpc.config.run_table import Precision, RunTable
+from omniinput_hpc.config.space_table import Allowed, Space
 from omniinput_hpc.config.table import Finite, Positive, Table, WholePositive
 from omniinput_hpc.histogram import MAX_BINS
 
 Side = Literal["low", "high"]
 """The low or the high end of z."""
-Allowed = Literal["tokenizer"] | None
-"""The values that sites may take; None means all."""
-Precision = Literal["highest", "tf32"]
-"""Precision of matrix products on a GPU."""
+Measure = Literal["count", "probability"]
+"""What exp(log_g) is of a bin: a number of inputs, or a probability."""
+UNDER_LAW = {
+    "name": "mixture",
+    "parts": [{"name": "from-law", "weight": 0.9}, {"name": "metropolis", "weight": 0.1}],
+}
+"""The default kernel under a law, and in a space that `pattern` or lists constrain."""
 
 __all__ = [
     "Allowed",
@@ -50,6 +64,7 @@ __all__ = [
     "ImageClassifier",
     "KernelTable",
     "Ladder",
+    "Measure",
     "Mixture",
     "Precision",
     "PythonModel",
@@ -62,70 +77,6 @@ __all__ = [
     "Table",
     "WangLandau",
 ]
-
-
-class RunTable(Table):
-    """``[run]``: the run file, the number of rounds, and the hardware."""
-
-    output: PathText = Field(
-        description='Run file, relative to the current directory; ends with ".h5".',
-    )
-    seed: int = Field(ge=0, le=2**32 - 1, description="Seed of all random numbers.")
-    rounds: int = Field(
-        ge=1,
-        le=2**31 - 1,
-        description="Counted rounds, the units of work that are committed to the run file. May "
-        "be raised later.",
-    )
-    histogram_blocks: int | None = Field(
-        None,
-        ge=1,
-        description="Blocks of rounds with one stored histogram each. Default: one per round, "
-        "at most 200. Fewer make the file smaller; errors use up to 16 of them. A "
-        "resumed run keeps its rounds per block.",
-    )
-    burn_in: int = Field(
-        0,
-        ge=0,
-        le=2**31 - 1,
-        description="Rounds run first and not counted; all tuning happens in them.",
-    )
-    threads: int = Field(1, ge=1, le=1024, description="Threads per rank on a CPU.")
-    device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto",
-        description='Where the model is evaluated. `"auto"`: on a GPU if there is one; refused '
-        "if torch does not see the host's GPU, or only some ranks have one.",
-    )
-    precision: Precision = Field(
-        "highest",
-        description='Precision of float32 matrix products on a GPU. `"tf32"`: NVIDIA\'s TF32, '
-        "faster; factors keep 10 bits as in float16, so z may differ between "
-        "evaluations as in float16. Refused for models in half precision. No effect "
-        "on convolutions.",
-    )
-    writer: Literal["auto", "mpio", "gather"] = Field(
-        "auto",
-        description='Who writes the run file: all ranks (`"mpio"`) or rank 0 (`"gather"`); '
-        "[more](running.md#who-writes-the-file).",
-    )
-
-    @field_validator("output")
-    @classmethod
-    def _is_hdf5(cls, value: str) -> str:
-        if not value.endswith((".h5", ".hdf5")):
-            raise ValueError('expected a file name that ends with ".h5"')
-        return value
-
-
-class Space(Table):
-    """``[space]``: which inputs exist."""
-
-    allowed: Allowed = Field(
-        None,
-        description='`"tokenizer"`: only values that are tokens of the model\'s tokenizer. By '
-        "default the padding of a vocabulary counts as inputs, too. Probabilities "
-        "stay those among all values; the run file holds token ids.",
-    )
 
 
 class Bins(Table):
@@ -194,11 +145,24 @@ class Analysis(Table):
     )
 
 
+def _name_of(table: Any) -> str:
+    return str(getattr(table, "path", None) or getattr(table, "factory", None) or "")
+
+
 class Config(Table):
     """The whole input file."""
 
     run: RunTable = Field(description="The run file, its length, and the hardware.")
     model: Model = Field(description="What is sampled. The keys depend on `kind`.")
+    law: Law | None = Field(
+        None,
+        description="Optional: what inputs are weighed by. Default: all inputs weigh the same, and "
+        "the density counts them. Under a law q it is a probability: a rung samples "
+        "q(x) exp(-beta z(x)), and the one at beta = 0 is drawn from q.",
+    )
+    output: Output | None = Field(
+        None, description="Optional: what z is. Default: the model's own output. One of:"
+    )
     space: Space | None = Field(None, description="Optional: which inputs exist. Default: all.")
     sampler: Sampler = Field(description="The method, and the lengths of a round.")
     ladder: Ladder | None = Field(
@@ -212,7 +176,9 @@ class Config(Table):
     )
     kernel: Kernel = Field(
         Metropolis(),
-        description="How a walker moves. The keys depend on `name`. Default: `metropolis`.",
+        description="How a walker moves. The keys depend on `name`. Default: `metropolis`; under a "
+        "[law], or with `space.pattern` or lists in `space.allowed`, a mixture of it (0.1) and "
+        "`from-law` (0.9).",
     )
     bins: Bins = Field(
         description="The histogram of z: half-open bins of equal width, the last one closed."
@@ -224,10 +190,51 @@ class Config(Table):
         "run is resumed.",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _kernel_of_a_law(cls, tables: Any) -> Any:
+        if not isinstance(tables, dict) or "kernel" in tables:
+            return tables
+        space = tables.get("space")
+        space = space if isinstance(space, dict) else {}
+        constrained = "pattern" in space or isinstance(space.get("allowed"), list)
+        return {**tables, "kernel": UNDER_LAW} if tables.get("law") or constrained else tables
+
     @field_validator("kernel", mode="before")
     @classmethod
     def _has_a_name(cls, table: Any) -> Any:
         return with_default_name(table)
+
+    @field_validator("output", mode="before")
+    @classmethod
+    def _is_of_the_same_inputs(cls, table: Any, info: ValidationInfo) -> Any:
+        return of_same_inputs(table, info.data.get("model"))
+
+    @model_validator(mode="after")
+    def _output_fits(self) -> Config:
+        wrong = problem(self.output, self.model.kind)
+        if wrong:
+            raise ValueError(wrong)
+        return self
+
+    @model_validator(mode="after")
+    def _law_fits(self) -> Config:
+        wrong = self.space.problem(self) if self.space is not None else ""
+        if wrong:
+            raise ValueError(wrong)
+        if self.law is None:
+            return self
+        if self.sampler.weighs_draws:
+            raise ValueError(
+                f'sampler.method = "{self.sampler.method}" draws from the model itself; under a '
+                '[law] set it to "parallel-tempering"'
+            )
+        if "lm-conditional" in self.kernel.names:
+            raise ValueError(
+                'kernel.name = "lm-conditional" is for inputs that all weigh the same; under a '
+                '[law] choose "from-law"'
+            )
+        return self
 
     @model_validator(mode="after")
     def _samples_fit_a_round(self) -> Config:
@@ -241,7 +248,7 @@ class Config(Table):
 
     @model_validator(mode="after")
     def _precision_fits(self) -> Config:
-        dtype = getattr(self.model, "dtype", "float32")
+        dtype = roughest([self.model, *models_of(self.output, self.model)])
         if self.run.precision == "tf32" and dtype != "float32":
             raise ValueError(
                 f'run.precision = "tf32" is for float32, but model.dtype = "{dtype}"; leave it out'
@@ -260,8 +267,24 @@ class Config(Table):
 
     @property
     def allowed(self) -> Allowed:
-        """The values that sites may take, ``space.allowed``."""
-        return None if self.space is None else self.space.allowed
+        """Which values all sites may take, if ``space.allowed`` names them."""
+        given = None if self.space is None else self.space.allowed
+        return None if isinstance(given, list) else given
+
+    @property
+    def constrained(self) -> bool:
+        """Whether the inputs are only some of those that the sites' values make."""
+        return bool(self.constraint)
+
+    @property
+    def constraint(self) -> str:
+        """The key that leaves out some of them; "" without one."""
+        return "" if self.space is None else self.space.constraint
+
+    @property
+    def measure(self) -> Measure:
+        """What the density measures: the number of inputs, or their probability under a law."""
+        return "count" if self.law is None else "probability"
 
     @property
     def seed(self) -> int | None:
@@ -280,32 +303,39 @@ class Config(Table):
 
     @property
     def noisy(self) -> bool:
-        """Whether z is not a function of the input, ``model.noise``."""
-        return bool(self.model.noise)
+        """Whether z is not a function of the input, ``noise`` of a model that it is made of."""
+        of_z = [self.model, *models_of(self.output, self.model)]
+        return any(bool(getattr(model, "noise", False)) for model in of_z)
 
     @property
     def model_name(self) -> str:
         """The model's path, or the function that makes it; "" if it has neither."""
-        model = self.model
-        return str(getattr(model, "path", None) or getattr(model, "factory", None) or "")
+        return _name_of(self.model)
+
+    @property
+    def law_name(self) -> str:
+        """Kind of the law, and the name of its path or function; "" without a law."""
+        if self.law is None:
+            return ""
+        return f"{self.law.kind} {Path(_name_of(self.law)).name}".strip()
 
     @property
     def predicted_from(self) -> int | None:
-        """First site that a decoder predicts; None for other kinds of models."""
-        if self.model.kind != "causal-lm":
+        """First site that a decoder predicts, whose loss z is; None for any other z."""
+        if self.model.kind != "causal-lm" or self.output is not None:
             return None
         return 0 if getattr(self.model, "prefix", None) else 1
 
     @property
     def every_token(self) -> bool:
         """Whether the model is a decoder whose sites may take all of its tokens."""
-        decoder = self.model.kind == "causal-lm" and self.allowed is None
+        decoder = self.model.kind == "causal-lm" and self.allowed is None and not self.constrained
         return decoder and getattr(self.model, "tokens", "all") == "all"
 
     @property
     def rounded_as(self) -> str:
         """The type to whose precision z is rounded; TF32 keeps as many bits as float16."""
-        dtype = str(getattr(self.model, "dtype", "float32"))
+        dtype = roughest(models_of(self.output, self.model))
         return "float16" if self.run.precision == "tf32" else dtype
 
     @model_validator(mode="after")
@@ -365,7 +395,7 @@ class Config(Table):
         options, edges = self.wang_landau or WangLandau(), self.bins.edges
         n_bins = len(edges) - 1
         if isinstance(options.windows, int):
-            return _equal_windows(n_bins, options.windows, options.overlap)
+            return equal_windows(n_bins, options.windows, options.overlap)
         windows = []
         for low, high in options.windows:
             first = int(np.searchsorted(edges, low - 1e-9 * self.bins.width))
@@ -413,15 +443,3 @@ class Config(Table):
         """Return a copy with another number of walkers per rung."""
         sampler = self.sampler.model_copy(update={"walkers": n_walkers})
         return self.model_copy(update={"sampler": sampler})
-
-
-def _equal_windows(n_bins: int, n_windows: int, overlap: float) -> list[tuple[int, int]]:
-    """Cut bins into windows of equal width; neighbours share `overlap` of their width."""
-    if n_windows == 1:
-        return [(0, n_bins)]
-    width = n_bins / (1 + (n_windows - 1) * (1 - overlap))
-    step = width * (1 - overlap)
-    windows = [(round(i * step), min(n_bins, round(i * step + width))) for i in range(n_windows)]
-    if step < 1 or any(b[0] >= a[1] for a, b in pairwise(windows)):
-        raise ValueError(f"wang_landau.windows = {n_windows} is too many for {n_bins} bins")
-    return windows

@@ -6,6 +6,7 @@ Run ``python -m omniinput_hpc.config.describe docs/input-file.md``; a test compa
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -48,20 +49,28 @@ BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 def page() -> str:
     """Return the page as Markdown."""
-    parts = [HEAD]
+    parts, shown = [HEAD], set[type[BaseModel]]()
     for name, field in Config.model_fields.items():
         tables = tables_in(field.annotation)
         parts.append(f"## [{name}]\n\n{field.description}\n")
         told: dict[str, str] = {}
         for table in tables:
             parts.append(_heading(name, table, len(tables) > 1) + _rows(table, told))
-            parts.extend(
-                f"#### [{name}.{key}]\n\n{_rows(inner, {})}"
-                for key, value in table.model_fields.items()
-                for inner in tables_in(value.annotation)
-                if get_origin(value.annotation) is not list
-            )
+            parts.extend(_inner(name, table, shown))
+        shown.update(tables)
     return "\n".join(parts)
+
+
+def _inner(name: str, table: type[BaseModel], shown: set[type[BaseModel]]) -> Iterator[str]:
+    """Yield the parts of a table that are tables and were not shown before."""
+    for key, field in table.model_fields.items():
+        several = tables_in(field.annotation)
+        for inner in several if get_origin(field.annotation) is not list else []:
+            if inner not in shown:
+                shown.add(inner)
+                tag, kind = tag_of(inner)
+                of_kind = f' {tag} = "{kind}"' if tag and len(several) > 1 else ""
+                yield f"#### [{name}.{key}]{of_kind}\n\n{_rows(inner, {})}"
 
 
 def _heading(name: str, table: type[BaseModel], several: bool) -> str:
@@ -104,7 +113,8 @@ def _words(annotation: Any) -> str:
     if origin is Literal:
         return ", ".join(f'`"{p}"`' if isinstance(p, str) else f"`{p}`" for p in parts)
     if origin in (Union, UnionType):
-        return " or ".join(_words(part) for part in parts if part is not type(None))
+        words = (_words(part) for part in parts if part is not type(None))
+        return " or ".join(dict.fromkeys(words))
     if origin is list:
         return "list of tables" if tables_in(parts[0]) else f"list ({_words(parts[0])})"
     if origin is dict or tables_in(annotation):

@@ -26,11 +26,23 @@ LEAST_BURN_IN = 4
 Lengths = Annotated[list[WholePositive], Field(min_length=2, max_length=2)]
 
 
+def ascending(lengths: list[int] | None) -> list[int] | None:
+    """Return the lengths; raise a ValueError if they descend."""
+    if lengths is not None and lengths[0] > lengths[1]:
+        raise ValueError(f"expected [shortest, longest], found {lengths}")
+    return lengths
+
+
 class KernelTable(Table):
     """Base class of the kernels' tables, with the properties that the run file's layout needs."""
 
     implementation: ClassVar[str]  # "module:class", imported only to build it: it needs torch
     name: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the kernels: one, or those of a mixture's parts."""
+        return (self.name,)
 
     @property
     def part_names(self) -> tuple[str, ...]:
@@ -168,9 +180,7 @@ class LmConditional(KernelTable):
     @field_validator("block_lengths", "suffix_lengths")
     @classmethod
     def _ascend(cls, value: list[int] | None) -> list[int] | None:
-        if value is not None and value[0] > value[1]:
-            raise ValueError(f"expected [shortest, longest], found {value}")
-        return value
+        return ascending(value)
 
     @property
     def part_names(self) -> tuple[str, ...]:
@@ -198,6 +208,52 @@ class LmConditional(KernelTable):
         return True
 
 
+class LawWeights(Table):
+    """``[kernel.weights]`` of from-law: relative frequencies, 0 for kinds not named."""
+
+    site: NotNegative = Field(0.0, description="One site is redrawn.")
+    block: NotNegative = Field(0.0, description="A block of neighbouring sites is redrawn.")
+    suffix: NotNegative = Field(0.0, description="All sites from one on are redrawn.")
+
+    @model_validator(mode="after")
+    def _some(self) -> LawWeights:
+        if not any(getattr(self, name) for name in LawWeights.model_fields):
+            raise ValueError("expected a weight above 0")
+        return self
+
+
+class FromLaw(KernelTable):
+    """``[kernel] name = "from-law"``: redraws spans from the law of inputs."""
+
+    implementation: ClassVar = "omniinput_hpc.kernels.from_law:FromLaw"
+    name: Literal["from-law"] = Field(
+        description="Redraws spans of sites from the conditional probabilities of [law], or "
+        "uniformly in a space that [space] constrains; for any output. A prompt is redrawn as a "
+        "whole."
+    )
+    weights: LawWeights = Field(
+        LawWeights(site=0.2, block=0.3, suffix=0.5),
+        description="Relative frequency of each kind of span; 0 if not named.",
+    )
+    block_lengths: Lengths | None = Field(None, description="As for `lm-conditional`.")
+    suffix_lengths: Lengths | None = Field(
+        None,
+        description="`[shortest, longest]` suffix, drawn log-uniformly. Default: 1 to `length`, "
+        "with a tenth of whole inputs.",
+    )
+    look_ahead: ClassVar = False
+
+    @field_validator("block_lengths", "suffix_lengths")
+    @classmethod
+    def _ascend(cls, value: list[int] | None) -> list[int] | None:
+        return ascending(value)
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """The three kinds of moves."""
+        return tuple(LawWeights.model_fields)
+
+
 PART_WEIGHT: float = Field(1.0, description="Relative frequency of this part.")
 
 KERNELS: tuple[type[KernelTable], ...] = (
@@ -205,6 +261,7 @@ KERNELS: tuple[type[KernelTable], ...] = (
     GibbsWithGradients,
     DiscreteLangevin,
     LmConditional,
+    FromLaw,
 )
 """One row per kernel, from which the types below, the checks and docs/input-file.md follow."""
 
@@ -242,6 +299,11 @@ class Mixture(KernelTable):
         description="`[[kernel.parts]]` tables: a kernel's `name` and keys, and its relative "
         "frequency `weight` (1.0).",
     )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the kernels of all parts."""
+        return tuple(part.name for part in self.parts)
 
     @property
     def part_names(self) -> tuple[str, ...]:

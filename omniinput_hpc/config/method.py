@@ -346,3 +346,15 @@ class WangLandau(Table):
                     f"windows: [{low:g}, {high:g}] and [{low_next:g}, {high_next:g}] do not "
                     "overlap, so that walkers could never exchange; let them share some bins"
                 )
+
+
+def equal_windows(n_bins: int, n_windows: int, overlap: float) -> list[tuple[int, int]]:
+    """Cut bins into windows of equal width; neighbours share `overlap` of their width."""
+    if n_windows == 1:
+        return [(0, n_bins)]
+    width = n_bins / (1 + (n_windows - 1) * (1 - overlap))
+    step = width * (1 - overlap)
+    windows = [(round(i * step), min(n_bins, round(i * step + width))) for i in range(n_windows)]
+    if step < 1 or any(b[0] >= a[1] for a, b in pairwise(windows)):
+        raise ValueError(f"wang_landau.windows = {n_windows} is too many for {n_bins} bins")
+    return windows

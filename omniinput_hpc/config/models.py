@@ -30,6 +30,12 @@ def _function_name(value: str) -> str:
 
 
 FunctionName = Annotated[str, AfterValidator(_function_name)]
+Prefix = (
+    Annotated[str, Field(min_length=1)]
+    | Annotated[list[Annotated[int, Field(ge=0, le=2**31 - 1)]], Field(min_length=1)]
+    | None
+)
+"""A fixed text, or fixed token ids."""
 
 
 class CausalLm(Table):
@@ -48,11 +54,7 @@ class CausalLm(Table):
         description="Tokens (sites) of an input, without the prefix.",
     )
     dtype: DTYPES = Field("float32", description=DTYPE)
-    prefix: (
-        Annotated[str, Field(min_length=1)]
-        | Annotated[list[Annotated[int, Field(ge=0, le=2**31 - 1)]], Field(min_length=1)]
-        | None
-    ) = Field(
+    prefix: Prefix = Field(
         None,
         description="Fixed text or token ids before every input. With a prefix z is the mean "
         "over all tokens of the input; without one the first token is not "

@@ -13,16 +13,27 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from omniinput_hpc.config import Config
 from omniinput_hpc.config.kernels import Kernel, KernelTable, with_default_name
+from omniinput_hpc.config.law import Law
 from omniinput_hpc.config.models import Model
+from omniinput_hpc.config.output import Output, OutputTable
 from omniinput_hpc.config.table import Table, tables_in
 from omniinput_hpc.untrusted.parsing import parse_toml
 
 MODELS: TypeAdapter[Any] = TypeAdapter(Model)
+OUTPUTS: TypeAdapter[Any] = TypeAdapter(Output)
 KERNELS: TypeAdapter[Any] = TypeAdapter(Kernel)
+LAWS: TypeAdapter[Any] = TypeAdapter(Law)
+
+
+class OtherOutput(OutputTable):
+    """An ``[output]`` table that this version does not know or refuses."""
+
+    model_config = ConfigDict(extra="allow")
+    name: str = ""
 
 
 class OtherModel(Table):
-    """A ``[model]`` table that this version does not know or refuses: its keys as they are."""
+    """A ``[model]`` or ``[law]`` table that this version refuses: its keys as they are."""
 
     model_config = ConfigDict(extra="allow")
     kind: str = ""
@@ -74,8 +85,13 @@ def _check(tables: Mapping[str, Any]) -> None:
 def _table(key: str, given: Any) -> Any:
     """Return a table of an input that is refused."""
     given = given if isinstance(given, dict) else {}
+    if key == "law":
+        return _one_of(LAWS, given) or OtherModel.model_validate(given)
     if key == "model":
         return _one_of(MODELS, given) or OtherModel.model_validate(given)
+    if key == "output":
+        named = {k: v for k, v in given.items() if k != "name" or isinstance(v, str)}
+        return _one_of(OUTPUTS, given) or OtherOutput.model_validate(named)
     if key == "kernel":
         named = {k: v for k, v in given.items() if k != "name" or isinstance(v, str)}
         given = with_default_name(named)

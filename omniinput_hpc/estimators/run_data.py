@@ -43,6 +43,10 @@ class Settings(Protocol):
         """First site that a decoder predicts; None for other kinds of models."""
 
     @property
+    def measure(self) -> str:
+        """What the density measures: "count", or "probability" under a law of inputs."""
+
+    @property
     def every_token(self) -> bool:
         """Whether the model is a decoder whose sites may take all of its tokens."""
 
@@ -103,6 +107,7 @@ class RunData:
     round_trips_v : int64 [W K], completed round trips of each walker
     histograms : yields the counts, int64 [K, B], of each block of rounds
     source : of the samples
+    log_inputs : ln of the number of inputs of a constrained space; NaN without a constraint
     """
 
     path: Any
@@ -129,6 +134,7 @@ class RunData:
     round_trips_v: IntArray
     histograms: Callable[[], Iterable[IntArray]]
     source: Source
+    log_inputs: float = float("nan")
 
     @property
     def beta_k(self) -> FloatArray:
@@ -136,9 +142,12 @@ class RunData:
         return self.weights.beta_k
 
     @property
-    def log_inputs(self) -> float:
-        """Log of the number of inputs of the whole space."""
-        return self.n_sites * float(np.log(self.n_values))
+    def log_measure(self) -> float:
+        """Log of the measure of the whole space: of the number of inputs, or 0 under a law."""
+        if self.config.measure == "probability":
+            return 0.0
+        every = self.n_sites * float(np.log(self.n_values))
+        return every if np.isnan(self.log_inputs) else self.log_inputs
 
     @property
     def moves_k(self) -> IntArray:

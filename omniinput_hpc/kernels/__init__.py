@@ -11,13 +11,15 @@ from typing import Any
 
 from omniinput_hpc.config import KernelTable
 from omniinput_hpc.config import Mixture as MixtureOptions
+from omniinput_hpc.config.kernels import FromLaw as FromLawOptions
 from omniinput_hpc.config.kernels import Metropolis as MetropolisOptions
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.metropolis import reaches_every_input
 from omniinput_hpc.kernels.mixture import Mixture
+from omniinput_hpc.kernels.parts.constrained import UniformInside
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.state import Info, Kernel, Learner, SearchBudget, State, Target
-from omniinput_hpc.models import Model
+from omniinput_hpc.models import Model, law_of
 
 __all__ = ["DeviceStream", "Info", "Kernel", "Learner", "SearchBudget", "State", "Target", "build"]
 
@@ -30,6 +32,7 @@ def build(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
     parts = options.parts if isinstance(options, MixtureOptions) else [options]
     kernels = [_build_part(part, model, n_walkers) for part in parts]
     _check_reach(parts, model)
+    _check_reach_inside(parts, model)
     if isinstance(options, MixtureOptions):
         return Mixture(kernels, [part.weight for part in options.parts], options.part_names)
     return kernels[0]
@@ -39,6 +42,23 @@ def _build_part(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
     module, _, name = options.implementation.partition(":")
     make: Callable[[Any, Model, int], Kernel] = getattr(import_module(module), name)
     return make(options, model, n_walkers)
+
+
+def _check_reach_inside(parts: Sequence[KernelTable], model: Model) -> None:
+    """Raise a `UserError` if moves may not connect the inputs of a constrained space.
+
+    A part that may propose any input connects all.
+    """
+    for part in parts:
+        lengths = getattr(part, "suffix_lengths", None)
+        suffixes = isinstance(part, FromLawOptions) and part.weights.suffix > 0
+        if suffixes and (lengths is None or lengths[1] == model.n_sites):
+            return
+    if isinstance(law_of(model), UniformInside):
+        raise UserError(
+            "kernel: the inputs that [space] leaves may not be connected by changes of some sites "
+            'at a time; leave out [kernel], or add a part "from-law" with suffixes of all lengths'
+        )
 
 
 def _check_reach(parts: Sequence[KernelTable], model: Model) -> None:

@@ -68,6 +68,7 @@ class DiscreteLangevin(Untuned):
     ``proposal_beta``, b is drawn uniformly from a range for each move, independently of the state
     and the same in both directions. A move takes one forward and one backward pass of the model.
     Sites with two values flip by a logistic function of their scores, without sums over values.
+    Under a law q, the gradient of b z - ln q takes the place of b g.
 
     Attributes
     ----------
@@ -91,21 +92,22 @@ class DiscreteLangevin(Untuned):
         x, z, cached = state.x, state.z, state.cache
         drawn = self._draw_slope(z, stream)
         slope = ensemble.slope(z.double()) if drawn is None else drawn  # [W]
+        force, slope = self._model.force(cached.gradient, slope)
         key = None  # only a canonical slope is constant: others change with z or while learning
         if isinstance(ensemble, Canonical) and drawn is None and not self._binary:
             key = (float(ensemble.beta), float(self.tuned[0]))
         sums = cached.sums
         if sums is None or key is None or cached.made_for != key:
-            sums = self._sums(cached.gradient, x, slope)
-        x_new, log_forward = self._propose(
-            cached.gradient, sums, x, slope, stream.uniform(*x.shape)
-        )
+            sums = self._sums(force, x, slope)
+        x_new, log_forward = self._propose(force, sums, x, slope, stream.uniform(*x.shape))
         z_new, gradient = self._model.evaluate(x_new)
         slope_new = ensemble.slope(z_new.double()) if drawn is None else drawn
-        sums_new = self._sums(gradient, x_new, slope_new)
-        log_backward = self._log_probability(gradient, sums_new, x_new, slope_new, x)
-        u = stream.uniform(len(x))
-        accepted = decide(ensemble, z, z_new, log_backward - log_forward, u)  # [W]
+        force_new, slope_new = self._model.force(gradient, slope_new)
+        sums_new = self._sums(force_new, x_new, slope_new)
+        log_backward = self._log_probability(force_new, sums_new, x_new, slope_new, x)
+        log_ratio = log_backward - log_forward
+        log_ratio = log_ratio + self._model.log_q_ratio(z, cached.gradient, z_new, gradient)
+        accepted = decide(ensemble, z, z_new, log_ratio, stream.uniform(len(x)))  # [W]
         kept = sums_new
         if sums_new is not None and sums is not None:
             kept = Sums(

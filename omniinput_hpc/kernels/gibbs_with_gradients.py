@@ -37,6 +37,7 @@ class GibbsWithGradients(Untuned):
     This is eq. 7 of Grathwohl et al. (2021). b is the slope of the ensemble, taken at z for the
     proposal and at z' for its reverse; for a canonical ensemble it is beta. The site is drawn
     first, by its sum over values, and then the value. The move is accepted by Metropolis-Hastings.
+    Under a law q, the gradient of b z - ln q takes the place of b g.
     It takes one forward and one backward pass of the model.
     """
 
@@ -57,24 +58,26 @@ class GibbsWithGradients(Untuned):
         slope = ensemble.slope(z.double())  # [W]
         # Only a canonical slope is constant: that of a Wang-Landau ensemble changes while learning.
         beta = ensemble.beta if isinstance(ensemble, Canonical) else None
+        force, slope = self._model.force(cached.gradient, slope)
         log_s = cached.log_s
         if log_s is None or beta is None or cached.beta != beta:
-            log_s = self._log_site_weights(cached.gradient, x, slope)  # [W, D]
+            log_s = self._log_site_weights(force, x, slope)  # [W, D]
         site = draw(log_s, stream.uniform(len(x)))  # [W]
         old = pick(x, site)
-        scores = self._scores(cached.gradient.at(site), old, slope)  # [W, V]
+        scores = self._scores(force.at(site), old, slope)  # [W, V]
         new = draw(scores, stream.uniform(len(x)))  # [W]
         log_forward = pick(scores, new) - log_sum(log_s)
 
         x_new = x.scatter(1, site[:, None], new[:, None])
         z_new, gradient = self._model.evaluate(x_new)
-        slope_new = ensemble.slope(z_new.double())
-        log_s_new = self._log_site_weights(gradient, x_new, slope_new)
-        scores_back = self._scores(gradient.at(site), new, slope_new)
+        force_new, slope_new = self._model.force(gradient, ensemble.slope(z_new.double()))
+        log_s_new = self._log_site_weights(force_new, x_new, slope_new)
+        scores_back = self._scores(force_new.at(site), new, slope_new)
         log_backward = pick(scores_back, old) - log_sum(log_s_new)
 
-        u = stream.uniform(len(x))
-        accepted = decide(ensemble, z, z_new, log_backward - log_forward, u)  # [W]
+        log_ratio = log_backward - log_forward
+        log_ratio = log_ratio + self._model.log_q_ratio(z, cached.gradient, z_new, gradient)
+        accepted = decide(ensemble, z, z_new, log_ratio, stream.uniform(len(x)))  # [W]
         log_s = accept(accepted, log_s_new, log_s)
         cache = GibbsCache(gradient.where(accepted, cached.gradient), beta, log_s)
         moved = State(accept(accepted, x_new, x), accept(accepted, z_new, z), cache)

@@ -15,6 +15,7 @@ import torch
 from omniinput_hpc import rng
 from omniinput_hpc.kernels.parts.categorical import pick
 from omniinput_hpc.kernels.parts.conditionals import require_conditionals
+from omniinput_hpc.kernels.parts.constrained import InputLaw
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums_of_powers
 from omniinput_hpc.kernels.state import Info, State, Untuned, accept
@@ -65,6 +66,20 @@ class UniformSampler(_IndependentSampler):
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """Draw all walkers; the ensemble must be that of beta = 0."""
         x = stream.integers(self._model.n_values, *state.x.shape)  # [W, D]
+        accepted = torch.ones_like(state.z, dtype=torch.bool)
+        return State(x, self._model.output(x)), Info(accepted, exact=True)
+
+
+class LawSampler(_IndependentSampler):
+    """Draw every walker from the law of inputs in every move: exact at beta = 0."""
+
+    def __init__(self, model: Model, n_walkers: int, law: InputLaw) -> None:
+        super().__init__(model, n_walkers)
+        self._law = law
+
+    def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
+        """Draw all walkers; the ensemble must be that of beta = 0."""
+        x = self._law.draw(stream.uniform(*state.x.shape))  # [W, D]
         accepted = torch.ones_like(state.z, dtype=torch.bool)
         return State(x, self._model.output(x)), Info(accepted, exact=True)
 

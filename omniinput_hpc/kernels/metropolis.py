@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,7 +14,7 @@ from omniinput_hpc.kernels.parts.compiled_loop import CompiledLoop, Trace
 from omniinput_hpc.kernels.parts.conditionals import kv_cache_of
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.state import Info, State, Untuned, accept, decide
-from omniinput_hpc.models import Model, offers_of
+from omniinput_hpc.models import Model, law_of, offers_of
 from omniinput_hpc.models.checked import compare, seen_finite, watch
 from omniinput_hpc.models.compiled_change import as_change
 from omniinput_hpc.tempering.ensembles import Ensemble
@@ -53,6 +53,14 @@ class Summed:
     n_moves: int = 0
 
 
+@dataclass(frozen=True)
+class OnKvCache:
+    """The version of the KV cache that holds x, and ln q(x), float64 [W], if it is kept."""
+
+    version: int
+    log_q: torch.Tensor | None = None
+
+
 class Metropolis(Untuned):
     """Propose new values at `sites` different sites; accept with probability min(1, weight ratio).
 
@@ -85,7 +93,8 @@ class Metropolis(Untuned):
         if self._kv_cache is not None:
             draws_for_sites = 0
         self.uniforms_per_move = n_walkers * (draws_for_sites + options.sites + 1)
-        single = options.sites == 1 and self._kv_cache is None
+        self._law = law_of(model)
+        single = options.sites == 1 and self._kv_cache is None and self._law is None
         self._change = self._offers.change if single else None
         self._change_on_cpu = self._change
         self.loop: CompiledLoop | None = None
@@ -115,10 +124,23 @@ class Metropolis(Untuned):
         shift = 1 + stream.integers(self._model.n_values - 1, n_walkers, self._sites)
         value = (state.x.gather(1, site) + shift) % self._model.n_values  # [W, sites]
         x_new = state.x.scatter(1, site, value)  # [W, D]
+        log_q = self._log_q(state.x, state.z) if state.cache is None else state.cache
         z_new = self._model.output(x_new)  # [W]
-        accepted = decide(ensemble, state.z, z_new, 0.0, stream.uniform(n_walkers))  # [W]
+        log_q_new = self._log_q(x_new, z_new)
+        u = stream.uniform(n_walkers)
+        accepted = decide(ensemble, state.z, z_new, log_q_new - log_q, u)  # [W]
         x, z = accept(accepted, x_new, state.x), accept(accepted, z_new, state.z)
-        return State(x, z), Info(accepted)
+        return State(x, z, self._kept(accepted, log_q_new, log_q)), Info(accepted)
+
+    def _log_q(self, x: torch.Tensor, z: torch.Tensor) -> Any:
+        """Return ln q of inputs x, float64 [W], whose outputs are z; 0 without a law."""
+        return 0.0 if self._law is None else self._law.log_q(x, z)
+
+    def _kept(self, accepted: torch.Tensor, log_q_new: Any, log_q: Any) -> torch.Tensor | None:
+        """Return ln q of the walkers, float64 [W]; None if it follows from z, or is 0."""
+        if self._law is None or self._law.gives_z:
+            return None
+        return accept(accepted, log_q_new, log_q)
 
     def _change_of(self, x: torch.Tensor) -> Change | None:
         """Return the function that computes changes of z on the device of x, or None."""
@@ -172,11 +194,15 @@ class Metropolis(Untuned):
     def _step_with_kv_cache(
         self, kv_cache: KVCache, state: State, ensemble: Ensemble, stream: DeviceStream
     ) -> tuple[State, Info]:
-        """Change the same sites in all walkers. The state's cache is the version of `kv_cache`."""
+        """Change the same sites in all walkers. The state's cache is a `OnKvCache`."""
         x, z, n_walkers = state.x, state.z, len(state.x)
-        if state.cache != kv_cache.version:
+        cache = state.cache or OnKvCache(-1)
+        if cache.version != kv_cache.version:
             z = kv_cache.evaluate(x)  # rounded in the same way as the shared part of proposals
             compare(self._model, x, state.z, z)
+        log_q = (
+            self._log_q(x, z) if cache.log_q is None else cache.log_q
+        )  # before a proposal is cached
         sites = self._shared_sites(x.shape[1], stream)
         shift = 1 + stream.integers(self._model.n_values - 1, n_walkers, self._sites)
         x_new = x.clone()
@@ -184,10 +210,12 @@ class Metropolis(Untuned):
             x_new[:, site] = (x[:, site] + shift[:, index]) % self._model.n_values
         z_new = kv_cache.propose(x_new, min(sites))  # [W]
         watch(self._model, x_new, z_new)
-        accepted = decide(ensemble, z, z_new, 0.0, stream.uniform(n_walkers))  # [W]
+        log_q_new = self._log_q(x_new, z_new)
+        accepted = decide(ensemble, z, z_new, log_q_new - log_q, stream.uniform(n_walkers))  # [W]
         kv_cache.accept(accepted)
         z = accept(accepted, z_new, z)
-        return State(accept(accepted, x_new, x), z, kv_cache.version), Info(accepted)
+        cache = OnKvCache(kv_cache.version, self._kept(accepted, log_q_new, log_q))
+        return State(accept(accepted, x_new, x), z, cache), Info(accepted)
 
     def _shared_sites(self, n_sites: int, stream: DeviceStream) -> list[int]:
         """Return a uniformly drawn set of sites, shared by all walkers."""

@@ -5,12 +5,13 @@ not import torch: the module of a kind is imported when its model is built, so t
 input file are reported within a second.
 """
 
-from omniinput_hpc.models.protocol import Model, Offers, offers_of, space_of
+from omniinput_hpc.models.protocol import Model, Offers, law_of, offers_of, space_of
 from omniinput_hpc.models.table import (
     KINDS,
     about_tokens,
     build,
     closeness,
+    on_lattice,
     pending_fingerprint,
     preflight,
     rounding,
@@ -25,7 +26,9 @@ __all__ = [
     "about_tokens",
     "build",
     "closeness",
+    "law_of",
     "offers_of",
+    "on_lattice",
     "pending_fingerprint",
     "preflight",
     "rounding",

@@ -111,6 +111,7 @@ class CheckedModel:
 
     Attributes
     ----------
+    law : what inputs are weighed by (`kernels.parts.law.Law`); None: all weigh the same
     offers : what the model offers beyond the protocol
     n_compared : number of comparisons of outputs
     """
@@ -121,8 +122,9 @@ class CheckedModel:
         name: str,
         rounding: tuple[float, float] | None = None,
         dtype: str = "float32",
+        law: Any = None,
     ) -> None:
-        self._model, self._name, self._rounding = model, name, rounding
+        self._model, self._name, self._rounding, self.law = model, name, rounding, law
         self._dtype = dtype
         self.n_compared = 0
         # By `summed`, [2]: largest difference, in units of the rounding and of z
@@ -258,7 +260,7 @@ def try_out(model: Model, x: torch.Tensor, name: str) -> torch.Tensor:
     if z.shape != x.shape[:1] or z.dtype != torch.float32:
         raise UserError(
             f"{name}: output(x) must return float32 [{x.shape[0]}] for {x.shape[0]} inputs, "
-            f"found {_described(z)}"
+            f"found {described(z)}"
         )
     _check_unchanged(given, x, "output(x)", name)
     return z
@@ -394,7 +396,7 @@ def _check_change(
         ):
             raise UserError(
                 f"{name}: {said_by}(x, site, value) must return float32 or float64 [{n_walkers}] "
-                f"for {n_walkers} inputs, found {_described(dz)}"
+                f"for {n_walkers} inputs, found {described(dz)}"
             )
         _check_unchanged(given, x, f"{said_by}(x, site, value)", name)
         z, z_new = model.output(x), model.output(x.scatter(1, site[:, None], value[:, None]))
@@ -410,7 +412,7 @@ def _check_change(
             )
 
 
-def _described(found: Any) -> str:
+def described(found: Any) -> str:
     """Describe an object that was found instead of the expected tensor."""
     if isinstance(found, torch.Tensor):
         return f"{str(found.dtype).removeprefix('torch.')} {list(found.shape)}"

@@ -82,26 +82,32 @@ class OwnModel:
         return self._called(name) if called else getattr(self._own, name)
 
     def _called(self, name: str) -> Callable[..., Any]:
-        """Wrap a method: gradients are on or off, whatever the user's code has set."""
-        import torch
+        return guarded(getattr(self._own, name), name in GRADIENTS)
 
-        method, with_gradient = getattr(self._own, name), name in GRADIENTS
-        folder, called = os.getcwd(), False
 
-        @wraps(method)
-        def call(*arguments: Any) -> Any:
-            nonlocal called
-            # Only at the first call, where libraries set themselves up: restoring everything
-            # takes as long as a small model.
-            kept = nullcontext() if called else plugins.own_surroundings()
-            called = True
-            with kept, torch.set_grad_enabled(with_gradient):
-                found = method(*arguments)
-            if os.getcwd() != folder:
-                os.chdir(folder)
-            return _detached(found)
+def guarded(function: Callable[..., Any], with_gradient: bool = False) -> Callable[..., Any]:
+    """Wrap a user's function: gradients are on or off, whatever the user's code has set.
 
-        return call
+    It undoes changes to the process as `OwnModel` does.
+    """
+    import torch
+
+    folder, called = os.getcwd(), False
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        nonlocal called
+        # Only at the first call, where libraries set themselves up: restoring everything takes as
+        # long as a small model.
+        kept = nullcontext() if called else plugins.own_surroundings()
+        called = True
+        with kept, torch.set_grad_enabled(with_gradient):
+            found = function(*arguments)
+        if os.getcwd() != folder:
+            os.chdir(folder)
+        return _detached(found)
+
+    return call
 
 
 def _detached(found: Any) -> Any:

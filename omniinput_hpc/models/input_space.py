@@ -19,6 +19,9 @@ from omniinput_hpc.models.table import KINDS
 
 RESTRICTIONS = {"tokens": "all", "prefix": None}
 """Keys of ``[model]`` that restrict the inputs beyond their shape, with their defaults."""
+LAW_KEYS = ("kind", "path", "factory", "options", "dtype", "prefix")
+OF_ANY_LAW = ("temperature", "prompt")
+"""Keys that define a law: those of ``[model]`` if its ``kind`` is "model", and of ``[law]``."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Space:
     n_sites, n_values : int
     vocabulary : hash of the token of each value; None if unknown
     restriction : keys of the input file that restrict the inputs beyond their shape
+    law : keys and values of [law], with those of [model] if that is the law; empty without a law
     """
 
     name: str
@@ -38,6 +42,7 @@ class Space:
     n_values: int
     vocabulary: str | None
     restriction: Mapping[str, Any]
+    law: Mapping[str, Any]
 
 
 def space_of(name: str, config: Config, n_sites: int, n_values: int) -> Space:
@@ -46,8 +51,18 @@ def space_of(name: str, config: Config, n_sites: int, n_values: int) -> Space:
     row = KINDS.get(model.kind)
     path = getattr(model, "path", None) if row is not None and row.has_tokenizer else None
     restriction = {f"model.{key}": getattr(model, key, old) for key, old in RESTRICTIONS.items()}
-    restriction["space.allowed"] = config.allowed
-    return Space(name, n_sites, n_values, vocabulary_of(path) if path else None, restriction)
+    for key in ("allowed", "pattern"):
+        restriction[f"space.{key}"] = getattr(config.space, key, None)
+    vocabulary = vocabulary_of(path) if path else None
+    return Space(name, n_sites, n_values, vocabulary, restriction, _law_of(config))
+
+
+def _law_of(config: Config) -> dict[str, Any]:
+    if config.law is None:
+        return {}
+    own = config.model if config.law.kind == "model" else config.law
+    law = {key: getattr(own, key, None) for key in LAW_KEYS}
+    return law | {key: getattr(config.law, key, None) for key in OF_ANY_LAW}
 
 
 def vocabulary_of(path: str) -> str | None:
@@ -67,7 +82,7 @@ def vocabulary_of(path: str) -> str | None:
 
 
 def require_same(a: Space, b: Space) -> None:
-    """Raise a `UserError` that names the difference if two models have different input spaces."""
+    """Raise a `UserError` that names the difference if input spaces, or laws over them, differ."""
     reason = None
     if a.n_values != b.n_values:
         reason = f"{a.name} has {a.n_values:,} values per site, {b.name} {b.n_values:,}"
@@ -84,3 +99,10 @@ def require_same(a: Space, b: Space) -> None:
         raise UserError(
             f"different input spaces: {reason}; models can be compared only over the same space"
         )
+    for key in (*LAW_KEYS, *OF_ANY_LAW):
+        one, two = a.law.get(key), b.law.get(key)
+        if one != two:
+            raise UserError(
+                f"different laws of inputs: [law] {key} is {one!r} in {a.name} and {two!r} in "
+                f"{b.name}; runs can be compared only under one [law]"
+            )

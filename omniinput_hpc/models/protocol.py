@@ -149,6 +149,11 @@ class Offers:
     render: Callable[[torch.Tensor], list[Any]] | None
 
 
+def law_of(model: Any) -> Any:
+    """Return the law of inputs (`kernels.parts.law.Law`); None: all inputs weigh the same."""
+    return getattr(model, "law", None)
+
+
 def space_of(model: Any) -> Space:
     """Return which of its values a model's sites may take; all by default."""
     found = getattr(model, "space", None)

@@ -16,17 +16,22 @@ from typing import Any
 import numpy as np
 
 from omniinput_hpc import plugins
-from omniinput_hpc.config import Analysis, Config, Side, Table
+from omniinput_hpc.config import Allowed, Analysis, Config, Side, Table
 from omniinput_hpc.config import models as options_of
+from omniinput_hpc.config.output import models_of
+from omniinput_hpc.config.stored import OtherOutput
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.display import Display, values_as_text
 from omniinput_hpc.models.fingerprints import PendingFingerprint
+from omniinput_hpc.models.outputs.table import OUTPUTS, OutputKind
 from omniinput_hpc.models.protocol import Model
 
 TOLERANCES = {"float32": 1e-3, "float16": 3e-3, "bfloat16": 2e-2}
 """Allowed difference of z between machines or batch shapes, by the dtype of the weights."""
 ROUNDING = {"float32": (2e-5, 3e-6), "float16": (5e-3, 1e-3), "bfloat16": (5e-2, 1e-2)}
 """Allowed difference of z on one machine in batches of one shape: absolute, and relative to z."""
+LARGE_OUTPUT = 20.0
+"""Outputs of two models are taken to be at most about this large where their difference is z."""
 NO_UNIT = "output z (the model's own unit)"
 
 
@@ -112,22 +117,42 @@ def preflight(config: Config, hashed: bool = True) -> dict[str, Any]:
 
     Raises `UserError`, which names files that are missing or do not fit the input file.
     """
-    row = KINDS[config.model.kind]
+    found = preflight_kind(config.model, config.allowed, hashed)
+    factory = getattr(config.model, "factory", None)
+    about = {**found, "source": plugins.source_of(factory) if factory else ""}
+    if config.output is not None:
+        about = _module("outputs.checks").preflight(config, about)
+    if config.law is not None:
+        about = _module("law").preflight(config, about)
+    if config.constrained:
+        parts = [*about.get("parts", ()), _module("constraint").fingerprint(config)]
+        about = {**about, "parts": parts}
+    return {**about, "fingerprint": _fingerprint(config, about)} if hashed else about
+
+
+def preflight_kind(model: Table, allowed: Allowed, hashed: bool = True) -> dict[str, Any]:
+    """Check the files of a ``[model]`` table of any kind; see `preflight`."""
+    row = KINDS[model.kind]  # type: ignore[attr-defined]
     options: dict[str, Any] = {"hashed": hashed} if row.files_are_large else {}
     if row.has_tokenizer:
-        options["allowed"] = config.allowed
-    found = dict(_module(row.checks).preflight(config.model, **options))
-    factory = getattr(config.model, "factory", None)
-    return {**found, "source": plugins.source_of(factory) if factory else ""}
+        options["allowed"] = allowed
+    return dict(_module(row.checks).preflight(model, **options))
 
 
 def pending_fingerprint(config: Config, about: Mapping[str, Any]) -> PendingFingerprint:
-    """Return the fingerprint that `preflight` found, or compute it in a thread."""
-    fingerprint = about["fingerprint"]
-    if fingerprint is not None:
-        return PendingFingerprint(lambda: str(fingerprint))
-    checks, files = _module(KINDS[config.model.kind].checks), list(map(Path, about["files"]))
-    return PendingFingerprint(lambda: str(checks.fingerprint(files)))
+    """Compute the fingerprint in a thread, from what `preflight` found without `hashed`."""
+    return PendingFingerprint(lambda: _fingerprint(config, about))
+
+
+def _fingerprint(config: Config, about: Mapping[str, Any]) -> str:
+    """Return the fingerprint of the model, and of other "parts": texts, or files to hash."""
+    checks, own = _module(KINDS[config.model.kind].checks), about["fingerprint"]
+    texts = [own if own is not None else checks.fingerprint(list(map(Path, about["files"])))]
+    for part in about.get("parts", ()):
+        is_text = isinstance(part, str)
+        hashed = _module("language.hf_folder").fingerprint
+        texts.append(part if is_text else hashed(list(map(Path, part))))
+    return " ".join(texts)
 
 
 def build(config: Config, device: str, folder: str | None = None) -> Model:
@@ -138,8 +163,18 @@ def build(config: Config, device: str, folder: str | None = None) -> Model:
     options = config.model
     if folder is not None:
         options = options.model_copy(update={"path": folder})
-    row = KINDS[options.kind]
-    more = {"allowed": config.allowed} if row.has_tokenizer else {}
+    model = build_kind(options, device, config.allowed)
+    if config.output is None:
+        return model
+    builder = _module(f"outputs.{OUTPUTS[config.output.name].builder}")
+    found: Model = builder.build(config.model_copy(update={"model": options}), model, device)
+    return found
+
+
+def build_kind(options: Table, device: str, allowed: Allowed) -> Model:
+    """Build the model of a ``[model]`` table of any kind; see `build`."""
+    row = KINDS[options.kind]  # type: ignore[attr-defined]
+    more = {"allowed": allowed} if row.has_tokenizer else {}
     model: Model = _module(row.builder).build(options, device, **more)
     return model
 
@@ -177,9 +212,23 @@ def display(config: Config) -> Display:
 
 def z_label(config: Config) -> str:
     """Return the axis label of the output, with its unit if the model's kind defines it."""
-    row = KINDS.get(config.model.kind)
-    label = NO_UNIT if row is None else row.z_label(config.model)
+    row, table = _row_of_z(config)
+    label = NO_UNIT if row is None else row.z_label(table)
     return f"{label}, with noise" if config.noisy else label
+
+
+def _row_of_z(config: Config) -> tuple[ModelKind | OutputKind | None, Table]:
+    """Return the row that knows what z is, and the table of the input that it reads."""
+    if config.output is None:
+        return KINDS.get(config.model.kind), config.model
+    known = not isinstance(config.output, OtherOutput)
+    return (OUTPUTS[config.output.name] if known else None), config.output
+
+
+def on_lattice(config: Config) -> bool:
+    """Return whether z may be a sum of equal terms, so that outputs could lie on edges of bins."""
+    row, _ = _row_of_z(config)
+    return row is not None and row.on_lattice
 
 
 @dataclass(frozen=True)
@@ -204,22 +253,26 @@ def side_of(config: Config, given: Side | None = None) -> ConfidentSide:
     if given is not None:
         return ConfidentSide(given, "as --side says")
     said = None if config.analysis is None else config.analysis.side
-    kind = config.model.kind
-    row = KINDS.get(kind)
-    side = None if row is None else row.side(config.model)
+    row, table = _row_of_z(config)
+    side = None if row is None else row.side(table)
+    name = f'model.kind = "{config.model.kind}"'
+    if config.output is not None:
+        name = f'output.name = "{config.output.name}"'
     if said is not None:
-        usual = f', as is usual for model.kind = "{kind}"' if side == said else ""
+        usual = f", as is usual for {name}" if side == said else ""
         return ConfidentSide(said, f"as the run's [analysis] side says{usual}")
     if side is not None:
-        return ConfidentSide(side, f'the default of model.kind = "{kind}"')
-    why = "assumed, since a custom model may be either; set it with [analysis] side or --side"
+        return ConfidentSide(side, f"the default of {name}")
+    what = "a custom model" if config.output is None else name
+    why = f"assumed, since {what} may be either; set it with [analysis] side or --side"
     return ConfidentSide("low", why, assumed=True)
 
 
 def with_side(config: Config) -> Config:
     """Return the input with ``[analysis] side`` filled in, if the model's kind defines it."""
     analysis = config.analysis or Analysis()
-    side = analysis.side or KINDS[config.model.kind].side(config.model)
+    row, table = _row_of_z(config)
+    side = analysis.side or (None if row is None else row.side(table))
     if side == analysis.side:
         return config
     return config.model_copy(update={"analysis": analysis.model_copy(update={"side": side})})
@@ -227,15 +280,20 @@ def with_side(config: Config) -> Config:
 
 def closeness(config: Config) -> float:
     """Return the allowed difference of z between machines or batch shapes; inf if noisy."""
-    return np.inf if config.model.noise else TOLERANCES[config.rounded_as]
+    return np.inf if config.noisy else TOLERANCES[config.rounded_as]
 
 
 def rounding(config: Config) -> tuple[float, float] | None:
     """Return the allowed difference of z, absolute and relative, on one machine; None if noisy."""
-    if config.model.noise:
+    if config.noisy:
         return None
-    given = getattr(config.model, "rounding", None)
-    return (given, 0.0) if given else ROUNDING[config.rounded_as]
+    absolute, relative = ROUNDING[config.rounded_as]
+    of_z = models_of(config.output, config.model)
+    given = [getattr(model, "rounding", None) for model in of_z or [config.model]]
+    if len(of_z) > 1:  # a difference may be far smaller than its terms
+        usual = absolute + relative * LARGE_OUTPUT
+        return sum(number or usual for number in given), 0.0
+    return (given[0], 0.0) if given[0] else (absolute, relative)
 
 
 def _module(name: str) -> ModuleType:

@@ -54,11 +54,13 @@ def models_figure(
     curves: Sequence[tuple[str, Curve, float]],
     comparisons: Sequence[tuple[str, ModelComparison]],
     absolute: bool,
+    measure: str = "count",
 ) -> Figure:
     """Return all PR curves with 95% bands; below, the cumulative AUPR ratio of the first to each.
 
     Each of `curves` has a name, a curve and a shift of its ln recall; each of `comparisons` has the
-    name of the model that the first is compared with. If `absolute`, recall counts inputs.
+    name of the model that the first is compared with. If `absolute`, recall is a number of inputs,
+    or their probability, by the `measure`.
     """
     figure, (top, bottom) = style.panels([3.8, 2.2], share_x=True)
     for index, (name, curve, shift) in enumerate(curves):
@@ -84,7 +86,7 @@ def models_figure(
     if np.isfinite(values).all() and values.min() > 0 and values.max() > 3 * values.min():
         bottom.set_yscale("log")
     bottom.set_ylabel("ratio of the areas\nup to there")
-    bottom.set_xlabel(style.recall_label(absolute, otherwise="common scale"))
+    bottom.set_xlabel(style.recall_label(absolute, "common scale", measure))
     if len(comparisons) > MAX_INSIDE:
         style.legend_below(bottom)
     else:
@@ -101,7 +103,7 @@ def samplers_figure(
     figure, (top, bottom) = style.panels([3.2, 2.2], share_x=True)
     _density(top, a, 0.0, 0, style.named(names[0], 0))
     _density(top, b, found.shift, 1, style.named(names[1], 1))
-    top.set_ylabel(style.inputs_label(a.absolute))
+    top.set_ylabel(style.inputs_label(a.absolute, measure=a.measure))
     top.legend(loc="best")
     delta_r, error_r = found.delta_r / style.LN10, found.error_r / style.LN10
     style.points(bottom, z, delta_r, error_r)

@@ -70,7 +70,8 @@ def _density_panel(axes: Axes, density: Density, exact: Exact | None) -> None:
     _upper_bounds(axes, z[few], log10_g[few], (density.log_g_upper_b[few] + shift) / style.LN10)
     if exact is not None:
         exact_line(axes, density, exact.log_g_b / style.LN10)
-    axes.set_ylabel(style.inputs_label(density.absolute or exact is not None))
+    absolute = density.absolute or exact is not None
+    axes.set_ylabel(style.inputs_label(absolute, measure=density.measure))
     if not density.verdict.converged:
         said = ["not converged: bars are the spread of the lanes", *density.outside.shares()]
         axes.set_title("\n".join(said), fontsize="small", fontweight="bold", loc="left")

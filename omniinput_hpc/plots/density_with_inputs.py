@@ -65,7 +65,8 @@ def _curve(axes: Axes, density: Density, label: str) -> None:
         log10_g, z, xerr=error[bins], fmt="o", markersize=1.6, elinewidth=0.7, capsize=0.0,
         color=style.sampled(), zorder=3,
     )  # fmt: skip
-    axes.set(xlabel=style.inputs_label(density.absolute), ylabel=label)
+    amount = style.inputs_label(density.absolute, measure=density.measure)
+    axes.set(xlabel=amount, ylabel=label)
     axes.xaxis.label.set_fontsize(9)
     axes.xaxis.set_major_locator(MaxNLocator(3))
 

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.plots import style
 
@@ -47,7 +48,14 @@ def overlay_figure(models: list[Overlaid]) -> Figure:
         chosen = [(i, model) for i, model in enumerate(models) if model.label == label]
         _densities(axes, chosen)
         axes.set_xlabel(label)
-    panels[0].set_ylabel(style.inputs_label(all(m.density.absolute for m in models), "unit of z"))
+    absolute = all(m.density.absolute for m in models)
+    measure, *others = {model.density.measure for model in models}
+    if others:
+        raise UserError(
+            "runs with a [law] and without one have no common axis: one density is a probability, "
+            "the other a number of inputs"
+        )
+    panels[0].set_ylabel(style.inputs_label(absolute, "unit of z", measure))
     if rows:
         _pictures(parts[1], models, n_pictures)
     return figure

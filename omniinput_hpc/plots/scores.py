@@ -50,7 +50,8 @@ def curve_figure(
         )
         axes.plot(x, exact_curve.precision_t, "--", color=style.exact(), label=name)
     axes.set(ylim=(-0.03, 1.03), ylabel="precision")
-    axes.set_xlabel(style.recall_label(density.absolute or exact is not None))
+    absolute = density.absolute or exact is not None
+    axes.set_xlabel(style.recall_label(absolute, measure=density.measure))
     axes.legend(loc="best")
     _note_side(axes, curve)
     return figure
@@ -90,7 +91,7 @@ def roc_figure(density: Density, curve: Curve) -> Figure:
     if len(x):
         ends = np.array([min(x.min(), y.min()), max(x.max(), y.max())])
         axes.plot(ends, ends, ":", color=style.FAINT, label="as many wrong as right")
-    unit = "number" if density.absolute else "share of all"
+    unit = density.words.number if density.absolute else "share of all"
     axes.set_xlabel(rf"$\log_{{10}}$ wrong inputs accepted ({unit})")
     axes.set_ylabel(rf"$\log_{{10}}$ right inputs accepted ({unit})")
     axes.legend(loc="best")
@@ -112,7 +113,9 @@ def _roc_intervals(axes: Axes, curve: Curve, shown: np.ndarray) -> None:
 
 
 @style.styled
-def convergence_figure(results: Mapping[int, Curve], absolute: bool) -> Figure:
+def convergence_figure(
+    results: Mapping[int, Curve], absolute: bool, measure: str = "count"
+) -> Figure:
     """Return the curves from few to many scores per bin, and each AUPR with its interval."""
     figure, (top, bottom) = style.panels([3.4, 2.2], share_x=False)
     blue = np.array(mpl.colors.to_rgb(style.sampled()))
@@ -122,7 +125,7 @@ def convergence_figure(results: Mapping[int, Curve], absolute: bool) -> Figure:
         x, y = curve.log_recall_t[shown] / style.LN10, curve.precision_t[shown]
         colour = tuple(blue + (1 - blue) * whiteness)
         top.plot(x, y, ".-", markersize=4, color=colour, label=f"{per_bin}")
-    top.set_xlabel(style.recall_label(absolute))
+    top.set_xlabel(style.recall_label(absolute, measure=measure))
     top.set(ylim=(-0.03, 1.03), ylabel="precision")
     style.legend_beside(top, title="scores per bin")
     rows = np.array([(c.aupr, c.aupr_low, c.aupr_high) for c in results.values()])

@@ -21,6 +21,7 @@ from matplotlib.text import Text
 
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.plots import look
+from omniinput_hpc.text import WORDS_OF
 
 P = ParamSpec("P")
 
@@ -111,14 +112,16 @@ def marker(index: int) -> str:
     return MARKERS[index % len(MARKERS)]
 
 
-def inputs_label(absolute: bool, per: str = "bin") -> str:
-    """Return the axis label of log10 of inputs per bin, or per unit of z."""
-    return rf"$\log_{{10}}$ {'number' if absolute else 'share'} of inputs per {per}"
+def inputs_label(absolute: bool, per: str = "bin", measure: str = "count") -> str:
+    """Return the axis label of log10 of inputs, or their probability, per bin or unit of z."""
+    words = WORDS_OF[measure]
+    return rf"$\log_{{10}}$ {words.amount if absolute else words.share} per {per}"
 
 
-def recall_label(absolute: bool, otherwise: str = "share of all") -> str:
+def recall_label(absolute: bool, otherwise: str = "share of all", measure: str = "count") -> str:
     """Return the axis label of log10 recall; `otherwise` is its unit for a relative density."""
-    what = "number of right inputs found" if absolute else f"right inputs found, {otherwise}"
+    number = WORDS_OF[measure].number
+    what = f"{number} of right inputs found" if absolute else f"right inputs found, {otherwise}"
     return rf"$\log_{{10}}$ recall ({what})"
 
 

@@ -28,12 +28,14 @@ def compared(
         Overlaid(name, content.density.label, content.density.estimate, [], {})
         for name, content in zip(names, contents, strict=True)
     ]
-    overlaid = drawing(
-        lambda: overlay_figure(models), "Number of inputs per output, all runs", "all densities",
-        all(content.density.converged for content in contents),
-    )  # fmt: skip
+    amount = models[0].density.words.amount.capitalize()
+    if len({model.density.measure for model in models}) == 1:
+        figures = [drawing(
+            lambda: overlay_figure(models), f"{amount} per output, all runs", "all densities",
+            all(content.density.converged for content in contents),
+        ), *figures]  # fmt: skip
     return render(
-        "compared.html", lines=[*lines[-1:], *lines[:-1]], figures=[overlaid, *figures],
+        "compared.html", lines=[*lines[-1:], *lines[:-1]], figures=figures,
         names=("run", "rounds", "converged", "side", "AUPR", "95% interval", "over ln recall"),
         rows=[_row(*one) for one in zip(names, runs, contents, strict=True)],
         links=[f"#run{number}" for number in range(len(runs))],

@@ -32,7 +32,8 @@ SHOWN_ELSEWHERE = ("config", "format", "model_fingerprint")
 
 def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
     """Return the section on the `number`-th run; `name` distinguishes it from the others."""
-    verdict = content.density.estimate.verdict
+    verdict, words = content.density.estimate.verdict, content.density.estimate.words
+    amount = words.amount.capitalize()
     said = [f"Not converged: {reason}." for reason in verdict.reasons]
     if verdict.converged:
         said = [f"Converged: all {len(verdict.checks)} checks passed (see Diagnostics)."]
@@ -53,7 +54,7 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         density=content.density.numbers(),
         density_figure=drawing(
             content.density.figure,
-            f"Number of inputs per bin of the output, and its standard error: {name}",
+            f"{amount} per bin of the output, and its standard error: {name}",
             f"{number} density",
             verdict.converged,
         ),
@@ -71,6 +72,7 @@ def _settings(run: RunReader) -> list[tuple[str, str]]:
         ("model", f"{config.model.kind} {config.model_name}".strip()),
         ("model's fingerprint", run.fingerprint),
         ("input space", f"{run.n_sites} sites of {run.n_values:,} values"),
+        *([("law of inputs", config.law_name)] if config.law else []),
         ("method", config.sampler.method),
         ("kernel", config.kernel.name),
         ("rungs, walkers per rung", f"{len(run.beta_k)}, {run.walkers}"),
@@ -150,7 +152,7 @@ def _curve(content: Content, name: str, number: int) -> dict[str, Any] | None:
 
 def last_threshold(density: Density, curve: Curve) -> str:
     """Return how many right and wrong inputs the model accepts in total, in words."""
-    low, high = curve.bands.low, curve.bands.high
+    low, high, words = curve.bands.low, curve.bands.high, density.words
     found = []
     for what, values, least, most in (
         ("right", curve.trace.log_recall_t, low.log_recall_t, high.log_recall_t),
@@ -158,9 +160,10 @@ def last_threshold(density: Density, curve: Curve) -> str:
     ):
         ends = np.array([values[-1], least[-1], most[-1]]) / LN10
         if np.isneginf(ends[0]):
-            found.append(f"no {what} input (at most 10^{ends[2]:.3f})")
+            found.append(f"no {what} input (at most 10^{ends[2]:.3f}{words.of})")
         else:
-            found.append(f"10^{ends[0]:.3f} {what} inputs (10^{ends[1]:.3f} to 10^{ends[2]:.3f})")
+            spread = f"(10^{ends[1]:.3f} to 10^{ends[2]:.3f})"
+            found.append(f"10^{ends[0]:.3f}{words.within} {what} inputs {spread}")
     threshold, share = curve.threshold_t[-1], 1.0 - curve.precision_t[-1]
     way = "Up" if curve.side == "low" else "Down"
     if not density.absolute:

@@ -62,5 +62,8 @@ def _model_of(run: DescribedRun) -> str:
     """Return the model and the space of its inputs."""
     whose = " ".join(filter(None, [run.config.model.kind, Path(run.config.model_name).name]))
     decades = run.n_sites * np.log10(run.n_values)
+    if run.config.constrained:
+        decades = run.data.log_inputs / np.log(10)
     space = f"{run.n_sites} sites of {run.n_values:,} values (10^{decades:.1f} inputs)"
-    return f"{whose}, {space}"
+    law = run.config.law_name
+    return f"{whose}, {space}" + (f", [law] {law}" if law else "")

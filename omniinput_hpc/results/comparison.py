@@ -215,7 +215,8 @@ class ModelsResult(Compared):
         curves = [one.curve for one in self.curves]
         shown = list(zip(self.names, curves, [0.0, *self.shifts], strict=True))
         others = list(zip(self.names[1:], self.found, strict=True))
-        return models_figure(shown, others, all(density.absolute for density in self.densities))
+        absolute = all(density.absolute for density in self.densities)
+        return models_figure(shown, others, absolute, self.densities[0].measure)
 
 
 def compare_with_first(

@@ -46,6 +46,8 @@ WORTH_SAYING = 0.05
 class CurveResult(Written):
     """Precision and recall over all inputs: a row for each threshold, from the confident end on.
 
+    Under a law, precision is a share of the probability, and recall that of the right inputs.
+
     Attributes
     ----------
     curve : with all replicates
@@ -104,7 +106,7 @@ class CurveResult(Written):
 
     @property
     def log_recall(self) -> FloatArray:
-        """Natural log of the number of right inputs among those accepted, float64 [n]."""
+        """Natural log of the number, or probability, of right inputs accepted, float64 [n]."""
         return self.curve.log_recall_t
 
     def columns(self) -> Columns:
@@ -184,7 +186,8 @@ class CurveResult(Written):
         curve, edges = self.curve, self.density.edges
         beyond = {name: unreached(curve, edges, z_n) for name, z_n in self.test_sets.items()}
         at = at_thresholds(curve, edges, self.thresholds)
-        return threshold_lines(at, curve, self.density.absolute) + unreached_lines(beyond)
+        absolute, of = self.density.absolute, self.density.words.of
+        return threshold_lines(at, curve, absolute, of) + unreached_lines(beyond)
 
     def about(self) -> list[str]:
         """Return the lines that explain the columns, the notes, and those of the density."""
@@ -281,7 +284,8 @@ def left_out_lines(density: Density, curve: Curve) -> list[str]:
     bins = "1 bin" if found.n_bins == 1 else f"{found.n_bins} bins"
     return [
         f"left out at the confident end, {way} z = {found.first:.6g}: {bins} with "
-        f"about exp({found.log_inputs:.2f}) inputs, {found.share:.0%} of all up to the first "
+        f"about exp({found.log_inputs:.2f}){density.words.of or ' inputs'}, {found.share:.0%} of "
+        "all up to the first "
         f"threshold, {small}; precision and recall refer to the inputs counted"
     ]
 
@@ -294,7 +298,8 @@ def none_right_lines(density: Density, curve: Curve) -> list[str]:
     way = "above" if curve.side == "low" else "below"
     return [
         f"no right input was seen {way} z = {found.first:.6g}, in {found.n_bins} bins: the curve "
-        f"counts none there, but up to exp({found.log_most:.2f}) may exist (95%), besides the "
+        f"counts none there, but up to exp({found.log_most:.2f}){density.words.of} may exist "
+        "(95%), besides the "
         f"exp({curve.log_recall_t[-1]:.2f}) that it counts; recall counts only those seen"
     ]
 
@@ -374,9 +379,15 @@ def wrong_way_lines(curve: Curve, density: Density) -> list[str]:
     ]
 
 
-def threshold_lines(found: Sequence[AtThreshold], curve: Curve, absolute: bool) -> list[str]:
-    """Return a line for each chosen threshold: precision and recall with their bands."""
-    sign, unit = ("<=" if curve.side == "low" else ">="), "" if absolute else ", relative"
+def threshold_lines(
+    found: Sequence[AtThreshold], curve: Curve, absolute: bool, of: str = ""
+) -> list[str]:
+    """Return a line for each chosen threshold: precision and recall with their bands.
+
+    of : words for what an absolute recall is a number of; may be empty
+    """
+    sign, unit = ("<=" if curve.side == "low" else ">="), f",{of}" if of else ""
+    unit = unit if absolute else ", relative"
     return [
         f"at z {sign} {one.threshold:.6g}"
         + (f" (the bin edge nearest to {one.asked:.6g})" if one.threshold != one.asked else "")

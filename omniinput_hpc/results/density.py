@@ -12,7 +12,11 @@ from scipy.special import logsumexp
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.comparison.to_exact import Exact, compared_densities
 from omniinput_hpc.estimators.density.certified import Certified, predicted_sites
-from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
+from omniinput_hpc.estimators.density.density import (
+    MIN_EFFECTIVE_COUNT,
+    Density,
+    log_mean_exp,
+)
 from omniinput_hpc.estimators.density.draw_constants import constants_apart
 from omniinput_hpc.estimators.density.known_ratio import Ends, exact_difference
 from omniinput_hpc.estimators.density.mbar import free_energy_errors, mbar, read_samples
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class DensityResult(Written):
-    """How many inputs have each output: a row for each bin that has counts.
+    """How many inputs have each output, or how probable they are: a row per bin with counts.
 
     Attributes
     ----------
@@ -72,8 +76,13 @@ class DensityResult(Written):
 
     @property
     def absolute(self) -> bool:
-        """Whether exp(log_g) counts inputs; otherwise it sums to 1."""
+        """Whether exp(log_g) is on the scale of the whole space; otherwise it sums to 1."""
         return self.estimate.absolute
+
+    @property
+    def measure(self) -> str:
+        """What exp(log_g) is: a "count" of inputs, or a "probability" under the run's law."""
+        return self.estimate.measure
 
     @property
     def z(self) -> FloatArray:
@@ -82,7 +91,7 @@ class DensityResult(Written):
 
     @property
     def log_g(self) -> FloatArray:
-        """Natural log of the number of inputs in each bin, float64 [n]."""
+        """Natural log of the number of inputs, or probability, of each bin, float64 [n]."""
         return self._of(self.estimate.log_g_b)
 
     @property
@@ -125,10 +134,22 @@ class DensityResult(Written):
     def lines(self) -> list[str]:
         """Return what ``omniinput reweight`` prints."""
         constants = constants_lines(self.estimate.ends, self.estimate.pinned)
-        lines = [self.source, *self.summary(), *constants, *self.further]
+        lines = [self.source, *self.summary(), *constants, *self._of_targets(), *self.further]
         if self.exact is not None:
             lines += map(str, compared_densities(self.estimate, self.exact))
         return lines + check_lines(self.checks)
+
+    def _of_targets(self) -> list[str]:
+        """Return how likely the targets of ``[output] name = "next"`` are under the run's law."""
+        output, density = self.runs[0].config.output, self.estimate
+        targets = getattr(output, "name", "") == "next" and not getattr(output, "against", None)
+        if not targets or density.measure != "probability" or not density.absolute:
+            return []
+        found = log_mean_exp(density)
+        return [
+            "probability that a target comes next, over all inputs of the law: exp("
+            f"{found.value:.4f}), 95% interval exp({found.low:.4f}) to exp({found.high:.4f})"
+        ]
 
     def summary(self) -> list[str]:
         """Return the numbers and the verdict in words."""
@@ -136,7 +157,7 @@ class DensityResult(Written):
 
     def numbers(self) -> list[str]:
         """Return the summary without the verdict."""
-        density = self.estimate
+        density, words = self.estimate, self.estimate.words
         filled = density.count_b > 0
         bounded_b = np.isfinite(density.log_g_upper_b)
         error = density.log_g_error_b[filled & ~bounded_b]
@@ -148,8 +169,8 @@ class DensityResult(Written):
         ]
         if density.absolute:
             lines.append(
-                "log_g is absolute: ln of the number of inputs per bin, "
-                f"ln(all inputs inside the bins) = {logsumexp(density.log_g_b):.6f}"
+                f"log_g is absolute: ln of the {words.amount} per bin, "
+                f"ln({words.whole} inside the bins) = {logsumexp(density.log_g_b):.6f}"
             )
         else:
             lines.append("log_g is relative: no moves at beta = 0 inside the bins")
@@ -173,8 +194,11 @@ class DensityResult(Written):
         n_groups = len(density.lanes_g)
         bounded = int(np.isfinite(density.log_g_upper_b).sum())
         if density.absolute:
+            whole = f"the space holds exp({density.log_measure:.10g}) inputs"
+            if density.measure == "probability":
+                whole = "log_g is ln of the probability under [law], 1 in the whole space"
             lines = [
-                f"absolute: yes (the space holds exp({density.log_inputs:.10g}) inputs; "
+                f"absolute: yes ({whole}; "
                 "share of the beta = 0 rung's moves inside the bins: "
                 f"{density.share_inside:.6g})"
             ]

@@ -49,8 +49,14 @@ def read_pairs(
     Raises
     ------
     UserError
-        The other model has not evaluated the samples (see `omniinput rescore`).
+        The other model has not evaluated the samples (see `omniinput rescore`), or the run has a
+        law: then nothing is counted.
     """
+    if run.config.law is not None:
+        raise UserError(
+            f"{run.path}: normalization counts inputs, but this run has a [law]; its probabilities "
+            "are on one scale with those of other runs if both ladders have beta = 0"
+        )
     path = find(run, other)
     with open_rescored(path, run.on_damage) as side:
         rescored = min(side.rounds, run.rounds)

@@ -77,6 +77,7 @@ class Record:
             {
                 "path": str(run.path), "rounds": run.rounds, "rounds_planned": run.rounds_planned,
                 "model": run.fingerprint, "sites": run.n_sites, "values": run.n_values,
+                "measure": run.config.measure,
             }
         )  # fmt: skip
 
@@ -103,7 +104,8 @@ class Record:
         known = error[np.isfinite(error)]
         self.values[f"{of}: absolute"] = {"value": bool(density.absolute)}
         self.add_value(f"{of}: bins with counts", int(filled.sum()))
-        self.add_value(f"{of}: ln inputs inside the bins", float(logsumexp(density.log_g_b)))
+        inside = f"{of}: ln {density.words.things} inside the bins"
+        self.add_value(inside, float(logsumexp(density.log_g_b)))
         self.add_value(f"{of}: share inside the bins", float(density.share_inside))
         if known.size:
             self.add_value(f"{of}: median error of log_g", float(np.median(known)))

@@ -129,14 +129,14 @@ class AnnotatorsResult(Written):
         """Write also the AUPRs from a part of the scores, to RUN.convergence.csv and .png."""
         from omniinput_hpc.plots.scores import convergence_figure
 
-        paths, curves = super().write(into, tag), self.settled
+        paths, curves, density = super().write(into, tag), self.settled, self.densities[0]
         rows = np.array([(n, c.aupr, c.aupr_low, c.aupr_high) for n, c in curves.items()])
         columns = dict(zip(("per_bin", "aupr", "low", "high"), rows.T, strict=True))
         table = beside(into.run_path, f".convergence{tag}.csv")
         into.add_table(
             table, ["AUPR from a part of the scores, 95% interval", self.source], columns
         )
-        figure = convergence_figure(curves, self.densities[0].absolute)
+        figure = convergence_figure(curves, density.absolute, density.measure)
         for n, curve in curves.items():
             into.add_aupr(curve, f"{n} scores a bin")
         return [*paths, str(table), self.save(figure, into, f"convergence{tag}")]

@@ -186,16 +186,17 @@ class RunReader(CheckedFile):
     def probe_z(self) -> NDArray[np.float64]:
         """Outputs of 16 fixed inputs, float64 [n], by which a resumed run recognizes its model."""
         with self._damage_as_user_error():
-            stored = untrusted_hdf5.attribute(self._file, "model_probe_z")
-            return np.asarray(stored, dtype=np.float64)
+            return np.asarray(untrusted_hdf5.attribute(self._file, "model_probe_z"), np.float64)
 
     @property
     def model_beta(self) -> float:
         """The beta of a language model's own distribution; NaN if unknown or not used."""
-        if "model_beta" not in self._file.attrs:  # a file of an older version
-            return float("nan")
+        return self._float_or_nan("model_beta")
+
+    def _float_or_nan(self, name: str) -> float:
         with self._damage_as_user_error():
-            return float(untrusted_hdf5.attribute(self._file, "model_beta"))
+            known = name in self._file.attrs  # not in files of older versions
+            return float(untrusted_hdf5.attribute(self._file, name)) if known else float("nan")
 
     @cached_property
     def data(self) -> RunData:
@@ -226,6 +227,7 @@ class RunReader(CheckedFile):
             round_trips_v=self.round_trips_v(),
             histograms=lambda: (counts_kb for _, counts_kb in block_histograms.histograms(self)),
             source=self,
+            log_inputs=self._float_or_nan("log_inputs"),
         )
 
     def offsets(self) -> dict[str, int]:

@@ -16,6 +16,7 @@ from omniinput_hpc.kernels import Kernel
 from omniinput_hpc.kernels.independent import (
     AncestralSampler,
     AutoregressiveSampler,
+    LawSampler,
     RowSums,
     UniformSampler,
     try_rows,
@@ -23,8 +24,9 @@ from omniinput_hpc.kernels.independent import (
 from omniinput_hpc.kernels.look_ahead.exploration import Explorer
 from omniinput_hpc.kernels.parts.categorical import pick
 from omniinput_hpc.kernels.parts.conditionals import begin_anew
+from omniinput_hpc.kernels.parts.constrained import InputLaw
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
-from omniinput_hpc.models import Model, offers_of
+from omniinput_hpc.models import Model, law_of, offers_of
 from omniinput_hpc.models.batches import padded_batches
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.tempering.ensembles import Canonical, Ensemble
@@ -43,6 +45,8 @@ def rows_of(config: Config, model: Model, n_walkers: int, device: str) -> RowSum
     ladder = config.ladder
     if ladder is None or not ladder.with_anchors or config.sampler.weighs_draws:
         return None  # these methods draw from normalized rows, whatever the model's rows sum to
+    if config.law is not None or config.constrained:
+        return None  # no rung of the ladder is the model's own distribution
     try:
         return try_rows(model, n_walkers, device)
     except torch.OutOfMemoryError:
@@ -93,9 +97,10 @@ def uniform_every_move(options: KernelTable, model: Model, device: str) -> bool:
 class Anchors:
     """Choose the exact sampler of each rung, if any.
 
-    At beta = 0 every move is a fresh uniform draw or, without `every_move`, only the last move
-    before every exchange (see `uniform_every_move`). At beta = m, for models whose conditionals are
-    log-probabilities, the last move before every exchange is a sequence drawn from the model.
+    At beta = 0 every move is a fresh uniform draw, or a draw of the law; without `every_move` only
+    the last move before every exchange is (see `uniform_every_move`). At beta = m, for models whose
+    conditionals are log-probabilities, the last move before every exchange is a sequence drawn from
+    the model.
 
     Parameters
     ----------
@@ -104,6 +109,8 @@ class Anchors:
     rows : sums of the model's conditional rows; None if it has none, or if they are not used
     ancestral_beta_k : the betas of the rungs if every rung is drawn directly, else None
     n_segments : segments per round, each of which ends before an exchange
+
+    Under a law of inputs beta = 0 is drawn from it, and there is no anchor at beta = m.
     """
 
     def __init__(
@@ -117,11 +124,16 @@ class Anchors:
         every_move: bool = True,
     ) -> None:
         self._model, self._like, self._every_move = model, like, every_move
+        law: InputLaw | None = law_of(model)
+        self._law = law
         self._repetitions, n_walkers = Repetitions(model, like), len(like)
-        self._ancestral = self._uniform = self._model_itself = None
+        self._ancestral = self._model_itself = None
+        self._uniform: UniformSampler | LawSampler | None = None
         self._m = float(model.n_sites - offers_of(model).predicted_from)
         if ancestral_beta_k is not None:
             self._ancestral = AncestralSampler(model, n_walkers, ancestral_beta_k)
+        elif with_anchors and law is not None:
+            self._uniform = LawSampler(model, n_walkers, law)
         elif with_anchors:
             self._uniform = UniformSampler(model, n_walkers)
             if rows is not None and not rows.problem:
@@ -131,6 +143,13 @@ class Anchors:
     def model_beta(self) -> float | None:
         """The beta of the model's own distribution; None if it cannot be sampled directly."""
         return self._m if self._model_itself is not None else None
+
+    def first_inputs(self, random: np.random.Generator, n: int) -> torch.Tensor | None:
+        """Return n draws of the law of inputs, int64 [n, D]; None without a law."""
+        if self._law is None:
+            return None
+        u = random.random((n, self._like.shape[1]))
+        return self._law.draw(torch.from_numpy(u).to(self._like.device))
 
     def cold_start(
         self,

@@ -31,6 +31,7 @@ from omniinput_hpc.tempering.ladder import Block
 
 if TYPE_CHECKING:
     from omniinput_hpc.kernels.independent import RowSums
+    from omniinput_hpc.kernels.parts.constrained import InputLaw
     from omniinput_hpc.sampling.loop import LiveRun
     from omniinput_hpc.sampling.rung import Rung
 
@@ -53,19 +54,48 @@ def build(world: World, given: Config, folder: str | None) -> Built:
 
         model = models.build(given, device, folder)
         config = with_look_ahead(given, model)
+        law = law_of(config, model, device)
         n_ids = models.space_of(model).n_ids_if_some
         geometry = shapes.geometry_of(config, model.n_values, model.n_sites, n_ids)
         batch = config.sampler.block_walkers
         zero = anchors.zero_inputs(batch, geometry.n_sites, device)
         try_out(model, zero, name_of(config))  # before any other use of the model
-        if models.KINDS[config.model.kind].on_lattice:
+        if models.on_lattice(config):
             lattice.keep_off_edges(model, config.bins.lower, config.bins.width, batch, device)
         rows = anchors.rows_of(config, model, batch, device)
         mine = _mine(world, config)
-        rungs = make_rungs(config, geometry, model, device, mine.rungs, rows, mine.blocks)
-        return Built(config, device, model, geometry, rungs, rows)
+        exact = Exact(rows, law)
+        rungs = make_rungs(config, geometry, model, device, mine.rungs, exact, mine.blocks)
+        return Built(config, device, model, geometry, rungs, rows, law=law)
 
     return _agree_on_rows(world, world.one_a_host_first(make))
+
+
+def law_of(config: Config, model: models.Model, device: str) -> InputLaw | None:
+    """Return the law of a run's inputs, or that of a constrained space; None if all weigh the same.
+
+    Raises a UserError if it is none: if its model has no conditionals, or rows that do not sum to 1
+    at temperature 1; or if a constraint is wrong.
+    """
+    from omniinput_hpc.kernels.independent import try_rows
+    from omniinput_hpc.kernels.parts import constrained, law
+    from omniinput_hpc.models import constraint
+    from omniinput_hpc.models.law import build as parts_of
+
+    inside = constraint.of(config, model)
+    if inside is not None:
+        return constrained.UniformInside(inside, device)
+    parts = parts_of(config, device, model)
+    if parts is None or config.law is None:
+        return None
+    found = law.of_parts(parts, device, gives_z=parts.is_model and parts.model is model)
+    rows = try_rows(parts.model, config.sampler.block_walkers, device)
+    if rows is not None and config.law.temperature == 1.0 and not rows.normalized:
+        raise UserError(
+            f"law: {rows.problem or 'the rows of its conditional_logits sum to less than 1'}; "
+            "give a model whose rows are log-probabilities"
+        )
+    return found
 
 
 def with_look_ahead(config: Config, model: models.Model) -> Config:
@@ -107,8 +137,22 @@ def with_input(
     """Return `built` with the rungs `ks` of another input that has the same model."""
     g = built.geometry
     g = shapes.geometry_of(config, g.n_values, g.n_sites, g.n_ids)
-    rungs = make_rungs(config, g, built.model, built.device, ks, built.rows, blocks)
+    exact = Exact(built.rows, built.law)
+    rungs = make_rungs(config, g, built.model, built.device, ks, exact, blocks)
     return replace(built, config=config, geometry=g, rungs=rungs)
+
+
+class Exact(NamedTuple):
+    """What inputs can be drawn from directly.
+
+    Attributes
+    ----------
+    rows : sums of the model's conditional rows, if anchors need them
+    law : of inputs; None: all weigh the same
+    """
+
+    rows: RowSums | None = None
+    law: InputLaw | None = None
 
 
 class _Mine(NamedTuple):
@@ -129,14 +173,13 @@ def make_rungs(
     model: models.Model,
     device: str,
     ks: Sequence[int],
-    rows: RowSums | None = None,
+    exact: Exact | None = None,
     blocks: Sequence[int] | None = None,
 ) -> list[Rung]:
     """Return the rungs `ks` with unplaced walkers, after evaluating the model once.
 
     The result has `blocks` of each rung, by default all, and the blocks of a rung are adjacent.
-    `rows` holds the sums of the model's conditional rows, if anchors need them. Raises a UserError
-    if the model or the kernel does not support the run.
+    Raises a UserError if the model or the kernel does not support the run.
     """
     from omniinput_hpc import kernels
     from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
@@ -146,13 +189,13 @@ def make_rungs(
     from omniinput_hpc.sampling.rung import Rung, link_populations
     from omniinput_hpc.sampling.walkers import Recording, Walkers
 
-    name = name_of(config)
+    name, exact = name_of(config), exact or Exact()
     batch, n_blocks = config.sampler.block_walkers, config.sampler.blocks
     # First, because it reports a lack of memory, including memory taken by the model's first call.
     like = zero_inputs(batch, g.n_sites, device)
     try_out(model, like, name)
     dtype = getattr(config.model, "dtype", "float32")
-    checked = CheckedModel(model, name, models.rounding(config), dtype)
+    checked = CheckedModel(model, name, models.rounding(config), dtype, exact.law)
     annealed = config.sampler.method == "annealed"
     ancestral = config.beta_k.tolist() if g.log_q and not annealed else None
     with_anchors = config.ladder is not None and config.ladder.with_anchors and not annealed
@@ -161,7 +204,7 @@ def make_rungs(
     anchors: Anchors | OwnDraws = (
         OwnDraws(checked, batch, config.beta_k)
         if annealed
-        else Anchors(checked, like, with_anchors, rows, ancestral, n_segments, every_move)
+        else Anchors(checked, like, with_anchors, exact.rows, ancestral, n_segments, every_move)
     )
     recording = Recording(config.sampler.steps, config.samples.every, g.x_dtype)
     edges, options = config.bins.edges, config.wang_landau or WangLandau()
@@ -206,6 +249,7 @@ def prepare_file(
                 "model_beta": here.model_beta,
                 "rows_normalized": int(here.rows_normalized),
                 "cold_starts": COLD_STARTS,
+                **here.inside,
                 **here.environment,
             }
             layout.create(path, built.geometry, _first_values(built), attributes)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from omniinput_hpc.tempering.ladder import Grid
 
 if TYPE_CHECKING:
     from omniinput_hpc.kernels.independent import RowSums
+    from omniinput_hpc.kernels.parts.constrained import InputLaw
     from omniinput_hpc.sampling.rung import Rung
 
 
@@ -47,11 +48,18 @@ class Built(RungsOfRank):
     rungs: list[Rung]
     rows: RowSums | None = None  # sums of the model's conditional rows, if anchors need them
     without_anchor: str = ""  # why a possible anchor is not used
+    law: InputLaw | None = None  # of inputs; None: all weigh the same
 
     @property
     def model_beta(self) -> float | None:
         """The beta of the model's own distribution; None if it cannot be sampled directly."""
         return self.rungs[0].model_beta
+
+    @property
+    def inside(self) -> Mapping[str, Any]:
+        """What the run file stores of a constrained space; empty without one."""
+        found = getattr(self.law, "automaton", None)
+        return {} if found is None else found.attributes()
 
     def check_is_function(self) -> None:
         """Raise a UserError if the model cannot be sampled; see `first_look.check`."""
@@ -69,7 +77,8 @@ class Built(RungsOfRank):
 
 def name_of(config: Config) -> str:
     """Return the model's name in messages."""
-    return f"the model ({config.model.kind})"
+    model = f"the model ({config.model.kind})"
+    return model if config.output is None else f'output.name = "{config.output.name}" of {model}'
 
 
 def grid_of(world: World, config: Config) -> Grid:

@@ -47,7 +47,7 @@ class OutputCheck:
         here, at most once per `MOVES_PER_LOOK` moves. Raises a NotAFunction on all ranks if outputs
         differ by more than rounding explains.
         """
-        if config.model.noise:
+        if config.noisy:
             return
         moves = config.sampler.moves_per_round
         looks = [n * moves // MOVES_PER_LOOK for n in (rounds_before, rounds_before + 1)]

@@ -8,11 +8,14 @@ import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 
+from omniinput_hpc import models
 from omniinput_hpc.config import Config
+from omniinput_hpc.config.law import Law
 from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.layout import (
@@ -32,6 +35,8 @@ from omniinput_hpc.text import amount
 
 LARGE_FILE = 10 * 2**30
 """Run files of this many bytes or more cause a warning."""
+MAX_DIGITS = 30
+"""Digits of a number of inputs that are shown."""
 SMALLER_BY = {
     "samples": " (a larger samples.every records fewer)",
     "histogram": " (a larger bins.width, or a smaller run.histogram_blocks, takes less)",
@@ -58,6 +63,7 @@ class Plan:
     forecast: ExchangeTrial | None = None  # from trial exchanges, if any were made
     model_beta: float | None = None  # of the model's own distribution
     tokens: Sequence[str] = ()  # notes on a language model's tokens
+    n_inputs: str | None = None  # of a constrained space, in digits
 
 
 def describe(plan: Plan) -> str:
@@ -81,6 +87,9 @@ def describe(plan: Plan) -> str:
     rows = {
         "model": f"{c.model.kind}, {g.n_sites} sites of {g.n_values:,} values: "
         f"a space of 10^{g.n_sites * np.log10(g.n_values):.1f} inputs",
+        "space": "" if plan.n_inputs is None else describe_space(plan.n_inputs, c),
+        "output": "" if c.output is None else models.z_label(c),
+        "law": "" if c.law is None else describe_law(c.law),
         "tokens": "; ".join(plan.tokens),
         "ladder": _ladder(c, plan.model_beta),
         "anchors": plan.without_anchor,
@@ -103,6 +112,26 @@ def describe(plan: Plan) -> str:
         rows["measured"] = plan.measured
     lines = [f"{name:<9} {text}" for name, text in rows.items() if text]
     return "\n".join(lines + _forecast(plan))
+
+
+def describe_space(n_inputs: str, config: Config) -> str:
+    """Return how many inputs a constrained space has, in words; `n_inputs` in digits."""
+    shown = f"{Decimal(n_inputs):{',' if len(n_inputs) <= MAX_DIGITS else '.4e'}}"
+    return f"{shown} of these inputs, by {config.constraint}; beta = 0 draws them uniformly"
+
+
+def describe_law(law: Law) -> str:
+    """Return what inputs are weighed by, in words."""
+    name = {"model": "the [model] itself"}.get(law.kind, "")
+    name = name or str(getattr(law, "path", "") or getattr(law, "factory", ""))
+    words = f"inputs weigh as {name} draws them"
+    if law.temperature != 1.0:
+        words += f" at temperature {law.temperature:g}"
+    if law.prompt is not None:
+        of = getattr(law.prompt, "file", "") or getattr(law.prompt, "path", "")
+        of = of or getattr(law.prompt, "factory", "") or "uniform values"
+        words += f", after a prompt of {law.prompt.sites} sites from {of}"
+    return f"{words}; beta = 0 is drawn from this law"
 
 
 def _forecast(plan: Plan) -> list[str]:

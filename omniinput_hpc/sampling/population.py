@@ -49,6 +49,9 @@ class OwnDraws:
     ) -> None:
         """Return None: the start of walkers does not matter, since every population is drawn."""
 
+    def first_inputs(self, random: np.random.Generator, n: int) -> None:
+        """Return None: an annealed run has no law."""
+
     def of(self, ensemble: Ensemble) -> tuple[Kernel | None, bool]:
         """Return an ensemble's exact sampler, and whether it makes every move."""
         if isinstance(ensemble, Canonical) and ensemble.beta == self._m:

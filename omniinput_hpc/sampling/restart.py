@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from omniinput_hpc.text import shown_path
 _OF_RUN = ("output", "rounds", "histogram_blocks", "threads", "device", "writer")
 FREE_TO_CHANGE = {("run", key) for key in _OF_RUN} | {
     ("model", "path"),  # the fingerprint identifies the files
+    ("output", "path"),
     *(("analysis", key) for key in Analysis.model_fields),
 }
 """Keys whose values may differ between a resumed run and its file."""
@@ -76,6 +78,7 @@ class Identity:
     model_beta: float  # of the model's own distribution; NaN if it cannot be sampled directly
     rows_normalized: bool = False  # whether the model's conditional rows were found to sum to 1
     space: Space | None = None  # the values that its sites may take
+    inside: Mapping[str, Any] = field(default_factory=dict)  # of a constrained space, as stored
 
 
 def find_existing(config: Config, fingerprint: str | Callable[[], str], restart: str) -> Existing:
@@ -137,7 +140,7 @@ def _differences(stored: Config, given: Config) -> list[str]:
     old, new = stored.looking_ahead(False).model_dump(), given.model_dump()
     lines = []
     for table in new:
-        there_t, here_t = old[table] or {}, new[table] or {}
+        there_t, here_t = old.get(table) or {}, new[table] or {}
         for key in sorted({*there_t, *here_t}):
             there, here = there_t.get(key), here_t.get(key)
             if (table, key) == ("ladder", "anchors"):  # older files store true if it is left out
@@ -261,6 +264,12 @@ def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -
         raise UserError(
             f"run.output = {path} holds a run whose model had other tokens (space.allowed): the "
             "tokenizer has changed; choose another run.output, or move it away"
+        )
+    key = "space_fingerprint"
+    if here.inside.get(key) != found.attributes.get(key):
+        raise UserError(
+            f"run.output = {path} holds a run of other inputs: the texts of the model's values "
+            "have changed; choose another run.output, or move it away"
         )
     same = stored_z.shape == (len(here.probe_z),)
     if not same or not np.abs(stored_z - here.probe_z).max() <= models.closeness(config):

@@ -101,13 +101,15 @@ class Rung:
         return self.ensemble if isinstance(self.ensemble, WangLandauEnsemble) else None
 
     def start(self, between: Callable[[], None] = lambda: None) -> None:
-        """Put the walkers on uniformly random inputs (for cold rungs see `Anchors.cold_start`).
+        """Put the walkers on random inputs (see `first_inputs` and `cold_start` of `Anchors`).
 
         between : called between the parts of a start that may take minutes; may raise
         """
         random = rng.generator(self._seed, "start", self.k, *self.block.key)
         beta, n_walkers = self.ensemble.beta, self._g.n_walkers
-        cold = self._anchors.cold_start(beta, random, self.lanes, n_walkers, between)
+        cold = self._anchors.first_inputs(random, len(self.lanes))
+        if cold is None:
+            cold = self._anchors.cold_start(beta, random, self.lanes, n_walkers, between)
         if cold is not None:
             x = cold.cpu().numpy().astype(self._g.x_dtype)
         else:

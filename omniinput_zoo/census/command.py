@@ -136,8 +136,13 @@ def try_losses(model: Any, tree: Any, space: Space, name: str) -> None:
 
 
 def _check_input(config: Config) -> None:
-    if config.model.noise:
+    if config.law is not None:
+        raise UserError("[law]: a census counts inputs; leave this table out")
+    if config.noisy:
         raise UserError("model.noise = true: a census requires a model without noise")
+    if config.law is not None or config.constrained:
+        key = "[law]" if config.law is not None else config.constraint
+        raise UserError(f"{key}: a census is for all inputs, which weigh the same; leave it out")
     side = models.with_side(config).analysis
     if side is not None and side.side == "high":
         raise UserError(

@@ -65,7 +65,8 @@ class BareTree(BareMarkov):
 @pytest.mark.parametrize("model", [BareMarkov(), BareTree()])
 def test_what_a_model_need_not_say_is_not_asked_for(model):
     """The mass that the model gives to right inputs is then known, too: m is D - 1."""
-    config = SimpleNamespace(bins=SimpleNamespace(edges=np.linspace(0.0, 10.0, 11)))
+    bins = SimpleNamespace(edges=np.linspace(0.0, 10.0, 11))
+    config = SimpleNamespace(bins=bins, law=None, space=None)
     census = enumerate.count_all(model, config, lambda x: np.ones(len(x)), "cpu", World(), 1.0)
     assert census.count_b.sum() == 3**4
     assert census.mass_right == pytest.approx(1.0)

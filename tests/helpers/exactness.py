@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from omniinput_hpc.models import law_of
+
 BITS = 40
 """Steps are found to 1e-12, a hundredth of what `check_matrix` tells apart."""
 BITS_AT_ONCE = ((1000, 1), (200, 2), (0, 3))
@@ -119,6 +121,8 @@ class Explorer:
 
     Parameters
     ----------
+    model : if some proposals have probability 0, its attribute `proposed` must hold the inputs that
+        it evaluated last, since then x' does not show them
     draws : the uniform numbers before the accepting one, in order
     choices : the numbers that all walkers share
     start : function of (kernel, x, z) that makes the state to move from
@@ -144,7 +148,7 @@ class Explorer:
         columns = [*branches.columns, *extra]
         rest = [half] * (len(self.draws) - len(columns))
         x, new, _ = self.move(branches, [*columns, *rest, torch.zeros_like(half)])
-        return x, new.x
+        return x, getattr(self.model, "proposed", new.x)
 
     def split(self, branches, draw):
         """Decide one more draw: n branches for each one."""
@@ -187,7 +191,10 @@ class Explorer:
         (rest,) = torch.where(~accepted(last, torch.arange(len(a))))  # few are, in most kernels
         if len(rest):
             a[rest] = bisect(lambda u, row: accepted(u, rest[row]), len(rest))
-        for u, expected in ((a / 2, proposed), ((1 + a) / 2, self.x[branches.origin])):
+        a[a <= 2.0**-BITS] = 0.0
+        old = self.x[branches.origin]
+        possible = torch.where((a > 0)[:, None], proposed, old)
+        for u, expected in ((a / 2, possible), ((1 + a) / 2, old)):
             _, new, _ = self.move(branches, [*branches.columns, u])
             some = u < 1 - 1e-15
             assert torch.equal(new.x[some], expected[some]), "neither moved nor stayed: no balance"
@@ -201,7 +208,11 @@ class Explorer:
 
 def distribution(model, ensemble):
     """Return the ensemble's distribution over all inputs, float64 [n]."""
-    log_weight = ensemble.log_weight(model.output(model.all_inputs()).double()).numpy()
+    x = model.all_inputs()
+    log_weight = ensemble.log_weight(model.output(x).double()).numpy()
+    law = law_of(model)
+    if law is not None:
+        log_weight = log_weight + law.log_q_sites(x, None).sum(dim=1).numpy()
     pi = np.exp(log_weight - log_weight.max())
     return pi / pi.sum()
 

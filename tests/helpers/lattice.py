@@ -113,7 +113,8 @@ class ArrayRun:
         np.add.at(z_sum, (k, b_rks + 1), z)
         self.z_sum_kb = z_sum[:, 1:-1]
 
-    log_inputs, group_s, moves_k = RunData.log_inputs, RunData.group_s, RunData.moves_k
+    log_inputs = np.nan
+    log_measure, group_s, moves_k = RunData.log_measure, RunData.group_s, RunData.moves_k
     z_of, counts_nkb = RunData.z_of, RunData.counts_nkb
     ancestral = property(lambda self: self.log_q is not None)
     counts_kb = property(lambda self: self.counts_rkgb.sum(axis=(0, 2)))

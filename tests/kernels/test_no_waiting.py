@@ -18,6 +18,7 @@ from omniinput_hpc.config import CausalLm, SequenceClassifier, WangLandau
 from omniinput_hpc.config import kernels as config_kernels
 from omniinput_hpc.config.kernels import (
     DiscreteLangevin,
+    FromLaw,
     GibbsWithGradients,
     LmConditional,
     Metropolis,
@@ -26,8 +27,11 @@ from omniinput_hpc.config.kernels import (
 from omniinput_hpc.kernels import DeviceStream
 from omniinput_hpc.kernels.independent import UniformSampler
 from omniinput_hpc.kernels.look_ahead.continuations import Continuations
+from omniinput_hpc.kernels.parts.constrained import UniformInside
+from omniinput_hpc.kernels.parts.law import Law
 from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
 from omniinput_hpc.models.checked import CheckedModel
+from omniinput_hpc.models.constraint import Automaton
 from omniinput_hpc.models.language import causal_lm, hf_decoder, sequence_classifier
 from omniinput_hpc.sampling import walkers
 from omniinput_hpc.sampling.walkers import Recording, Walkers
@@ -44,6 +48,11 @@ KERNELS = {
 }
 PARTS = [{"name": "metropolis", "weight": 1.0}, {"name": "lm-conditional", "weight": 1.0}]
 KERNELS["looking ahead"] = LmConditional(name="lm-conditional", look_ahead=True)
+KERNELS["from-law"] = FromLaw(name="from-law")
+KERNELS["inside"] = FromLaw(name="from-law")
+KERNELS["some inside"] = Mixture(
+    name="mixture", parts=[{"name": n} for n in ("from-law", "metropolis", "discrete-langevin")]
+)
 KERNELS["mixture"] = Mixture(name="mixture", parts=PARTS)
 ONE = np.ones(1)
 TABLE = Continuations(
@@ -74,6 +83,16 @@ def model(request, monkeypatch, tmp_path):
     monkeypatch.setattr(hf_decoder, "try_out", lambda decoder, lm: None)  # compares numbers
     options = CausalLm(kind="causal-lm", path=str(tmp_path), length=D)
     return causal_lm.build(options, str(META))
+
+
+def inside(model):
+    """Inputs with an even number of value 0, and without value 1 at the first site."""
+    next_qv = np.array([[0], [1], [2]], dtype=np.int32).repeat(model.n_values, axis=1)
+    next_qv[:2, 0] = [1, 0]
+    allowed_iv = np.ones((model.n_sites, model.n_values), dtype=bool)
+    allowed_iv[0, 1] = False
+    even = np.array([True, False, False])
+    return UniformInside(Automaton(next_qv, even, allowed_iv, model.n_sites), str(META))
 
 
 class NothingIsCopied(TorchFunctionMode):
@@ -143,6 +162,10 @@ def cases():
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_moves_do_not_wait_for_the_device(model, kernel, ensemble):
     assert model._decoder is not None
+    if kernel == "from-law":
+        model.law = Law(model, gives_z=True)
+    if "inside" in kernel:
+        model.law = inside(model)
     built = kernels.build(KERNELS[kernel], model, W)
     if kernel == "looking ahead":
         built.tuned = TABLE.numbers()

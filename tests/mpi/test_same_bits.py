@@ -146,6 +146,26 @@ def test_a_decoder_that_looks_ahead_in_blocks_is_byte_equal_on_1_2_and_4_ranks(
 
 
 @pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("temperature", [1.0, 1.5])
+def test_runs_under_a_law_are_byte_equal_on_1_2_and_4_ranks(temperature, run_on, shared_folder):
+    """Also one that goes on later; with the model's own loss as z, and with another law than it."""
+    from mpi4py import MPI
+
+    settings = [
+        "law.kind=model", f"law.temperature={temperature}", "kernel.name=from-law",
+        "ladder.betas=[-1.0, 0.0, 2.0, 4.0]", "run.burn_in=1", "sampler.walkers=8",
+        "sampler.steps=3", "sampler.exchanges=3", "samples.every=3", "sampler.blocks=2",
+    ]  # fmt: skip
+    sizes = [n for n in SIZES if n <= MPI.COMM_WORLD.size]
+    most = sizes[-1]
+    for name, n, rounds in [("in-two", most, 1), *((n, n, 2) for n in sizes), ("in-two", most, 2)]:
+        words = [*settings, f"run.rounds={rounds}", f"run.output={shared_folder}/law-{name}.h5"]
+        assert run_on(n, "inputs/toy.toml", *(w for s in words for w in ("--set", s))) == 0
+    for name in (*sizes[1:], "in-two"):
+        assert_same(shared_folder / "law-1.h5", shared_folder / f"law-{name}.h5")
+
+
+@pytest.mark.mpi(min_size=2)
 def test_annealed_blocks_are_byte_equal_on_1_2_and_4_ranks(run_on, shared_folder, input_file):
     """Each rank takes blocks of populations through the whole ladder."""
     from mpi4py import MPI

@@ -40,6 +40,7 @@ class Comparison:
 
     Attributes
     ----------
+    fewest : 0 for all bins that are not empty
     n_bins : bins that both have
     n_missing : bins with inputs that have no counts
     largest_delta : largest abs(log_g - exact)
@@ -65,11 +66,12 @@ class Comparison:
 
     def __str__(self) -> str:
         """Return one line."""
+        truth = f"truth >= {self.fewest:,.0f} inputs" if self.fewest else "truth above 0"
         if not self.n_bins + self.n_missing:
-            return f"truth >= {self.fewest:,.0f} inputs: no such bin"
+            return f"{truth}: no such bin"
         missing = f", {self.n_missing} bins missed" if self.n_missing else ""
         return (
-            f"truth >= {self.fewest:,.0f} inputs: {self.n_bins} bins compared{missing}, largest "
+            f"{truth}: {self.n_bins} bins compared{missing}, largest "
             f"|delta log_g| {shown(self.largest_delta, '.4f')}, rms z-score "
             f"{shown(self.rms_z, '.3f')}, largest standard error "
             f"{shown(self.largest_error, '.4f')}; {self._chi_square()}"
@@ -117,7 +119,9 @@ def offset(density: Density, exact: Exact) -> float:
 
 
 def compared_densities(density: Density, exact: Exact) -> list[Comparison]:
-    """Compare over the bins with many inputs; in a small space, also over all bins."""
+    """Compare over the bins with many inputs; in a small space or under a law over all bins."""
+    if density.measure == "probability":
+        return [compare_density(density, exact, 0)]
     small = logsumexp(exact.log_g_b) < np.log(LARGE_SPACE)
     fewest = (10_000, MIN_TRUE_INPUTS, *([1] if small else []))
     return [compare_density(density, exact, n) for n in fewest]
@@ -125,7 +129,7 @@ def compared_densities(density: Density, exact: Exact) -> list[Comparison]:
 
 def compare_density(density: Density, exact: Exact, fewest: float) -> Comparison:
     """Compare over the bins that truly hold at least ``fewest`` inputs."""
-    wanted = exact.log_g_b >= np.log(fewest) - 1e-9
+    wanted = np.isfinite(exact.log_g_b) & (exact.log_g_b >= _least_log_g(fewest))
     both = wanted & np.isfinite(density.log_g_b)
     delta = density.log_g_b[both] + offset(density, exact) - exact.log_g_b[both]
     error = density.log_g_error_b[both]
@@ -147,6 +151,10 @@ def compare_density(density: Density, exact: Exact, fewest: float) -> Comparison
         spread,
         n_independent,
     )
+
+
+def _least_log_g(fewest: float) -> float:
+    return float(np.log(fewest)) - 1e-9 if fewest else -np.inf
 
 
 def independent_bins(density: Density, bins: IntArray) -> float:
@@ -226,8 +234,9 @@ class ExactCurve:
     aupr : float, between the exact curve's own ends
     lower, upper : float, the range of log recall that both curves cover (NaN if none)
     aupr_common, sampled_common : float, both curves' AUPR over that range
-    r : Coverage, of bins that truly hold 1,000 inputs or more and have 50 effective counts
-    precision, log_recall : Coverage, at thresholds that truly accept 1,000 inputs or more
+    r : Coverage, of bins that truly hold `fewest` inputs or more and have 50 effective counts
+    precision, log_recall : Coverage, at thresholds that truly accept `fewest` inputs or more
+    fewest : 1,000; 0 under a law
     """
 
     precision_t: FloatArray
@@ -240,12 +249,15 @@ class ExactCurve:
     r: Coverage
     precision: Coverage
     log_recall: Coverage
+    fewest: int = MIN_TRUE_INPUTS
 
     def __str__(self) -> str:
         """Return the lines."""
+        few = f" where {self.fewest:,} or more are accepted" if self.fewest else ""
+        bins = f" in bins of {self.fewest:,} inputs or more" if self.fewest else ""
         return (
-            f"against the truth, r(z) in bins of {MIN_TRUE_INPUTS:,} inputs or more: {self.r}\n"
-            f"precision where {MIN_TRUE_INPUTS:,} or more are accepted: {self.precision}\n"
+            f"against the truth, r(z){bins}: {self.r}\n"
+            f"precision{few}: {self.precision}\n"
             f"ln recall there: {self.log_recall}\n"
             f"exact AUPR {shown(self.aupr, '.6f', 'not defined')}; {self._common()}"
         )
@@ -272,16 +284,16 @@ def compare_curve(density: Density, curve: Curve, exact: Exact, side: Side) -> E
     sampled = (curve.precision_t, curve.log_recall_t + offset(density, exact))
     ends = curves.common_range(curves.curve_range(*true), curves.curve_range(*sampled))
     areas = curves.area(*true), *ends, curves.area(*true, *ends), curves.area(*sampled, *ends)
-    return ExactCurve(*true, *areas, *_coverages(density, curve, exact, side))
+    fewest = MIN_TRUE_INPUTS if density.measure == "count" else 0
+    return ExactCurve(*true, *areas, *_coverages(density, curve, exact, side, fewest), fewest)
 
 
 def _coverages(
-    density: Density, curve: Curve, exact: Exact, side: Side
+    density: Density, curve: Curve, exact: Exact, side: Side, fewest: int
 ) -> tuple[Coverage, Coverage, Coverage]:
     """Compare r per bin, and precision and log recall per threshold, with the exact ones."""
-    firm = (exact.log_g_b >= np.log(MIN_TRUE_INPUTS) - 1e-9) & (
-        density.effective_b >= MIN_EFFECTIVE_COUNT
-    )
+    least = _least_log_g(fewest)
+    firm = (exact.log_g_b >= least) & (density.effective_b >= MIN_EFFECTIVE_COUNT)
     r = [v[firm] for v in (curve.r_b, curve.r_low_b, curve.r_high_b, exact.r_b)]
 
     order = curves.counting_order(side)
@@ -291,7 +303,7 @@ def _coverages(
     )
     log_all_b = np.logaddexp.accumulate(exact.log_g_b[order])
     at = curve.bin_t if side == "low" else len(empty) - 1 - curve.bin_t
-    many = log_all_b[at] >= np.log(MIN_TRUE_INPUTS) - 1e-9
+    many = log_all_b[at] >= least
     shift = offset(density, exact)
     ends = (curve.trace, curve.bands.low, curve.bands.high)
     p = [*(values.precision_t for values in ends), precision_b[at]]

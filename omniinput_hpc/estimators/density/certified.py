@@ -130,7 +130,7 @@ def certify(
     for found_t in (log_n_t, low_t, high_t):
         found_t[exact_t] = log_known_t[exact_t]
     return Certified(
-        z_t, log_n_t, np.minimum(low_t, run.log_inputs), np.minimum(high_t, run.log_inputs),
+        z_t, log_n_t, np.minimum(low_t, run.log_measure), np.minimum(high_t, run.log_measure),
         exact_t, len(z_jk), apart,
     )  # fmt: skip
 

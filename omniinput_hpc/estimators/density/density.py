@@ -31,7 +31,7 @@ from omniinput_hpc.estimators.density.terms import (
 )
 from omniinput_hpc.estimators.density.wham import solve
 from omniinput_hpc.estimators.errors.convergence import WELL_FILLED, check_convergence
-from omniinput_hpc.estimators.errors.jackknife import jackknife_error
+from omniinput_hpc.estimators.errors.jackknife import Interval, jackknife_error, t_quantile
 from omniinput_hpc.estimators.run_data import RunData
 
 
@@ -195,3 +195,13 @@ def _block_errors(solved: _Solved, observed: Observations) -> FloatArray:
     one_n, blocks = np.ones(observed.n_blocks, dtype=np.int64), solved.terms(observed.blocks)
     blocks_b, _ = solved.problem.solve(blocks, one_n > 0, solved.f_k)
     return jackknife_error(blocks_b, solved.problem.without_each(blocks, solved.f_k)[0], one_n)
+
+
+def log_mean_exp(density: Density) -> Interval:
+    """Return ln of the mean of exp(-z) over a law of inputs, from an absolute density."""
+    seen = density.count_b > 0
+    value = float(logsumexp(density.log_g_b[seen] - density.z_b[seen]))
+    value_j = logsumexp(density.log_g_jb[:, seen] - density.z_b[seen], axis=1)
+    error = float(jackknife_error(np.asarray(value), value_j, density.lanes_g))
+    half = t_quantile(len(density.lanes_g)) * error if np.isfinite(error) else np.inf
+    return Interval(*map(np.asarray, (value, value - half, value + half, error)))

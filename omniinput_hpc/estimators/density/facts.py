@@ -19,6 +19,7 @@ from omniinput_hpc.estimators.density.result import Density
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
 from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.text import WORDS_OF
 
 FALSE_ALARMS = 0.01
 """Probability that a correct density breaks a fact by chance, over all its bins."""
@@ -58,8 +59,11 @@ def highest(density: Density) -> FloatArray:
 def bins_to_search(density: Density) -> BoolArray:
     """Return the bins whose recorded inputs may be more than the bin can hold, bool [B].
 
-    A bin has at least as many counts as different inputs, so few bins need a search.
+    A bin has at least as many counts as different inputs, so few bins need a search. Under a law a
+    bin's probability says nothing of its number of inputs, and none does.
     """
+    if density.measure != "count":
+        return np.zeros(len(density.log_g_b), dtype=np.bool_)
     highest_b = highest(density)
     fewer_b = highest_b < np.log(np.maximum(density.count_b, 1))
     return np.asarray(np.isfinite(density.log_g_b) & fewer_b)
@@ -79,22 +83,25 @@ def broken_facts(
     error = jackknife_error(total, logsumexp(density.log_g_jb, axis=1), density.lanes_g)
     least = total - t_quantile(len(density.lanes_g), 1.0 - FALSE_ALARMS) * error
     sentences = []
-    if np.isfinite(error) and least > density.log_inputs + 1e-9:
+    counts = density.measure == "count"
+    if np.isfinite(error) and least > density.log_measure + 1e-9:
         sentences.append(
             f"impossible: the bins hold exp({total:.6g}) inputs, but the whole space has only "
-            f"exp({density.log_inputs:.6g})"
+            f"exp({density.log_measure:.6g})"
+            if counts
+            else f"impossible: the probabilities of the bins sum to exp({total:.6g}), above 1"
         )
-    too_many_b = lowest_b > density.log_inputs + 1e-9
+    too_many_b = lowest_b > density.log_measure + 1e-9
     if too_many_b.any():
-        sentences.append(
-            f"impossible: more inputs than the whole space has in {_bins(too_many_b, density)}"
-        )
+        more = "more inputs than the whole space has" if counts else "a probability above 1"
+        sentences.append(f"impossible: {more} in {_bins(too_many_b, density)}")
     most = float(lowest_b.max(initial=-np.inf))
     if np.isfinite(error):
         most = max(most, float(least))
-    check = Check("ln of all inputs", most, density.log_inputs)
-    checks = [check.failed(said, TOO_SHORT) for said in sentences]
-    return [*(checks or [check]), _fewest_inputs(density, seen)]
+    name = "ln of all inputs" if counts else "ln of all probability"
+    check = Check(name, most, density.log_measure)
+    checks = [check.failed(said, TOO_SHORT) for said in sentences] or [check]
+    return [*checks, _fewest_inputs(density, seen)] if counts else checks
 
 
 def _fewest_inputs(
@@ -120,11 +127,12 @@ def _fewest_inputs(
     )
 
 
-def gaps(counts_kb: IntArray, edges: FloatArray) -> list[Check]:
+def gaps(counts_kb: IntArray, edges: FloatArray, measure: str = "count") -> list[Check]:
     """Find gaps in z with no rung that has counts on both sides.
 
     counts_kb : int64 [K, B]. Known normalizers may still join the rungs on the two sides of such a
         gap, but the number of inputs inside it is unknown.
+    measure : of the density, for the sentence
     """
     seen_kb = counts_kb > 0
     active_kb = seen_kb[seen_kb.any(axis=1)]
@@ -134,7 +142,8 @@ def gaps(counts_kb: IntArray, edges: FloatArray) -> list[Check]:
     reached = np.maximum.accumulate(last_k[order])
     sentences = [
         f"no rung visited both sides of z = {edges[end + 1]:g} to {edges[begin]:g}, "
-        "and no walker visited outputs between them: the number of inputs there is not known"
+        f"and no walker visited outputs between them: the {WORDS_OF[measure].amount} there is "
+        "not known"
         for end, begin in zip(reached[:-1], first_k[order][1:], strict=True)
         if begin > end + 1
     ]

@@ -71,11 +71,11 @@ def probabilities_add_up(run: RunData) -> bool:
     """Return whether the probabilities of all inputs with the same unpredicted sites sum to 1.
 
     They do for a decoder if its sites may take every value of its vocabulary, and for other models
-    if their rows were found to sum to 1 at the start of the run. With ``space.allowed`` they sum to
-    the probability that the model gives to the allowed inputs, which is unknown.
+    if their rows were found to sum to 1 at the start of the run. With ``space.allowed`` or another
+    constraint they sum to the probability that the model gives to these inputs, which is unknown.
     """
     whole = run.config.allowed is None and run.rows_normalized
-    return whole or run.config.every_token
+    return bool(np.isnan(run.log_inputs)) and (whole or run.config.every_token)
 
 
 def exact_difference(run: RunData, model_beta: float) -> float:
@@ -86,7 +86,7 @@ def exact_difference(run: RunData, model_beta: float) -> float:
 def model_log_z(run: RunData) -> float:
     """Return log Z(m) of a run's language model, (D - m) log V; NaN if it is unknown."""
     apart = exact_difference(run, run.model_beta)
-    return run.log_inputs - apart
+    return run.log_measure - apart
 
 
 def ends_are_inside(

@@ -16,7 +16,7 @@ from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.errors.chains import half_chains, rhat, rhat_limit
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
-from omniinput_hpc.text import shown
+from omniinput_hpc.text import WORDS_OF, shown
 
 MAX_RHAT_OF_X = 1.1
 """Limit of R-hat of such a number: that of ten independent inputs per lane. See `rhat_limit`."""
@@ -46,7 +46,8 @@ def alike_at_equal_z(run: RunData) -> Check:
     where = ", ".join(f"{label_k[k]} ({shown(rhat_k[k], '.2f', 'infinite')})" for k in bad[:4])
     return check.failed(
         f"lanes visit different parts of the space with the same outputs (R-hat of inputs at equal "
-        f"z over {limit:.3g}) at {where}{more}: the number of inputs in each part is not known",
+        f"z over {limit:.3g}) at {where}{more}: the {WORDS_OF[run.config.measure].amount} in each "
+        "part is not known",
         "raise run.burn_in and run.rounds, or add rungs where swaps are rare",
     )
 

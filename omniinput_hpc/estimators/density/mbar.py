@@ -39,7 +39,7 @@ class Samples:
     n_gk : int64 [G, K], samples per rung
     lanes_g : int64 [G]
     weights : RungWeights
-    log_inputs : float, log of the number of inputs
+    log_measure : float, log of the measure of the whole space
     """
 
     z_u: FloatArray
@@ -47,7 +47,7 @@ class Samples:
     n_gk: IntArray
     lanes_g: IntArray
     weights: RungWeights
-    log_inputs: float
+    log_measure: float
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def read_samples(run: RunData, max_samples: int = MAX_SAMPLES) -> Samples:
             pending = []
     n_gk = np.repeat(np.bincount(group_s)[:, None] * len(rounds), n_rungs, axis=1)
     lanes_g = np.bincount(lane_groups(run.walkers))
-    return Samples(z_u, count_gu, n_gk, lanes_g, run.weights, run.log_inputs)
+    return Samples(z_u, count_gu, n_gk, lanes_g, run.weights, run.log_measure)
 
 
 def _merge(
@@ -126,7 +126,7 @@ def mbar(
     z_n, h_n = samples.z_u[used], count_u[used].astype(np.float64)
     n_k = samples.n_gk[keep].sum(axis=0).astype(np.float64)
     weights = samples.weights
-    known = np.where(weights.uniform_k, -samples.log_inputs, np.nan)
+    known = np.where(weights.uniform_k, -samples.log_measure, np.nan)
     absolute = bool(weights.uniform_k.any())
     if not absolute:
         known[0] = 0.0

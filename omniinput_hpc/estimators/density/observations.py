@@ -27,6 +27,7 @@ from omniinput_hpc.estimators.errors.convergence import (
 from omniinput_hpc.estimators.populations import floor_of, is_annealed
 from omniinput_hpc.estimators.run_data import RunData, require_rounds
 from omniinput_hpc.histogram import lane_groups
+from omniinput_hpc.text import WORDS_OF, MeasureWords
 
 NEIGHBOURS = 5  # bins on either side over which dispersions are averaged
 
@@ -123,7 +124,7 @@ class Observed:
     n_k : int64 [K], counts inside the bins; for ancestral runs all draws
     lanes_g : int64 [G], lanes per group
     share_inside : share of the beta = 0 rungs' moves inside the bins (NaN without such a rung)
-    log_inputs : log of the number of inputs of the whole space
+    log_measure : log of the measure of the whole space
     parts : one RunPart per run, in the order in which the runs were given
     """
 
@@ -136,8 +137,18 @@ class Observed:
     n_k: IntArray
     lanes_g: IntArray
     share_inside: float
-    log_inputs: float
+    log_measure: float
     parts: tuple[RunPart, ...]
+
+    @property
+    def measure(self) -> str:
+        """What exp(log_g) is of a bin: "count", or "probability" under a law."""
+        return "count" if self.log_measure else "probability"
+
+    @property
+    def words(self) -> MeasureWords:
+        """The words for this measure."""
+        return WORDS_OF[self.measure]
 
     @property
     def z_b(self) -> FloatArray:
@@ -212,7 +223,7 @@ def observe(runs: Sequence[RunData]) -> Observations:
     _require_alike(runs)
     n_groups = min(run.lane_counts_kgb.shape[1] for run in runs)
     reads = [_read(run, n_groups) for run in runs]
-    edges, log_inputs = runs[0].edges, runs[0].log_inputs
+    edges, log_measure = runs[0].edges, runs[0].log_measure
     count_kb = np.concatenate([run.counts_kb for run in runs])
     count_b = count_kb.sum(axis=0)
     if not count_b.any():
@@ -223,7 +234,7 @@ def observe(runs: Sequence[RunData]) -> Observations:
     z_b = mean_outputs(count_kb, np.concatenate([run.z_sum_kb for run in runs]), edges)
     inside, width_bias_b = _inside(runs, count_kb, z_b)
     n_blocks = min(number_of_blocks(r.run.rounds, r.tau_k, r.run.rounds_per_block) for r in reads)
-    cuts = [_cut(read, inside, n_blocks, log_inputs) for read in reads]
+    cuts = [_cut(read, inside, n_blocks, log_measure) for read in reads]
     fewest_b, fewest_block_b = np.zeros((2, len(count_b)), np.int64)
     for read, (_, _, fewest) in zip(reads, cuts, strict=True):
         fewest_block_b += fewest
@@ -252,7 +263,7 @@ def observe(runs: Sequence[RunData]) -> Observations:
         effective_b=np.sum([part.effective_b for part in parts], axis=0),
         fewest_b=np.minimum(fewest_b, fewest_block_b) if n_blocks else 0 * fewest_b,
         share_inside=_share_inside(runs),
-        log_inputs=log_inputs,
+        log_measure=log_measure,
         parts=parts,
         rows_k=_rows(reads),
         cold=max((_cold(run, z_b) for run in runs), key=lambda cold: cold.floor),
@@ -315,8 +326,10 @@ def _require_alike(runs: Sequence[RunData]) -> None:
     seeds: dict[object, object] = {}
     for run in runs:
         if run.fingerprint != first.fingerprint:
+            models = {one.fingerprint.partition(" law:")[0] for one in (run, first)}
             raise EstimateError(
-                f"{run.path} and {first.path} have different models ({run.fingerprint}, "
+                f"{run.path} and {first.path} have different "
+                f"{'models' if len(models) > 1 else 'laws of inputs, [law]'} ({run.fingerprint}, "
                 f"{first.fingerprint}): only runs of one model can be combined"
             )
         if (run.n_sites, run.n_values) != (first.n_sites, first.n_values):
@@ -365,13 +378,13 @@ def _cold(run: RunData, z_b: FloatArray) -> ColdRungs:
 
 
 def _cut(
-    read: _Read, inside: InsideBins, n_blocks: int, log_inputs: float
+    read: _Read, inside: InsideBins, n_blocks: int, log_measure: float
 ) -> tuple[Terms, Terms | None, IntArray]:
     """Return a run's terms by groups of lanes and by blocks, and the blocks' smallest counts."""
     run, total_k = read.run, read.total_k
     if run.ancestral:
         return sum_draws(run, total_k, read.group_w, read.size_g, n_blocks)
-    space_f_k = np.where(run.weights.uniform_k, -log_inputs, np.nan)
+    space_f_k = np.where(run.weights.uniform_k, -log_measure, np.nan)
     model_f_k = np.where(run.weights.is_canonical(run.model_beta), -model_log_z(run), np.nan)
     known = (run.weights.mean_in_bins(inside), space_f_k, model_f_k)
     lanes = ChainTerms(read.counts_gkb, total_k, read.size_g, *known)

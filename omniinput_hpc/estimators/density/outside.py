@@ -1,7 +1,7 @@
 """Inputs outside the bins: their share, on which side, and bounds that would include them.
 
-A rung at beta = 0 samples all inputs uniformly, so the share of its moves outside the bins
-estimates that of all inputs. Inputs outside the bins appear in no curve and no recall.
+A rung at beta = 0 samples all inputs uniformly, or by their law, so the share of its moves outside
+the bins estimates that of all inputs. Inputs outside the bins appear in no curve and no recall.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
+from omniinput_hpc.text import WORDS_OF
 
 MAX_SHARE_OUTSIDE = 1e-3
 """Largest share of all inputs outside the bins of a converged run."""
@@ -33,12 +34,14 @@ class Outside:
     ----------
     below, above : share of all inputs; NaN if no rung has beta = 0
     lowest, highest : the outermost outputs that these rungs recorded outside; NaN if there is none
+    measure : what the shares are of: "count", or "probability" under a law
     """
 
     below: float = np.nan
     above: float = np.nan
     lowest: float = np.nan
     highest: float = np.nan
+    measure: str = "count"
 
     def shares(self) -> list[str]:
         """Return a clause for each side with the share outside; none if few inputs are outside."""
@@ -46,7 +49,9 @@ class Outside:
             return []
         sides = (("below", self.below), ("above", self.above))
         many = [(side, share) for side, share in sides if share > SMALL_SIDE]
-        return [f"{_percent(share)} of all inputs lie {side} the bins" for side, share in many]
+        words = WORDS_OF[self.measure]
+        lie = f"of {words.whole} {words.lie}"
+        return [f"{_percent(share)} {lie} {side} the bins" for side, share in many]
 
     def checks(self, edges: FloatArray) -> list[Check]:
         """Check that the bins hold nearly all inputs, with the bound to set on each side.
@@ -110,6 +115,7 @@ def outside_bins(runs: Sequence[RunData]) -> Outside:
         float(outside_2[1] / moves),
         low if low < edges[0] else np.nan,
         high if high > edges[-1] else np.nan,
+        runs[0].config.measure,
     )
 
 

@@ -14,7 +14,7 @@ import torch
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.state import accept
-from omniinput_hpc.models import Model, offers_of
+from omniinput_hpc.models import Model, law_of, offers_of
 from omniinput_hpc.models.checked import compare
 
 CHUNK_ELEMENTS = 1 << 22
@@ -100,8 +100,68 @@ class Factored:
         )
 
 
+@dataclass(frozen=True)
+class UnderLaw:
+    """The gradient of z beside that of the law of inputs, and ln q.
+
+    Attributes
+    ----------
+    of_z : of z
+    of_law : of -ln q, or about (`Law.gradient`); None without one
+    log_q : float64 [W], ln q(x)
+    """
+
+    of_z: Gradient
+    of_law: Dense | None
+    log_q: torch.Tensor
+
+    def rows(self, begin: int, end: int) -> torch.Tensor:
+        """Return g of z at some sites."""
+        return self.of_z.rows(begin, end)
+
+    def at(self, site: torch.Tensor) -> torch.Tensor:
+        """Return g of z at one site of each walker."""
+        return self.of_z.at(site)
+
+    def where(self, accepted: torch.Tensor, other: UnderLaw) -> UnderLaw:
+        """Return this gradient for accepted walkers, and `other` for the rest."""
+        of_law = self.of_law
+        if of_law is not None and other.of_law is not None:
+            of_law = of_law.where(accepted, other.of_law)
+        of_z = self.of_z.where(accepted, other.of_z)
+        return UnderLaw(of_z, of_law, accept(accepted, self.log_q, other.log_q))
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The gradient of slope * z - ln q."""
+
+    of_z: Gradient
+    of_law: Dense
+    slope: torch.Tensor  # [W]
+
+    def rows(self, begin: int, end: int) -> torch.Tensor:
+        """Return g of some sites."""
+        rows = self.of_z.rows(begin, end)
+        slope = self.slope.to(rows.dtype)[:, None, None]
+        return torch.addcmul(self.of_law.rows(begin, end), rows, slope)
+
+    def at(self, site: torch.Tensor) -> torch.Tensor:
+        """Return g of one site of each walker."""
+        rows = self.of_z.at(site)
+        return torch.addcmul(self.of_law.at(site), rows, self.slope.to(rows.dtype)[:, None])
+
+    def where(self, accepted: torch.Tensor, other: Sum) -> Sum:
+        """Return this gradient for accepted walkers, and `other` for the rest."""
+        of_z = self.of_z.where(accepted, other.of_z)
+        of_law = self.of_law.where(accepted, other.of_law)
+        return Sum(of_z, of_law, accept(accepted, self.slope, other.slope))
+
+
 class Differentiable:
     """Evaluates the gradient of a model, in factors if it would be large.
+
+    Under a law of inputs, proposals follow the gradient of slope * z - ln q.
 
     Raises a `UserError` that names `kernel` if the model has no gradient.
     """
@@ -121,9 +181,43 @@ class Differentiable:
             )
         self._output_and_gradient, self._factors = offers.output_and_gradient, offers.factors
         self._model, self._n_sites, self._n_values = model, model.n_sites, model.n_values
+        self._law = law_of(model)
 
     def evaluate(self, x: torch.Tensor) -> tuple[torch.Tensor, Gradient]:
         """Return z [W] and the gradient at x, int64 [W, D]; a `UserError` if its shape is wrong."""
+        z, gradient = self._evaluate(x)
+        law = self._law
+        if law is None or law.gives_z:
+            return z, gradient
+        of_law = law.gradient(x)
+        dense = None if of_law is None else Dense(of_law)
+        return z, UnderLaw(gradient, dense, law.log_q(x, z))
+
+    def force(self, gradient: Gradient, slope: torch.Tensor) -> tuple[Gradient, torch.Tensor]:
+        """Return a gradient and a slope [W] whose product proposals follow, given those of z."""
+        law = self._law
+        if law is None:
+            return gradient, slope
+        if law.gives_z:
+            return gradient, slope + law.beta
+        assert isinstance(gradient, UnderLaw)
+        if gradient.of_law is None:
+            return gradient.of_z, slope
+        return Sum(gradient.of_z, gradient.of_law, slope), torch.ones_like(slope)
+
+    def log_q_ratio(
+        self, z: torch.Tensor, gradient: Gradient, z_new: torch.Tensor, new: Gradient
+    ) -> torch.Tensor | float:
+        """Return ln q(x') - ln q(x), float64 [W], given outputs and gradients; 0 without a law."""
+        law = self._law
+        if law is None:
+            return 0.0
+        if law.gives_z:
+            return float(law.beta) * (z.double() - z_new.double())
+        assert isinstance(gradient, UnderLaw) and isinstance(new, UnderLaw)
+        return new.log_q - gradient.log_q
+
+    def _evaluate(self, x: torch.Tensor) -> tuple[torch.Tensor, Gradient]:
         if self._factors is not None and x.numel() * self._n_values > MAX_DENSE_ELEMENTS:
             embedding = self._factors.embedding()
             if embedding is not None:

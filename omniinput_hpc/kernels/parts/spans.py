@@ -1,4 +1,4 @@
-"""The span of sites that a move of `lm-conditional` redraws, drawn independently of the state."""
+"""The span of sites that a move redraws, drawn independently of the state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.config.kernels import LmConditional as Options
+from omniinput_hpc.config.kernels import FromLaw, LmConditional
 from omniinput_hpc.errors import UserError
 
 FULL_LENGTH_SHARE = 0.1
@@ -33,7 +33,7 @@ class SpanSchedule:
     Raises a `UserError` if a length exceeds D, or if no move would ever change some site.
     """
 
-    def __init__(self, options: Options, n_sites: int) -> None:
+    def __init__(self, options: LmConditional | FromLaw, n_sites: int) -> None:
         weights = [getattr(options.weights, name) for name in options.part_names]
         self._names, self._n_sites = options.part_names, n_sites
         self._parts = np.cumsum(weights) / np.sum(weights)

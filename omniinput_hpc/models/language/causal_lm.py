@@ -19,7 +19,6 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 from omniinput_hpc.config import Allowed, CausalLm
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.device import release_unused
 from omniinput_hpc.models.language import hf_decoder, hf_folder, output_head, tokenizer
 from omniinput_hpc.models.language.embedding_leaf import (
     EmbeddingLeaf,
@@ -43,6 +42,7 @@ from omniinput_hpc.models.language.prefix_cache import (
     cache_argument,
     prefix_problem,
 )
+from omniinput_hpc.models.language.shared_caches import SharedCaches
 from omniinput_hpc.models.language.trial import check_length
 from omniinput_hpc.models.protocol import Draws
 
@@ -84,9 +84,6 @@ class CausalLanguageModel:
         self._special = special_tokens(self.lm, words)
         self._mask_needed = False
         self._mask_needed = self._try_out(f"model.path = {folder}")
-        self._kv_cache: KVCache | None = None
-        self._scratch: KVCache | None = None
-        self._drawing: KVCache | None = None
         self._text = tokenizer.Text(words, tokens, before)
 
     @torch.no_grad()
@@ -125,7 +122,7 @@ class CausalLanguageModel:
         part, at predicted sites, is -log p / m.
         """
         tokens = self._tokens(x)
-        given = {**self._given(tokens[:, :-1]), **self._no_prefix()}
+        given = {**self.given(tokens[:, :-1]), **self.no_prefix()}
         with torch.enable_grad(), EmbeddingLeaf(self.lm) as embedded:
             with foreign_code():
                 logits = self.lm(**given).logits
@@ -140,11 +137,16 @@ class CausalLanguageModel:
     @cached_property
     def without_gradient(self) -> str:
         """Why the model has no gradient; "" if it has one. Tried at the first access."""
-        return gradient_problem(self, self._trial(), lambda x: self._tokens(x)[:, :-1])
+        return gradient_problem(self, self.trial(), lambda x: self._tokens(x)[:, :-1])
 
-    @cached_property
+    @property
     def embedding(self) -> torch.Tensor | None:
         """Float32 [n_values, E]; None if the head is not linear in the last hidden state."""
+        return self._embedding if self.has_linear_head else None
+
+    @cached_property
+    def has_linear_head(self) -> bool:
+        """Whether logits are a linear map of the last hidden state."""
         probe = torch.arange(4, device=self.device)[None] % self.n_values
         try:
             with torch.no_grad(), foreign_code():
@@ -152,8 +154,8 @@ class CausalLanguageModel:
                 hidden = self.lm.base_model(input_ids=probe, use_cache=False).last_hidden_state
                 linear = self.lm.get_output_embeddings()(hidden)
         except ForeignError:  # use the gradient that is not factored
-            return None
-        return self._embedding if torch.equal(logits, linear) else None
+            return False
+        return torch.equal(logits, linear)
 
     def output_and_factors(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Rest]:
         """Return z [W], e float32 [W, D, E], and the rest that `target_rows` takes.
@@ -162,7 +164,7 @@ class CausalLanguageModel:
         """
         tokens = self._tokens(x)
         weight = self.lm.get_output_embeddings().weight  # [V, H]
-        given = {**self._given(tokens[:, :-1]), **self._no_prefix()}
+        given = {**self.given(tokens[:, :-1]), **self.no_prefix()}
         with torch.enable_grad(), EmbeddingLeaf(self.lm) as embedded:
             with foreign_code():
                 states = self.lm.base_model(**given)
@@ -174,7 +176,7 @@ class CausalLanguageModel:
         with torch.no_grad():
             n = chunk_length(h, h.shape[1] * len(weight))
             for some in (slice(begin, begin + n) for begin in range(0, len(x), n)):
-                logits = self._head(h[some]).float()  # [n, m, V]
+                logits = self.head(h[some]).float()  # [n, m, V]
                 log_norm[some] = logits.logsumexp(dim=-1)
                 chosen[some] = logits.gather(2, target[some]).squeeze(2)
                 p = (logits - log_norm[some, :, None]).exp_()
@@ -191,7 +193,7 @@ class CausalLanguageModel:
         h, log_norm = rest
         walker = torch.arange(len(site), device=site.device)
         row = (site - self.predicted_from).clamp_min(0)
-        logits = self._head(h[walker, row]).float()[:, self.token_ids]
+        logits = self.head(h[walker, row]).float()[:, self.token_ids]
         target = (log_norm[walker, row, None] - logits) / h.shape[1]
         return torch.where((site >= self.predicted_from)[:, None], target, 0.0)
 
@@ -220,7 +222,7 @@ class CausalLanguageModel:
         """The decoder that extends prefixes; with the model's cache if that gives the same rows."""
         cached = PrefixDecoder(self.lm, self.token_ids, self._before)
         why = "without a mask it masks some tokens itself" if self._mask_needed else ""
-        for x in [] if why else self._trial():
+        for x in [] if why else self.trial():
             why = why or prefix_problem(cached, x, self.conditional_logits(x)[1], self.lm.dtype)
         if not why:
             return cached
@@ -235,7 +237,7 @@ class CausalLanguageModel:
         All callers with the same W share one cache; its `version` tells a caller whether the cache
         still holds the caller's inputs.
         """
-        return None if self._decoder is None else self._shared_kv_cache
+        return None if self._decoder is None else self._caches.shared
 
     @cached_property
     def draws(self) -> Draws | None:
@@ -244,66 +246,25 @@ class CausalLanguageModel:
             return None
         bytes_each = sum(tensor.nbytes for tensor in self._decoder.allocate(1))
         n_together = min(MAX_DRAWN, MAX_DRAWN_BYTES // bytes_each)
-        return Draws(self._drawing_cache, 0 if self.device.type == "cpu" else n_together)
+        return Draws(self._caches.drawing, 0 if self.device.type == "cpu" else n_together)
 
     @property
     def cache_bytes(self) -> int:
         """Memory of the KV caches in bytes; 0 without one."""
-        return sum(cache.n_bytes for cache in self._caches)
+        return self._caches.n_bytes
 
     @property
     def without_graphs(self) -> str:
         """Why a GPU evaluates without CUDA graphs; "" if it uses them, and on a CPU."""
-        return next((c.without_graphs for c in self._caches if c.without_graphs), "")
+        return self._caches.without_graphs
 
-    @property
-    def _caches(self) -> list[KVCache]:
-        caches = (self._kv_cache, self._scratch, self._drawing)
-        return [cache for cache in caches if cache is not None]
-
-    def _drawing_cache(self, n: int) -> KVCache:
-        """Return a cache that draws n inputs: an existing one of this size, or a separate one."""
-        if any(c is not None and c.n_walkers == n for c in (self._kv_cache, self._scratch)):
-            return self._whole(n)
-        if self._drawing is None or self._drawing.n_walkers != n:
-            self._drawing = None
-            release_unused()
-            try:
-                self._drawing = self._new_cache(n)
-            except torch.OutOfMemoryError:
-                raise UserError(
-                    f"keys and values of {n} inputs of {self.n_sites} tokens, which are drawn "
-                    f"together, do not fit on {self.device} beside the model; set a smaller "
-                    "sampler.walkers, or ladder.anchors = false"
-                ) from None
-        return self._drawing
-
-    def _shared_kv_cache(self, n_walkers: int) -> KVCache:
-        if self._kv_cache is None or self._kv_cache.n_walkers != n_walkers:
-            self._kv_cache = None
-            if self._scratch is not None and self._scratch.n_walkers != n_walkers:
-                self._scratch = None
-            release_unused()  # else a smaller cache would keep parts of a larger one's memory
-            try:
-                self._kv_cache, self._scratch = self._whole(n_walkers), None
-                self._kv_cache.allocate()
-            except torch.OutOfMemoryError:
-                raise UserError(
-                    f"keys and values of {n_walkers} inputs of {self.n_sites} tokens do not fit "
-                    f"on {self.device} beside the model; set a smaller sampler.walkers"
-                ) from None
-        return self._kv_cache
+    @cached_property
+    def _caches(self) -> SharedCaches:
+        """The model's KV caches."""
+        return SharedCaches(self._new_cache, self.n_sites, self.device)
 
     def _whole(self, n_walkers: int) -> KVCache:
-        """Return the cache that evaluates whole inputs: the shared one if it has W inputs.
-
-        Otherwise another one is kept, and replaced if it has a different W.
-        """
-        if self._kv_cache is not None and self._kv_cache.n_walkers == n_walkers:
-            return self._kv_cache
-        if self._scratch is None or self._scratch.n_walkers != n_walkers:
-            self._scratch = self._new_cache(n_walkers)
-        return self._scratch
+        return self._caches.whole(n_walkers)
 
     def _new_cache(self, n_walkers: int) -> KVCache:
         assert self._decoder is not None
@@ -311,10 +272,11 @@ class CausalLanguageModel:
 
     @cached_property
     def _decoder(self) -> Decoder | None:
-        """The decoder with cached keys and values; None, with a log message, without one."""
         n_positions = len(self._before) + self.n_sites - 1
-        if not n_positions:
-            return None
+        return self.decoder(n_positions) if n_positions else None
+
+    def decoder(self, n_positions: int) -> Decoder | None:
+        """Return a decoder with cached keys and values; None, with a log message, without one."""
         if is_gpt2(self.lm):
             return Gpt2Decoder(self.lm, n_positions)
         if self._mask_needed:
@@ -343,10 +305,10 @@ class CausalLanguageModel:
         return self._predicting(self._all_logits(tokens[:, :-1])).float()
 
     def _all_logits(self, tokens: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.lm(**self._given(tokens), use_cache=False).logits
+        logits: torch.Tensor = self.lm(**self.given(tokens), use_cache=False).logits
         return logits
 
-    def _given(self, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
+    def given(self, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the arguments that pass tokens to the decoder."""
         # transformers checks whether a mask is all ones, which synchronizes
         mask = {"attention_mask": torch.ones_like(tokens)} if self._mask_needed else {}
@@ -360,7 +322,7 @@ class CausalLanguageModel:
         depend on later tokens (for example because it counts padding).
         """
         needed, what = False, f"this {type(self.lm).__name__}"
-        for x in self._trial() if len(self._before) + self.n_sites > 1 else []:
+        for x in self.trial() if len(self._before) + self.n_sites > 1 else []:
             tokens = self._tokens(x)[:, :-1]
             half, other = tokens.shape[1] // 2, tokens.clone()
             other[:, half:] = tokens.roll(1, 0)[:, half:]
@@ -384,11 +346,11 @@ class CausalLanguageModel:
                 needed = True
         return needed
 
-    def _trial(self) -> list[torch.Tensor]:
+    def trial(self) -> list[torch.Tensor]:
         """Return batches of inputs [n, D] that together hold every special token."""
         return trial_inputs(self._special, self.token_ids, self.n_sites)
 
-    def _no_prefix(self) -> dict[str, Any]:
+    def no_prefix(self) -> dict[str, Any]:
         """Return arguments for a pass without cached keys and values."""
         if self._decoder is None:
             return {"use_cache": False}
@@ -397,8 +359,14 @@ class CausalLanguageModel:
         return {cache_argument(self.lm): cache, "use_cache": True}
 
     @cached_property
-    def _head(self) -> Callable[[torch.Tensor], torch.Tensor]:
+    def head(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        """The map from hidden states to logits."""
         return output_head.head_of(self.lm)
+
+    @property
+    def before(self) -> torch.Tensor:
+        """The tokens of the prefix, int64 [P]."""
+        return self._before
 
     def _of_inputs(self, e: torch.Tensor) -> torch.Tensor:
         """Return the sites' part of a gradient at the embeddings, float32 [W, D, E].

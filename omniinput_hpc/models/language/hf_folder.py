@@ -228,15 +228,21 @@ def prefix_ids(
     options: CausalLm, folder: Path, n_vocab: int, words: Vocabulary | None
 ) -> list[int]:
     """Return the ids of the prefix's tokens; a `UserError` names one that the model lacks."""
-    prefix = options.prefix
-    if prefix is None:
-        return []
-    if isinstance(prefix, str):
-        prefix = tokenizer.require(words, folder, "model.prefix as text").encode(prefix)
-        if not prefix:
-            raise UserError(f"model.prefix = {options.prefix!r} contains no token")
-    check_tokens(prefix, n_vocab, words, "model.prefix")
-    return list(prefix)
+    return ids_of(options.prefix or [], "model.prefix", folder, n_vocab, words)
+
+
+def ids_of(
+    given: str | Sequence[int], key: str, folder: Path, n_vocab: int, words: Vocabulary | None
+) -> list[int]:
+    """Return the ids of a text's tokens, or the ids given; `key` names them in a `UserError`."""
+    if isinstance(given, str):
+        ids = tokenizer.require(words, folder, f"{key} as text").encode(given)
+        if not ids:
+            raise UserError(f"{key} = {given!r} contains no token")
+    else:
+        ids = list(given)
+    check_tokens(ids, n_vocab, words, key)
+    return ids
 
 
 def check_tokens(ids: Sequence[int], n_vocab: int, words: Vocabulary | None, what: str) -> None:

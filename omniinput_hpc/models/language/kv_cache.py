@@ -119,8 +119,9 @@ class KVCache:
     def propose(self, x: torch.Tensor, t: int) -> torch.Tensor:
         """Evaluate inputs, int64 [W, D], that equal the current ones before site t; return z."""
         self.begin(t)
-        if t < x.shape[1] - 1:
-            self._run(self._tokens(x[:, t:-1]))
+        tokens = self._fed(x, t)
+        if len(tokens):
+            self._run(tokens)
         self._score(x, t)
         return self._z()
 
@@ -200,7 +201,11 @@ class KVCache:
 
     def _begin_whole(self, x: torch.Tensor) -> None:
         self._from = self._at = self._n_shared = 0
-        self._run(torch.cat([self._before, self._tokens(x)[:-1]]))
+        self._run(torch.cat([self._before, self._fed(x, 0)]))
+
+    def _fed(self, x: torch.Tensor, t: int) -> torch.Tensor:
+        """Return the tokens to evaluate from site t of x on: all but the last, int64 [k, W]."""
+        return self._tokens(x[:, t:-1])
 
     def _score(self, x: torch.Tensor, t: int) -> None:
         """Store the proposals' scores at the sites from t on."""

@@ -85,6 +85,21 @@ class Vocabulary:
         in_bytes = "ByteLevel" in str(getattr(backend, "decoder", ""))
         return list(map(_as_text, names)) if in_bytes else names
 
+    def bytes_of(self, ids: Sequence[int], key: str) -> list[bytes | None]:
+        """Return the bytes of each token: the text of several is their concatenation.
+
+        None for special tokens and unknown ids. Raises a `UserError`, which names `key`, for a
+        tokenizer whose decoder does more.
+        """
+        backend = getattr(self.tokenizer, "backend_tokenizer", self.tokenizer)
+        if type(getattr(backend, "decoder", None)).__name__ != "ByteLevel":
+            raise UserError(
+                f"{key} needs a tokenizer whose tokens stand for bytes, as GPT-2's do (ByteLevel), "
+                f"which the one in {self.folder} is not"
+            )
+        names = {i: token for token, i in self.ids.items() if i not in self.special}
+        return [_as_bytes(names[i]) if i in names else None for i in ids]
+
     def around(self) -> tuple[list[int], list[int]]:
         """Return the ids that the tokenizer puts before and after every text."""
         for text in _PROBES if self._no_encoding is None else ():
@@ -273,6 +288,11 @@ def _by_transformers(file: Path) -> Any:
     return kind.from_pretrained(str(folder), **how)
 
 
+def of_transformers(folder: Path) -> Any:
+    """Return a folder's tokenizer as transformers reads it; a `UserError` if it cannot."""
+    return _made(_file_of(folder) or folder / WHOLE, _by_transformers)
+
+
 def beginning(words: Vocabulary) -> list[int]:
     """Return the ids with which the model's tokenizer begins every text, often one.
 
@@ -354,12 +374,17 @@ def _bytes_of_letters() -> dict[str, int]:
     return {chr(b): b for b in plain} | {chr(256 + n): b for n, b in enumerate(others)}
 
 
-def _as_text(name: str) -> str:
-    """Return the text of a byte-level token; a name with other letters is returned as it is."""
+def _as_bytes(name: str) -> bytes:
+    """Return the bytes of a byte-level token; a name with other letters is taken as it is."""
     letters = _bytes_of_letters()
     if not all(letter in letters for letter in name):  # added tokens are written as they are
-        return name
-    return bytes(letters[letter] for letter in name).decode("utf-8", "backslashreplace")
+        return name.encode("utf-8", "replace")
+    return bytes(letters[letter] for letter in name)
+
+
+def _as_text(name: str) -> str:
+    """Return the text of a byte-level token; parts of a character as escapes."""
+    return _as_bytes(name).decode("utf-8", "backslashreplace")
 
 
 def _tokens_of_files(folder: Path) -> set[str] | None:

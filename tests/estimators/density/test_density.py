@@ -139,7 +139,7 @@ def test_absolute_density_when_inputs_lie_outside_the_bins():
     sigma = np.sqrt(inside * (1 - inside) / result.n_k[2])
     assert abs(result.share_inside - inside) < 4 * sigma
     assert_within_sigmas(result, edges)
-    share_j = np.exp(np.logaddexp.reduce(result.log_g_jb, axis=1) - result.log_inputs)
+    share_j = np.exp(np.logaddexp.reduce(result.log_g_jb, axis=1) - result.log_measure)
     spread = np.sqrt(15 / 16 * ((share_j - share_j.mean()) ** 2).sum())
     assert 0.4 * sigma < spread < 2.0 * sigma
 
@@ -155,7 +155,7 @@ def test_replicates_know_the_share_inside_for_groups_of_unequal_size():
         z_rest = z_s[:, lane_s * 16 // 24 != j]
         share = np.mean((z_rest >= edges[0]) & (z_rest <= edges[-1]))
         log_total = np.logaddexp.reduce(result.log_g_jb[j])
-        assert log_total == pytest.approx(result.log_inputs + np.log(share), abs=1e-9)
+        assert log_total == pytest.approx(result.log_measure + np.log(share), abs=1e-9)
 
 
 def test_relative_density_without_a_uniform_rung():
@@ -164,7 +164,7 @@ def test_relative_density_without_a_uniform_rung():
     assert not result.absolute and np.isnan(result.share_inside)
     assert np.logaddexp.reduce(result.log_g_b) == pytest.approx(0.0, abs=1e-12)
     known = np.isfinite(result.log_g_error_b)
-    delta_b = result.log_g_b[known] - exact_log_g(LEVEL_EDGES)[known] + result.log_inputs
+    delta_b = result.log_g_b[known] - exact_log_g(LEVEL_EDGES)[known] + result.log_measure
     assert np.abs(delta_b / result.log_g_error_b[known]).max() < 4
 
 

@@ -29,7 +29,7 @@ def test_one_run():
     np.testing.assert_array_equal(found.n_k, run.counts_kb.sum(axis=1))
     seen = found.count_b > 0
     np.testing.assert_allclose(found.z_b[seen], MODEL.z_l()[seen], atol=1e-6)
-    assert found.log_inputs == pytest.approx(6 * np.log(4)) and found.share_inside == 1.0
+    assert found.log_measure == pytest.approx(6 * np.log(4)) and found.share_inside == 1.0
     assert found.rows_k.tolist() == [0, 1, 2] and not found.ancestral
     (lanes,), (blocks,) = found.lanes, found.blocks
     assert isinstance(lanes, ChainTerms) and len(lanes.size_p) == len(found.lanes_g) == 16

@@ -39,7 +39,7 @@ def score(result, edges=EDGES, relative=False):
     good = np.isfinite(result.log_g_error_b) & (result.effective_b >= 50)
     delta_b = result.log_g_b[good] - exact[good]
     if relative:
-        delta_b = delta_b + result.log_inputs
+        delta_b = delta_b + result.log_measure
     return delta_b / result.log_g_error_b[good], delta_b
 
 
@@ -124,7 +124,7 @@ def test_two_runs_of_one_ladder_give_smaller_errors():
     ratio = (pair.log_g_error_b / one.log_g_error_b)[pair.effective_b > 500]
     assert 0.5 < np.median(ratio) < 1.0
     total = np.logaddexp.reduce(pair.log_g_b)
-    assert total == pytest.approx(pair.log_inputs, abs=1e-6)
+    assert total == pytest.approx(pair.log_measure, abs=1e-6)
 
 
 def test_ancestral_draws_give_the_absolute_density_bin_by_bin():

@@ -1,0 +1,287 @@
+"""The law q of inputs: draws of it, ln q(x), and redrawn spans.
+
+q(x) is the product over sites of an autoregressive model's conditional probabilities, raised to
+1 / temperature and normalized again. Sites that the model does not predict are uniform. A prompt is
+a law of its own for the first sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.kernels.parts import conditionals
+from omniinput_hpc.kernels.parts.categorical import pick
+from omniinput_hpc.kernels.parts.spans import Span
+from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums
+from omniinput_hpc.models import Model, offers_of
+from omniinput_hpc.models.law import LawParts
+
+if TYPE_CHECKING:
+    from omniinput_hpc.models.language.kv_cache import KVCache
+
+COMPARED = 1 << 24
+"""Values of prompts that are compared at once."""
+
+
+class Prompt(Protocol):
+    """A law of the first `n_sites` sites."""
+
+    n_sites: int
+
+    def draw(self, u: torch.Tensor) -> torch.Tensor:
+        """Return draws, int64 [n, P], by uniform numbers u, float64 [n, P]."""
+        ...
+
+    def log_q(self, x: torch.Tensor) -> torch.Tensor:
+        """Return ln of the probabilities of x, int64 [n, P]: float64 [n], perhaps -inf."""
+        ...
+
+
+class UniformPrompt:
+    """All prompts are equally likely."""
+
+    def __init__(self, n_values: int, n_sites: int) -> None:
+        self._n_values, self.n_sites = n_values, n_sites
+
+    def draw(self, u: torch.Tensor) -> torch.Tensor:
+        """Return draws."""
+        return (u * self._n_values).long()
+
+    def log_q(self, x: torch.Tensor) -> torch.Tensor:
+        """Return -P ln V, float64 [n]."""
+        every = -self.n_sites * torch.tensor(float(self._n_values), dtype=torch.float64).log()
+        return every.to(x.device).expand(len(x))
+
+
+class PromptRows:
+    """The rows of a file, int64 [N, P], drawn with replacement."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self._drawn, self.n_sites = rows, rows.shape[1]
+        self._rows, counts = rows.unique(dim=0, return_counts=True)
+        self._log_share = (counts.double() / len(rows)).log()
+
+    def draw(self, u: torch.Tensor) -> torch.Tensor:
+        """Return draws: the first uniform number of each picks a row."""
+        return self._drawn[(u[:, 0] * len(self._drawn)).long()]
+
+    def log_q(self, x: torch.Tensor) -> torch.Tensor:
+        """Return ln of the share of rows that equal x, float64 [n]; -inf if none does."""
+        parts, width = [], max(1, COMPARED // self._rows.numel())
+        for begin in range(0, len(x), width):
+            same = (x[begin : begin + width, None] == self._rows).all(dim=2)  # [n, N]
+            parts.append(torch.where(same, self._log_share, -torch.inf).amax(dim=1))
+        return torch.cat(parts)
+
+
+class ModelPrompt:
+    """Texts that a model of the first sites draws."""
+
+    def __init__(self, model: Model) -> None:
+        self._law, self.n_sites = Law(model), model.n_sites
+
+    def draw(self, u: torch.Tensor) -> torch.Tensor:
+        """Return draws."""
+        return self._law.draw(u)
+
+    def log_q(self, x: torch.Tensor) -> torch.Tensor:
+        """Return ln of their probabilities, float64 [n]."""
+        return self._law.log_q_sites(x, None).sum(dim=1)
+
+
+class Law:
+    """The law that a model's conditionals define.
+
+    Parameters
+    ----------
+    model : has ``conditional_logits``
+    temperature : of its rows; at 1 they are used as they are, and must sum to 1
+    prompt : the law of the first sites; None: the sites before `predicted_from` are uniform
+    gives_z : whether the run's z is this model's own loss, so that ln q(x) follows from z
+
+    Raises a `UserError` if the model has no conditionals.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        temperature: float = 1.0,
+        prompt: Prompt | None = None,
+        gives_z: bool = False,
+    ) -> None:
+        remedy = "give law.kind a model that has them"
+        self._conditional_logits = conditionals.require_conditionals(model, "[law]", remedy)
+        self.model, self.offers = model, offers_of(model)
+        self.n_sites, self.n_values = model.n_sites, model.n_values
+        first = self.offers.predicted_from
+        self._prompt: Prompt = UniformPrompt(self.n_values, first) if prompt is None else prompt
+        self.n_prompt = self._prompt.n_sites
+        if self.n_prompt > self.n_sites:
+            raise UserError(
+                f"law.prompt.sites = {self.n_prompt}: inputs have only {self.n_sites} sites"
+            )
+        self._first = max(first, self.n_prompt)
+        self._whole = prompt is not None  # whether a prompt is redrawn as a whole
+        self._b, self._predicted = 1.0 / temperature, self.n_sites - first
+        self._plain = temperature == 1.0 and self._first == first
+        self.gives_z = gives_z and self._plain and prompt is None
+
+    def kv_cache(self, current: KVCache | None, n_walkers: int) -> KVCache | None:
+        """Return a KV cache for `redraw`, `current` if it fits; None if the model has none."""
+        return conditionals.kv_cache_of(self.offers, current, n_walkers)
+
+    def draw(self, u: torch.Tensor) -> torch.Tensor:
+        """Return independent draws of whole inputs, int64 [n, D], by u, float64 [n, D]."""
+        x = torch.zeros_like(u, dtype=torch.int64)
+        log_q = torch.zeros_like(u)
+        if self.offers.draws is not None:
+            cache = self.offers.draws.kv_cache(len(x))
+            cache.begin_anew()
+            self._fill(x, log_q, cache, Span(0, 0, self.n_sites), u)
+        else:
+            rows = conditionals.begin_anew(self.offers, x)
+            self._fill(x, log_q, rows, Span(0, 0, self.n_sites), u)
+        return x
+
+    def log_q(self, x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        """Return ln q of inputs x, int64 [W, D], whose outputs are z [W]: float64 [W]."""
+        if not self._plain:
+            return self.log_q_sites(x, None).sum(dim=1)
+        loss = z if self.gives_z else self.model.output(x)
+        return self._prompt.log_q(x[:, : self.n_prompt]) - self._predicted * loss.double()
+
+    def loss(self, log_q: torch.Tensor) -> torch.Tensor:
+        """Return the law's mean loss, float64 [W], given the terms of ln q, [W, D]."""
+        return -log_q[:, self._first :].sum(dim=1) / self._predicted
+
+    @property
+    def beta(self) -> float:
+        """The exponent of the law's own loss, if that is z: q(x) is exp(-beta z) / V^f."""
+        return float(self._predicted)
+
+    def gradient(self, x: torch.Tensor) -> torch.Tensor | None:
+        """Return about -d ln q / d one_hot(x), [W, D, n_values]; None if the model has none.
+
+        It shapes proposals only: that temperature normalizes rows, and the prompt, are left out.
+        """
+        if self.offers.output_and_gradient is None or self.offers.without_gradient():
+            return None
+        return self.offers.output_and_gradient(x)[1].mul_(self._predicted * self._b)
+
+    def widened(self, span: Span) -> Span:
+        """Return a span that holds the prompt as a whole or not at all."""
+        if not self._whole or span.begin >= self.n_prompt:
+            return span
+        return Span(span.part, 0, max(span.end, self.n_prompt))
+
+    def log_q_sites(self, x: torch.Tensor, kv_cache: KVCache | None) -> torch.Tensor:
+        """Return the terms of ln q(x), float64 [W, D], of inputs int64 [W, D].
+
+        That of a prompt stands at the first site. The inputs become the current ones of
+        `kv_cache`, if one is given.
+        """
+        log_q = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
+        if self.n_prompt:
+            log_q[:, 0] = self._prompt.log_q(x[:, : self.n_prompt])
+        blocks = conditionals.rows_of(self._conditional_logits, kv_cache, x, self._first)
+        self._add(log_q, blocks, x, self._first)
+        return log_q
+
+    def redraw(
+        self,
+        x: torch.Tensor,
+        log_q: torch.Tensor,
+        span: Span,
+        u: torch.Tensor,
+        kv_cache: KVCache | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Redraw a span of inputs x, int64 [W, D], from q given the sites before it.
+
+        Returns the new inputs and their terms of ln q, given the old terms, `log_q` [W, D].
+        u is float64 [W, length of the span]. `kv_cache`, if given, holds x.
+        """
+        x_new, log_q_new = x.clone(), log_q.clone()
+        rows = conditionals.begin(self._conditional_logits, kv_cache, x, span.begin)
+        self._fill(x_new, log_q_new, rows, span, u)
+        if span.end < self.n_sites:
+            blocks = rows.rows_after(x_new[:, span.end - 1 : -1])
+            self._add(log_q_new, blocks, x_new, span.end)
+        return x_new, log_q_new
+
+    def _fill(
+        self,
+        x: torch.Tensor,
+        log_q: torch.Tensor,
+        rows: conditionals.Conditionals | conditionals.ByPrefixes,
+        span: Span,
+        u: torch.Tensor,
+    ) -> None:
+        """Draw the sites of a span in place, with their terms of ln q; `rows` begin there."""
+        b = torch.full((len(x),), self._b, dtype=torch.float64, device=x.device)
+        n_prompt = self.n_prompt
+        if span.begin == 0 and n_prompt:
+            x[:, :n_prompt] = self._prompt.draw(u[:, :n_prompt])
+            log_q[:, 0] = self._prompt.log_q(x[:, :n_prompt])
+        for t in range(span.begin, span.end):
+            if t >= n_prompt:
+                if t < self._first:
+                    x[:, t] = (u[:, t - span.begin] * self.n_values).long()
+                else:
+                    row = rows.row()
+                    x[:, t], log_sum = draw_scaled(row, b, u[:, t - span.begin])
+                    log_q[:, t] = self._term(pick(row, x[:, t]), log_sum)
+            if t + 1 < span.end:
+                rows.extend(x[:, t])
+
+    def _add(
+        self, log_q: torch.Tensor, blocks: Iterator[torch.Tensor], x: torch.Tensor, t: int
+    ) -> None:
+        """Write the terms of predicted sites from t on, given their rows in blocks [k, W, V]."""
+        b = torch.full((len(x),), self._b, dtype=torch.float64, device=x.device)
+        for rows in blocks:
+            begin, t = t, t + len(rows)
+            skipped = max(self._first - begin, 0)
+            if skipped < len(rows):
+                some, rows = slice(begin + skipped, t), rows[skipped:]
+                log_sum = None if self._b == 1.0 else log_sums(rows, b)
+                log_q[:, some] = self._term(pick(rows, x[:, some].T), log_sum).T
+
+    def _term(self, log_p: torch.Tensor, log_sum: torch.Tensor | None) -> torch.Tensor:
+        """Return l / temperature - ln of the sum over values; l itself at temperature 1."""
+        if self._b == 1.0 or log_sum is None:
+            return log_p.double()
+        return self._b * log_p.double() - log_sum
+
+
+@torch.no_grad()
+def probabilities(
+    law: Law, x_nd: NDArray[np.int64], z_n: NDArray[np.float32], batch: int, device: str
+) -> NDArray[np.float64]:
+    """Return q of inputs, int64 [n, D], whose outputs are z [n]: float64 [n]."""
+    parts = []
+    for begin in range(0, len(x_nd), batch):
+        some = slice(begin, begin + batch)
+        x, z = (torch.from_numpy(array[some]).to(device) for array in (x_nd, z_n))
+        parts.append(law.log_q(x, z).exp().cpu().numpy())
+    return np.concatenate(parts)
+
+
+def of_parts(parts: LawParts, device: str, gives_z: bool) -> Law:
+    """Return the law that consists of `parts`; `gives_z` as for `Law`.
+
+    Raises a `UserError` if a model has no conditionals.
+    """
+    prompt: Prompt | None = None
+    if isinstance(parts.prompt, int):
+        prompt = UniformPrompt(parts.model.n_values, parts.prompt)
+    elif isinstance(parts.prompt, np.ndarray):
+        prompt = PromptRows(torch.from_numpy(parts.prompt).to(device))
+    elif parts.prompt is not None:
+        prompt = ModelPrompt(parts.prompt)
+    return Law(parts.model, parts.temperature, prompt, gives_z)

@@ -1,0 +1,262 @@
+"""The inputs of a constrained space: an automaton over values, and how many inputs it accepts.
+
+``space.pattern`` is a regular expression over the text of an input. It becomes an automaton over
+bytes, and this one over values, since a token may be a part of a character. Lists in
+``space.allowed`` say which values each site may take. Importing this module does not import torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.config import Config
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.language import hf_folder, tokenizer
+from omniinput_hpc.models.protocol import space_of
+from omniinput_hpc.models.table import KINDS
+from omniinput_hpc.text import first_line
+
+MAX_TRANSITIONS = 1 << 27
+"""The largest table of transitions: 512 MiB."""
+N_BYTES, BEFORE = 256, 0
+"""A byte that stands before every text: the library builds no pattern that may match nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Automaton:
+    """Which inputs exist: those that lead from state 0 to an accepting state.
+
+    Attributes
+    ----------
+    next_qv : int32 [Q + 1, V], the state after each value; the last state, Q, is dead
+    accepting_q : bool [Q + 1]
+    allowed_iv : bool [D, V], the values of each site; None: all
+    n_sites : D
+    """
+
+    next_qv: NDArray[np.int32]
+    accepting_q: NDArray[np.bool_]
+    allowed_iv: NDArray[np.bool_] | None
+    n_sites: int
+
+    @property
+    def by_site(self) -> bool:
+        """Whether each site takes its values independently of the others."""
+        return len(self.next_qv) == 2
+
+    @cached_property
+    def _ways(self) -> list[list[int]]:
+        """The exact numbers of ways to accept from a state, by sites before it: [D + 1][Q + 1]."""
+        ways = [[int(accepts) for accepts in self.accepting_q]]
+        known: dict[bytes, list[list[tuple[int, int]]]] = {}
+        for i in reversed(range(self.n_sites)):
+            here = None if self.allowed_iv is None else self.allowed_iv[i]
+            key = b"" if here is None else here.tobytes()
+            if key not in known:
+                known[key] = _steps(self.next_qv if here is None else self.next_qv[:, here])
+            after = ways[-1]
+            ways.append([sum(n * after[to] for to, n in steps) for steps in known[key]])
+        return ways[::-1]
+
+    @property
+    def n_inputs(self) -> int:
+        """The exact number of inputs."""
+        return self._ways[0][0]
+
+    @property
+    def log_ways(self) -> NDArray[np.float64]:
+        """Ln of the number of ways to accept from a state, float64 [D + 1, Q + 1]."""
+        return np.array([[math.log(n) if n else -math.inf for n in row] for row in self._ways])
+
+    def contains(self, x_nd: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return whether inputs of values, [n, D], exist, bool [n]."""
+        state = np.zeros(len(x_nd), dtype=np.int32)
+        for x_n in x_nd.T:
+            state = self.next_qv[state, x_n]
+        inside = self.accepting_q[state]
+        if self.allowed_iv is not None:
+            inside &= self.allowed_iv[np.arange(self.n_sites), x_nd].all(axis=1)
+        return np.asarray(inside)
+
+    def attributes(self) -> dict[str, Any]:
+        """Return what the run file stores of it."""
+        digest = hashlib.sha256(self.next_qv.tobytes() + self.accepting_q.tobytes())
+        digest.update(b"" if self.allowed_iv is None else self.allowed_iv.tobytes())
+        # Unlike str(int), Decimal has no limit of digits
+        n_inputs = {"n_inputs": str(Decimal(self.n_inputs)), "log_inputs": math.log(self.n_inputs)}
+        return {**n_inputs, "space_fingerprint": f"sha256:{digest.hexdigest()}"}
+
+
+def _steps(next_qv: NDArray[np.int32]) -> list[list[tuple[int, int]]]:
+    """Return, for each state, the states after it, each with its number of values."""
+    counts = (np.unique(row, return_counts=True) for row in next_qv)
+    return [list(zip(to.tolist(), n.tolist(), strict=True)) for to, n in counts]
+
+
+def fingerprint(config: Config) -> str:
+    """Return a hash of the constraint as the input file states it."""
+    given = "" if config.space is None else config.space.model_dump_json(exclude_none=True)
+    return f"space:{hashlib.sha256(given.encode()).hexdigest()}"
+
+
+def of(config: Config, model: Any) -> Automaton | None:
+    """Return which inputs of a model exist; None if all do.
+
+    Raises a `UserError` if the constraint is wrong, or leaves all inputs, or fewer than two.
+    """
+    if config.space is None or not config.constrained:
+        return None
+    n_values, n_sites = model.n_values, model.n_sites
+    next_qv = np.array([[0], [1]], dtype=np.int32).repeat(n_values, axis=1)
+    accepting_q, allowed_iv = np.array([True, False]), None
+    if isinstance(config.space.allowed, list):
+        allowed_iv = _allowed(config.space.allowed, n_values, n_sites)
+    if config.space.pattern is not None:
+        texts = _texts(config, model)
+        next_qb, accepting_q = byte_automaton(config.space.pattern)
+        if len(next_qb) * n_values > MAX_TRANSITIONS:
+            raise UserError(
+                f"space.pattern needs {len(next_qb):,} states for each of {n_values:,} values, "
+                "which is too many; choose a simpler one"
+            )
+        next_qv, accepting_q = over_values(next_qb, accepting_q, texts)
+    found = Automaton(next_qv, accepting_q, allowed_iv, n_sites)
+    if found.n_inputs == n_values**n_sites:
+        raise UserError(f"{config.constraint} leaves out no input; leave it out")
+    if found.n_inputs < 2:
+        number = "only one input" if found.n_inputs else "no input"
+        whole = " (the whole text must match, so that ^ and $ are not needed)"
+        raise UserError(
+            f"{config.constraint} leaves {number} of {n_sites} sites"
+            + (whole if config.space.pattern is not None else "")
+        )
+    return found
+
+
+def _allowed(lists: list[list[int]], n_values: int, n_sites: int) -> NDArray[np.bool_]:
+    """Return the values of each site, bool [D, V]."""
+    if len(lists) != n_sites:
+        raise UserError(
+            f"space.allowed has {len(lists)} lists of values, but inputs have {n_sites} sites"
+        )
+    allowed_iv = np.zeros((n_sites, n_values), dtype=np.bool_)
+    for i, values in enumerate(lists):
+        if max(values) >= n_values:
+            raise UserError(
+                f"space.allowed, list {i + 1}: the value {max(values)} is not from 0 to "
+                f"{n_values - 1}"
+            )
+        allowed_iv[i, values] = True
+    return allowed_iv
+
+
+def _texts(config: Config, model: Any) -> list[bytes | None]:
+    """Return the text of each value in bytes; None: it never matches (a special token)."""
+    if KINDS[config.model.kind].has_tokenizer:
+        options: Any = config.model
+        folder = hf_folder.resolve(options.path)
+        words = tokenizer.require(tokenizer.read(folder), folder, "space.pattern")
+        tokens = hf_folder.tokens_of(options, folder, hf_folder.n_vocab_of(folder), words)
+        ids = tokens[space_of(model).to_ids(np.arange(model.n_values))]
+        return words.bytes_of(ids.tolist(), "space.pattern")
+    given = getattr(getattr(model, "base", model), "tokens", None)
+    if given is None or len(given) != model.n_values:
+        raise UserError(
+            "space.pattern needs the text of each value: give the model an attribute tokens, a "
+            f"list of {model.n_values} texts"
+        )
+    if not all(isinstance(text, str | bytes) for text in given):
+        raise UserError("space.pattern: the model's tokens are not all texts")
+    return [text.encode() if isinstance(text, str) else text for text in given]
+
+
+def byte_automaton(pattern: str) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Return an automaton over bytes, as in `Automaton` with V = 256, that accepts a pattern.
+
+    Raises a `UserError` if the pattern is wrong, or if the library is missing.
+    """
+    if find_spec("outlines_core") is None:
+        raise UserError("space.pattern needs a package: pip install outlines-core")
+    from outlines_core import Index, Vocabulary
+
+    words = Vocabulary(N_BYTES, {bytes([byte]): [byte] for byte in range(N_BYTES)})
+    index = None
+    # Alone it shows an unbalanced parenthesis. \z: otherwise "a|ab" would match only "a", as the
+    # library prefers the first alternative.
+    for text in (pattern, f"(?:{pattern})\\z"):
+        try:
+            index = Index(f"\\x{BEFORE:02x}{text}", words)
+        except ValueError as error:
+            if "build DFA" in str(error):
+                raise UserError(
+                    f"space.pattern = {pattern!r} cannot be read, or has what automata cannot "
+                    f"match, such as look-around: {first_line(error)}"
+                ) from None
+            index = None  # a part of it never matches
+    if index is None:
+        return np.ones((2, N_BYTES), dtype=np.int32), np.array([False, False])
+    steps = index.get_transitions()
+    states = {state: q for q, state in enumerate(steps)}
+    next_qb = np.full((len(states) + 1, N_BYTES), len(states), dtype=np.int32)
+    for state, q in states.items():
+        to = {byte: states[end] for byte, end in steps[state].items() if byte < N_BYTES}
+        next_qb[q, list(to)] = list(to.values())
+    accepting_q = np.zeros(len(next_qb), dtype=np.bool_)
+    accepting_q[[states[state] for state in index.get_final_states()]] = True
+    return _minimal(next_qb, accepting_q, int(next_qb[states[index.get_initial_state()], BEFORE]))
+
+
+def _minimal(
+    next_qv: NDArray[np.int32], accepting_q: NDArray[np.bool_], start: int
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Return the smallest equivalent automaton: states that accept the same words are one (Moore).
+
+    `start` becomes state 0.
+    """
+    class_q, n_before, n = accepting_q.astype(np.int32), 0, 1
+    while n > n_before:
+        rows, classes = np.column_stack([class_q, class_q[next_qv]]), dict[bytes, int]()
+        numbers = [classes.setdefault(row.tobytes(), len(classes)) for row in rows]
+        class_q, n_before, n = np.array(numbers, dtype=np.int32), n, len(classes)
+    one_of = np.unique(class_q, return_index=True)[1]  # a state of each class
+    next_cv = class_q[next_qv[one_of]]
+    return _reached(next_cv, accepting_q[one_of], int(class_q[start]), int(class_q[-1]))
+
+
+def _reached(
+    next_qv: NDArray[np.int32], accepting_q: NDArray[np.bool_], start: int, dead: int
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Return an automaton without the states that `start` does not lead to, and the dead one."""
+    reached, seen = [start], {start, dead}
+    for state in reached:  # it grows
+        new = [to for to in np.unique(next_qv[state]).tolist() if to not in seen]
+        reached += new
+        seen.update(new)
+    kept, number_q = [*reached, dead], np.full(len(next_qv), len(reached), dtype=np.int32)
+    number_q[reached] = np.arange(len(reached))
+    return number_q[next_qv[kept]], accepting_q[kept]
+
+
+def over_values(
+    next_qb: NDArray[np.int32], accepting_q: NDArray[np.bool_], texts: Sequence[bytes | None]
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Return the automaton over values whose texts in bytes are given, from that over bytes."""
+    dead = len(next_qb) - 1
+    next_qv = np.tile(np.arange(dead + 1, dtype=np.int32)[:, None], len(texts))
+    length_v = np.array([-1 if text is None else len(text) for text in texts])
+    for j in range(int(length_v.max(initial=0))):
+        some = np.flatnonzero(length_v > j)
+        byte = [text[j] for text in texts if text is not None and len(text) > j]
+        next_qv[:, some] = next_qb[next_qv[:, some], byte]
+    next_qv[:, length_v < 0] = dead
+    return _reached(next_qv, accepting_q, 0, dead)

@@ -1,0 +1,1 @@
+"""Outputs other than a model's own: ``[output]``, what z is."""

@@ -1,0 +1,227 @@
+"""All kernels under a law of inputs: exact for an output that is not its loss; wrong ones fail."""
+
+import numpy as np
+import pytest
+import torch
+from exactness import (
+    Draw,
+    Gaussian,
+    ScriptedStream,
+    Tabulated,
+    check_alone,
+    check_exact,
+    check_matrix,
+    distribution,
+    shift_of_value,
+    site_changed,
+    value_at,
+    value_given,
+)
+from law_models import NormalizedRows, NormalizedRowsOnKvCache, Under
+from toy_models import CoupledModel
+
+from omniinput_hpc.config import kernels as tables
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.kernels.discrete_langevin import DiscreteLangevin
+from omniinput_hpc.kernels.from_law import FromLaw
+from omniinput_hpc.kernels.gibbs_with_gradients import GibbsWithGradients
+from omniinput_hpc.kernels.metropolis import Metropolis
+from omniinput_hpc.kernels.parts.law import Law, ModelPrompt, PromptRows, UniformPrompt
+from omniinput_hpc.kernels.parts.spans import Span
+from omniinput_hpc.tempering.ensembles import Canonical
+
+COUPLED = CoupledModel(dtype=torch.float64)
+COUPLED_3 = CoupledModel(dtype=torch.float64)
+COUPLED_3.site, COUPLED_3.pair, COUPLED_3.n_values = (
+    COUPLED.site[:, :3], COUPLED.pair[:3, :3], 3,
+)  # fmt: skip
+PROMPTS = PromptRows(torch.tensor([[0, 1], [2, 0], [0, 1], [1, 1]]))
+SITE, BLOCK, SUFFIX = range(3)
+SPANS = [
+    *(Span(SITE, i, i + 1) for i in range(3)),
+    *(Span(BLOCK, i, i + 2) for i in range(2)),
+    *(Span(SUFFIX, i, 3) for i in range(3)),
+]
+CHOICES = [0.0, 0.0, 0.0]
+LAWS = {
+    "plain": lambda rows: Law(rows),
+    "tempered": lambda rows: Law(rows, 1.7),
+    "uniform prompt": lambda rows: Law(rows, 1.0, UniformPrompt(3, 2)),
+    "drawn prompt": lambda rows: Law(rows, 0.8, ModelPrompt(_short())),
+}
+
+
+def _short():
+    model = NormalizedRows()
+    model.n_sites, model.site, model.past, model.coupling = (
+        2, model.site[:2], model.past[:2], model.coupling[:2],
+    )  # fmt: skip
+    return model
+
+
+def from_law(span, model, make=FromLaw):
+    """Return a kernel that always redraws one span, and its draws."""
+    kernel = make(tables.FromLaw(name="from-law"), model, 64)
+
+    class Always:
+        def draw(self, u):
+            assert len(u) == 3
+            return span
+
+    kernel._schedule = Always()
+    span = model.law.widened(span)
+    return kernel, [Draw(3, value_at(t)) for t in range(span.begin, span.end)]
+
+
+def moved_elsewhere(kernel, x, z):
+    """Move from elsewhere, be put at x: what was cached before must not matter."""
+    half = torch.full((len(x),), 0.5, dtype=torch.float64)
+    before = kernel.start(x.roll(1, 0), z.roll(1, 0))
+    kernel.step(before, Canonical(0.3), ScriptedStream([half] * 4, CHOICES))
+    return kernel.start(x, z)
+
+
+@pytest.mark.parametrize("ensemble", [Canonical(1.5), Gaussian()], ids=["canonical", "gaussian"])
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("rows", [NormalizedRows, NormalizedRowsOnKvCache])
+def test_from_law_is_exact(rows, law, ensemble):
+    model = Under(COUPLED_3, LAWS[law](rows()))
+    together = np.zeros((27, 27))
+    for span in SPANS:
+        kernel, draws = from_law(span, model)
+        together += check_exact(kernel, model, ensemble, draws, CHOICES, False, moved_elsewhere)
+    check_matrix(together / len(SPANS), distribution(model, ensemble))
+
+
+def test_from_law_where_z_is_the_laws_own_loss():
+    rows = NormalizedRowsOnKvCache()
+    model = Under(rows, Law(rows, gives_z=True))
+    for span in SPANS[1:6]:
+        kernel, draws = from_law(span, model)
+        check_exact(kernel, model, Canonical(0.8), draws, CHOICES, False, moved_elsewhere)
+
+
+def test_prompts_from_a_file_are_redrawn_as_a_whole():
+    """A prompt that stands twice in the file is twice as likely."""
+    model = Under(COUPLED_3, Law(NormalizedRows(), 1.0, PROMPTS))
+    pi = distribution(model, Canonical(0.0)).reshape(3, 3, 3).sum(axis=2)
+    np.testing.assert_allclose(pi[[0, 2, 1], [1, 0, 1]], [0.5, 0.25, 0.25])
+    for span in (SPANS[0], SPANS[2], SPANS[4], SPANS[6]):
+        assert model.law.widened(span).begin in (0, 2)
+    x = model.all_inputs()
+    u = torch.rand(20_000, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    drawn = model.law.draw(u)
+    counts = (drawn[:, None] == x).all(dim=2).sum(dim=0).numpy()
+    expected = 20_000 * distribution(model, Canonical(0.0))
+    assert (counts[expected == 0] == 0).all()
+    some = expected > 0
+    assert (((counts - expected)[some] ** 2 / expected[some]).sum()) < 35  # 8 degrees: 6 sigmas
+
+
+class NothingFollows(FromLaw):
+    """A wrong variant: what follows a redrawn span does not count."""
+
+    def step(self, state, ensemble, stream):
+        law, self._law = self._law, ForgetsTheRest(self._law)
+        try:
+            return super().step(state, ensemble, stream)
+        finally:
+            self._law = law
+
+
+class ForgetsTheRest:
+    def __init__(self, law):
+        self._law = law
+
+    def __getattr__(self, name):
+        return getattr(self._law, name)
+
+    def redraw(self, x, log_q, span, u, kv_cache):
+        x_new, log_q_new = self._law.redraw(x, log_q, span, u, kv_cache)
+        log_q_new[:, span.end :] = log_q[:, span.end :]
+        return x_new, log_q_new
+
+
+def test_what_follows_a_span_counts():
+    model = Under(COUPLED_3, Law(NormalizedRows()))
+    kernel, draws = from_law(SPANS[1], model, NothingFollows)
+    with pytest.raises(AssertionError):
+        check_exact(kernel, model, Canonical(1.5), draws, CHOICES, False)
+
+
+def test_a_walker_does_not_depend_on_the_others():
+    model = Under(COUPLED_3, Law(NormalizedRows()))
+    kernel, draws = from_law(SPANS[3], model)
+    check_alone(kernel, model, Canonical(1.0), len(draws), CHOICES)
+
+
+METROPOLIS = [Draw(3, site_changed), Draw(3, shift_of_value(4))]
+GRADIENT = [Draw(3, site_changed), Draw(4, value_given)]
+LANGEVIN = [Draw(4, value_at(site)) for site in range(3)]
+OTHERS = {
+    "metropolis": (Metropolis, tables.Metropolis(), METROPOLIS),
+    "gibbs-with-gradients": (
+        GibbsWithGradients, tables.GibbsWithGradients(name="gibbs-with-gradients"), GRADIENT,
+    ),
+    "discrete-langevin": (
+        DiscreteLangevin, tables.DiscreteLangevin(name="discrete-langevin", step_size=0.4),
+        LANGEVIN,
+    ),
+}  # fmt: skip
+
+
+class WithoutGradient(NormalizedRows):
+    output_and_gradient = None
+
+
+@pytest.mark.parametrize("rows", [NormalizedRows, WithoutGradient])
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+@pytest.mark.parametrize("ensemble", [Canonical(1.5), Tabulated()], ids=["canonical", "flat"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_kernels_are_exact(name, ensemble, temperature, rows):
+    make, options, draws = OTHERS[name]
+    model = Under(COUPLED, Law(rows(n_values=4), temperature))
+    check_exact(make(options, model, 64), model, ensemble, draws, start=moved_away)
+
+
+def moved_away(kernel, x, z):
+    half = torch.full((len(x),), 0.5, dtype=torch.float64)
+    before = kernel.start(x.roll(1, 0), z.roll(1, 0))
+    kernel.step(before, Canonical(0.3), ScriptedStream([half] * 5))
+    return kernel.start(x, z)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_kernels_where_z_is_the_laws_own_loss(name):
+    make, options, draws = OTHERS[name]
+    rows = NormalizedRows(n_values=4)
+    model = Under(rows, Law(rows, gives_z=True))
+    check_exact(make(options, model, 64), model, Canonical(0.7), draws, start=moved_away)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_kernel_that_forgets_the_law_fails(name, monkeypatch):
+    make, options, draws = OTHERS[name]
+    model = Under(COUPLED, Law(NormalizedRows(n_values=4)))
+    kernel = make(options, model, 64)
+    monkeypatch.setattr(Law, "log_q", lambda self, x, z: torch.zeros(len(x), dtype=torch.float64))
+    with pytest.raises(AssertionError):
+        check_exact(kernel, model, Canonical(1.5), draws)
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["own loss", "tempered"])
+def test_metropolis_on_a_kv_cache_is_exact(shared):
+    rows = NormalizedRowsOnKvCache()
+    law = Law(rows, gives_z=True) if shared else Law(rows, 1.7)
+    model, draws = Under(rows, law), [Draw(2, shift_of_value(3))]
+    together = np.zeros((27, 27))
+    for site in range(3):
+        kernel = Metropolis(tables.Metropolis(), model, 64)
+        choices = [(site + 0.5) / 3]
+        together += check_exact(kernel, model, Canonical(1.2), draws, choices, False)
+    check_matrix(together / 3, distribution(model, Canonical(1.2)))
+
+
+def test_from_law_needs_a_law():
+    with pytest.raises(UserError, match="add a table"):
+        FromLaw(tables.FromLaw(name="from-law"), COUPLED, 4)

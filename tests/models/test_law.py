@@ -1,0 +1,111 @@
+"""Tables [law] that cannot be used: one sentence that names the key, and nothing written."""
+
+import json
+
+import pytest
+from language_folders import save_decoder
+
+from omniinput_hpc.cli import run as launch
+from omniinput_hpc.config import input_file
+from omniinput_hpc.config.stored import parse as stored
+
+BASE = """
+[run]
+output = "{folder}/run.h5"
+seed = 1
+rounds = 2
+[model]
+{model}
+{law}
+[sampler]
+method = "{method}"
+walkers = 4
+steps = 2
+exchanges = 2
+[ladder]
+betas = [0.0, 1.0]
+{kernel}
+[bins]
+lower = 0.0
+upper = 12.0
+width = 0.1
+[samples]
+every = 1
+"""
+MARKOV = 'kind = "python"\nfactory = "markov_model:markov"'
+OWN = '[law]\nkind = "model"'
+
+
+def text(folder, law=OWN, model=MARKOV, method="parallel-tempering", kernel=""):
+    return BASE.format(folder=folder, law=law, model=model, method=method, kernel=kernel)
+
+
+def refused(folder, capfd, **tables):
+    """Return what a run says that ends with exit code 2 and writes nothing."""
+    file = folder / "input.toml"
+    file.write_text(text(folder, **tables))
+    assert launch.main([str(file)]) == 2
+    assert not (folder / "run.h5").exists()
+    lines = capfd.readouterr().err.splitlines()
+    assert not any("Traceback" in line for line in lines)
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(("tables", "said"), [
+    ({"law": '[law]\nkind = "python"\nfactory = "toy_models:lattice"\noptions = { n_values = 5 }'},
+     "which this one lacks; give law.kind a model that has them"),
+    ({"law": '[law]\nkind = "python"\nfactory = "law_models:chain"'},
+     "law: its model has 40 sites of 20 values, but 6 sites of 5 values"),
+    ({"law": '[law]\nkind = "python"\nfactory = "markov_model:weights"'}, "sums to"),
+    ({"law": '[law]\nkind = "python"\nfactory = "law_models:leaky"'}, "sum to less than 1"),
+    ({"law": f'{OWN}\ntemperature = 0'}, "law.temperature: expected a number above 0"),
+    ({"law": '[law]\nkind = "modle"'}, 'law.kind: expected one of'),
+    ({"method": "ancestral"}, 'sampler.method = "ancestral" draws from the model itself'),
+    ({"kernel": '[kernel]\nname = "lm-conditional"'}, 'choose "from-law"'),
+    ({"kernel": '[kernel]\nname = "from-law"', "law": ""}, "add a table [law]"),
+    ({"law": f'{OWN}\nprompt = {{ kind = "uniform", sites = 7 }}'},
+     "law.prompt.sites = 7 is more than the model's 6 sites"),
+    ({"law": f'{OWN}\nprompt = {{ kind = "data", file = "/nowhere.txt", sites = 2 }}'}, "nowhere"),
+])  # fmt: skip
+def test_a_law_that_cannot_be_used_is_one_sentence(tables, said, tmp_path, capfd):
+    assert said in refused(tmp_path, capfd, **tables)
+
+
+@pytest.mark.parametrize(("rows", "said"), [
+    ([[0, 1], [2], [0, 1, 2]],
+     "rows 2, 3 of other lengths than law.prompt.sites = 2 (1, 3 tokens)"),
+    ([[0, 1], [2, 5]], "row 2 with values that the model does not have"),
+    ([], "holds no prompts"),
+    ([[0, 1.5]], "expected a list of texts, or of lists of values"),
+    (["a"], "texts need a model with a tokenizer"),
+])  # fmt: skip
+def test_prompts_that_do_not_fit_are_named(rows, said, tmp_path, capfd):
+    (tmp_path / "p.json").write_text(json.dumps(rows))
+    law = f'{OWN}\nprompt = {{ kind = "data", file = "{tmp_path}/p.json", sites = 2 }}'
+    assert said in refused(tmp_path, capfd, law=law)
+
+
+def test_a_law_of_other_tokens_is_refused(tmp_path, capfd):
+    for name in ("one", "two"):
+        save_decoder("gpt2", tmp_path / name)
+    tokens = json.loads((tmp_path / "two" / "tokenizer.json").read_text())
+    vocabulary = tokens["model"]["vocab"]
+    first, second = list(vocabulary)[:2]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    (tmp_path / "two" / "tokenizer.json").write_text(json.dumps(tokens))
+    model = f'kind = "causal-lm"\npath = "{tmp_path}/one"\nlength = 4'
+    law = f'[law]\nkind = "causal-lm"\npath = "{tmp_path}/two"'
+    assert "stand for other tokens" in refused(tmp_path, capfd, law=law, model=model)
+
+
+def test_without_a_law_the_kernel_is_as_before_and_with_one_a_mixture(tmp_path):
+    read = input_file.parse(text(tmp_path, law=""), "")
+    assert read.kernel.name == "metropolis" and read.measure == "count" and read.law is None
+    assert "law" not in read.model_dump(exclude_none=True)
+    read = input_file.parse(text(tmp_path), "")
+    assert read.kernel.names == ("from-law", "metropolis") and read.measure == "probability"
+
+
+def test_a_stored_law_of_another_version_is_still_a_law(tmp_path):
+    later = stored(text(tmp_path, law='[law]\nkind = "later"\nkey = 1'))
+    assert later.measure == "probability" and later.law.kind == "later"
