@@ -7,6 +7,7 @@ a law of its own for the first sites.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
@@ -55,8 +56,8 @@ class UniformPrompt:
 
     def log_q(self, x: torch.Tensor) -> torch.Tensor:
         """Return -P ln V, float64 [n]."""
-        every = -self.n_sites * torch.tensor(float(self._n_values), dtype=torch.float64).log()
-        return every.to(x.device).expand(len(x))
+        every = -self.n_sites * math.log(self._n_values)
+        return torch.full((len(x),), every, dtype=torch.float64, device=x.device)
 
 
 class PromptRows:

@@ -29,11 +29,11 @@ from transformers import (
 from omniinput_hpc.cli import run
 from omniinput_hpc.config import CausalLm
 from omniinput_hpc.models.language import causal_lm, hf_decoder
-from omniinput_hpc.models.language.causal_lm import CausalLanguageModel
 from omniinput_hpc.models.language.gpt2_decoder import Gpt2Decoder
 from omniinput_hpc.models.language.hf_decoder import FixedCacheLayer, HfDecoder
 from omniinput_hpc.models.language.kv_cache import KVCache
 from omniinput_hpc.models.language.prefix_cache import cache_argument
+from omniinput_hpc.models.language.shared_caches import SharedCaches
 from omniinput_hpc.sampling.walkers import Walkers
 
 T = 12
@@ -328,7 +328,7 @@ def test_a_run_that_went_on_is_the_same_as_one_at_once(tmp_path, wide, kind, ker
 
 def alone(self, n_walkers):
     """Return a KV cache that no other rung shares."""
-    return KVCache(self._decoder, self.token_ids, self._before, self.n_sites, n_walkers)
+    return self._make(n_walkers)
 
 
 @pytest.mark.slow
@@ -351,9 +351,7 @@ def test_what_outlives_an_exchange_would_show(tmp_path, wide, monkeypatch, kerne
             place(self, x_wd, z_w)
 
     monkeypatch.setattr(Walkers, "place", placed_unless_there)
-    monkeypatch.setattr(
-        CausalLanguageModel, "_shared_kv_cache", alone
-    )  # else other rungs' moves show
+    monkeypatch.setattr(SharedCaches, "shared", alone)  # else other rungs' moves show
     for rounds in (1, 2, 3):
         path = sample(tmp_path, "stopped", kernel, rounds)
     with pytest.raises(AssertionError, match="differ in"):
