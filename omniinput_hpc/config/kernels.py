@@ -131,19 +131,24 @@ class DiscreteLangevin(KernelTable):
         return 2
 
 
-class ProposalWeights(Table):
-    """``[kernel.weights]`` of lm-conditional: relative frequencies, 0 for kinds not named."""
+class LawWeights(Table):
+    """``[kernel.weights]`` of from-law: relative frequencies, 0 for kinds not named."""
 
     site: NotNegative = Field(0.0, description="One site is redrawn.")
     block: NotNegative = Field(0.0, description="A block of neighbouring sites is redrawn.")
     suffix: NotNegative = Field(0.0, description="All sites from one on are redrawn.")
-    flip: NotNegative = Field(0.0, description="One site gets a random other value.")
 
     @model_validator(mode="after")
-    def _some(self) -> ProposalWeights:
-        if not any(getattr(self, name) for name in ProposalWeights.model_fields):
+    def _some(self) -> Self:
+        if not any(getattr(self, name) for name in type(self).model_fields):
             raise ValueError("expected a weight above 0")
         return self
+
+
+class ProposalWeights(LawWeights):
+    """``[kernel.weights]`` of lm-conditional: relative frequencies, 0 for kinds not named."""
+
+    flip: NotNegative = Field(0.0, description="One site gets a random other value.")
 
 
 class LmConditional(KernelTable):
@@ -206,20 +211,6 @@ class LmConditional(KernelTable):
     def evaluates_part(self) -> bool:
         """Always true."""
         return True
-
-
-class LawWeights(Table):
-    """``[kernel.weights]`` of from-law: relative frequencies, 0 for kinds not named."""
-
-    site: NotNegative = Field(0.0, description="One site is redrawn.")
-    block: NotNegative = Field(0.0, description="A block of neighbouring sites is redrawn.")
-    suffix: NotNegative = Field(0.0, description="All sites from one on are redrawn.")
-
-    @model_validator(mode="after")
-    def _some(self) -> LawWeights:
-        if not any(getattr(self, name) for name in LawWeights.model_fields):
-            raise ValueError("expected a weight above 0")
-        return self
 
 
 class FromLaw(KernelTable):

@@ -110,7 +110,7 @@ class Anchors:
     ancestral_beta_k : the betas of the rungs if every rung is drawn directly, else None
     n_segments : segments per round, each of which ends before an exchange
 
-    Under a law of inputs beta = 0 is drawn from it, and there is no anchor at beta = m.
+    A law of inputs replaces both: beta = 0 is drawn from it, and beta = m is not an anchor.
     """
 
     def __init__(

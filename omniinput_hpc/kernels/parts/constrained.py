@@ -59,7 +59,7 @@ class UniformInside:
         """Return None: q has no gradient."""
 
     def widened(self, span: Span) -> Span:
-        """Return the span: there is no prompt."""
+        """Return the span as it is: a constrained space has no prompt."""
         return span
 
     def kv_cache(self, current: None, n_walkers: int) -> None:

@@ -1,7 +1,7 @@
 """``classifier``: the logit that a text classifier gives to the text of an input.
 
-The text is tokenized as the classifier's own tokenizer does it, with its special tokens, and cut
-where it is longer than the classifier takes. Shorter texts of a batch are padded and masked.
+The classifier's own tokenizer adds its special tokens, and cuts texts that are too long for the
+classifier. In a batch, shorter texts are padded, and the padding is masked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("omniinput_hpc")
 MAX_TOKENS = 1024
 """The longest text in the classifier's tokens, if it takes more."""
 TRIAL = ("a", "the end", "one two three four five six seven", "?")
-"""Texts of several lengths that are evaluated together and alone."""
+"""Texts of several lengths: do they have the same outputs in a batch as alone?"""
 
 
 class JudgedTexts(OfBase):

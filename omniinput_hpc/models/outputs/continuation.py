@@ -67,7 +67,7 @@ class Continuation(OfBase):
 
     @cached_property
     def without_gradient(self) -> str:
-        """Why there is no gradient; "" if there is one. Tried at the first access."""
+        """Why the model has no gradient; "" if it has one. Tried at the first access."""
         self.base.no_prefix()  # tries its decoder out, whose lookups of tokens must not count
         return gradient_problem(self, self.base.trial(), self._tokens)
 
@@ -77,7 +77,7 @@ class Continuation(OfBase):
         return table_of(self.lm, self.base.token_ids)
 
     def output_and_factors(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tuple[()]]:
-        """Return z [W] and e, float32 [W, D, E]; there is no target part."""
+        """Return z [W], e, float32 [W, D, E], and an empty rest (see `protocol.Factors`)."""
         more = self.base.no_prefix()  # first: it may try the base's decoder out
         with torch.enable_grad(), EmbeddingLeaf(self.lm) as embedded:
             read = self._read(self._tokens(x), **more)

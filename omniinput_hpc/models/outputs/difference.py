@@ -38,7 +38,7 @@ class Difference(OfBase):
 
     @property
     def without_gradient(self) -> str:
-        """Why there is no gradient; "" if there is one."""
+        """Why one of the models has no gradient; "" if both have one."""
         return next(filter(None, (offers.without_gradient() for offers in self._offers)), "")
 
 
