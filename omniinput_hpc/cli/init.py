@@ -21,12 +21,14 @@ import tomli_w
 from omniinput_hpc import models
 from omniinput_hpc.cli import arguments, common
 from omniinput_hpc.config import CausalLm, Config, input_file
+from omniinput_hpc.config.output import Difference
 from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.signals import request
 from omniinput_hpc.parallel.stopping import StopCheck
-from omniinput_hpc.pilot import commented, model_table, proposal
+from omniinput_hpc.pilot import commented, model_table, proposal, question
 from omniinput_hpc.pilot.proposal import Aim
+from omniinput_hpc.pilot.question import QUESTIONS
 from omniinput_hpc.sampling import build
 from omniinput_hpc.text import duration, sentence, shown_path
 
@@ -35,8 +37,9 @@ log = logging.getLogger("omniinput_hpc")
 PROGRAM = "omniinput init"
 SECONDS = 60.0
 """Approximate duration of the pilot."""
-SETTABLE = ("model", "run", "space")
+SETTABLE = proposal.GIVEN
 """Tables whose keys may be given with --set; the pilot chooses the rest."""
+TABLES = ", ".join(f"[{name}]" for name in SETTABLE)
 CHOSEN = ("rounds", "burn_in")
 """Keys of [run] that may not be given, since the pilot chooses them."""
 
@@ -102,18 +105,14 @@ def _first_config(args: argparse.Namespace) -> Config:
         table, _, key = assignment.partition("=")[0].strip().partition(".")
         if table not in SETTABLE or (table == "run" and key in CHOSEN):
             raise UserError(
-                f"--set {assignment}: init accepts keys of [model], [space] and [run], except "
-                f"{', '.join(CHOSEN)}; change the others in the file that it writes"
+                f"--set {assignment}: init accepts keys of {TABLES}, except {', '.join(CHOSEN)}; "
+                "change the others in the file that it writes"
             )
+    options = {name: getattr(args, name) for names in QUESTIONS.values() for name in names}
+    asked = question.tables(args.question, options)
     table = model_table.of(args.model, args.kind, args.length)
-    text = tomli_w.dumps(proposal.first_input(table))
-    config = input_file.parse(text, args.model, args.set)
-    if config.constrained:
-        raise UserError(
-            f"{config.constraint}: init tries uniform inputs of the whole space; leave it out, and "
-            "add it to the file that init writes, without its [kernel]"
-        )
-    return config
+    text = tomli_w.dumps(proposal.first_input(table, asked))
+    return input_file.parse(text, args.model, args.set)
 
 
 def _with_beginning(config: Config, args: argparse.Namespace) -> tuple[Config, list[str]]:
@@ -135,7 +134,12 @@ def _with_beginning(config: Config, args: argparse.Namespace) -> tuple[Config, l
     note = (
         f"The tokenizer begins every text with {begins.name}: model.prefix puts it before inputs."
     )
-    return config.model_copy(update={"model": options.model_copy(update=update)}), [note]
+    changed: dict[str, Any] = {"model": options.model_copy(update=update)}
+    output = config.output
+    if isinstance(output, Difference) and isinstance(output.other, CausalLm):
+        other = output.other.model_copy(update=update)
+        changed["output"] = output.model_copy(update={"other": other})
+    return config.model_copy(update=changed), [note]
 
 
 def _check_output(output: Path) -> None:
@@ -155,6 +159,16 @@ def _write(output: Path, text: str) -> None:
         raise UserError(f"{output} exists; choose another --output, or move it away") from None
     except OSError as error:
         raise UserError(f"{output} cannot be written: {error.strerror}") from None
+
+
+def _add_question(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("a question (docs/questions.md)").add_argument
+    add("--question", choices=QUESTIONS, help="what the density is to tell (default: the losses)")
+    add("--targets", nargs="+", metavar="TOKEN", help="next: texts of one token each")
+    add("--after", metavar="TEXT", help="next: fixed text between an input and the target")
+    add("--text", help="text: the text that follows an input")
+    add("--other", metavar="MODEL", help="difference: the model to compare with")
+    add("--pattern", metavar="REGEX", help="pattern: matches the whole text of each input")
 
 
 def _arguments(world: World, argv: Sequence[str] | None, program: str) -> argparse.Namespace:
@@ -191,7 +205,8 @@ def _arguments(world: World, argv: Sequence[str] | None, program: str) -> argpar
         action="append",
         default=[],
         metavar="table.key=value",
-        help="a key of [model], [space] or [run], except rounds and burn_in, which the pilot "
-        "chooses; for example model.target=1 or run.output=runs/my.h5",
+        help=f"a key of {TABLES}, except rounds and burn_in, which the pilot chooses; for example "
+        "model.target=1 or run.output=runs/my.h5",
     )
+    _add_question(parser)
     return arguments.parse(parser, world.rank, argv)

@@ -9,6 +9,7 @@ from typing import Any
 
 import tomli_w
 
+from omniinput_hpc.config import UNDER_LAW
 from omniinput_hpc.pilot.proposal import Aim, Proposal
 from omniinput_hpc.pilot.settings import Length
 from omniinput_hpc.sampling.forecast import WIDTH_TIMES_BETA
@@ -29,7 +30,19 @@ MODEL = {
     "output": '"logit", "difference" (of two classes) or "log-softmax"',
     "prefix": "put before every input; compare how the tokenizer begins texts",
 }
-SPACE = {"allowed": "sites take only values that are tokens of the tokenizer"}
+GIVEN = {
+    "law": {"kind": '"model": an input is as likely as the model writes it'},
+    "output": {
+        "targets": "z = -ln of their probability as the next token after an input",
+        "after": "fixed, between every input and the target",
+        "text": "z = its mean loss per token after an input",
+    },
+    "space": {
+        "allowed": 'the values of the sites; "tokenizer": tokens of the tokenizer',
+        "pattern": "only inputs whose whole text matches it",
+    },
+}
+"""Comments on the keys of tables that may be left out."""
 
 
 def text(proposal: Proposal, output: str, aim: Aim, about: Sequence[str]) -> str:
@@ -52,7 +65,7 @@ def text(proposal: Proposal, output: str, aim: Aim, about: Sequence[str]) -> str
             "burn_in": "earlier rounds, not counted, that tune the betas",
         }),
         _table("model", tree["model"], MODEL),
-        *([_table("space", tree["space"], SPACE)] if "space" in tree else []),
+        *(_table(name, tree[name], words) for name, words in GIVEN.items() if name in tree),
         _table("sampler", {**tree["sampler"], "exchanges": length.exchanges}, {
             "walkers": "inputs that are moved at once, per beta",
             "steps": "moves between two exchanges of neighbouring betas",
@@ -60,7 +73,7 @@ def text(proposal: Proposal, output: str, aim: Aim, about: Sequence[str]) -> str
         }),
         _comment(*_ladder(proposal)),
         _table("ladder", tree["ladder"], {"tune": "burn-in moves the betas between the ends"}),
-        _table("kernel", tree["kernel"], {"name": KERNELS[tree["kernel"]["name"]]}),
+        _kernel(tree),
         _comment(
             f"The pilot saw z from {proposal.spread.lowest:.4g} to {proposal.spread.highest:.4g}; "
             "the bins leave room beyond."
@@ -69,24 +82,25 @@ def text(proposal: Proposal, output: str, aim: Aim, about: Sequence[str]) -> str
             "width": f"largest |beta| * width = {largest * width:.2g}, at most {WIDTH_TIMES_BETA:g}"
         }),
         _table("samples", tree["samples"], {"every": "moves between two recorded inputs"}),
-        _table("analysis", {"side": proposal.side}, {"side": _side(proposal)}),
+        *([] if proposal.side is None else [_analysis(proposal)]),
     ]  # fmt: skip
     return "\n".join(parts).rstrip() + "\n"
 
 
 def summary(proposal: Proposal, aim: Aim) -> list[str]:
     """Return the pilot's findings and the estimated cost of the run, as readable lines."""
-    mean, sd = proposal.z_uniform
+    mean, sd = proposal.z_at_zero
     spread, betas = proposal.spread, proposal.tree["ladder"]["betas"]
+    drawn = "inputs drawn from the law" if "law" in proposal.tree else "uniform inputs"
     lines = [
-        f"Seen: uniform inputs have z = {mean:.4g} +- {sd:.3g}; all inputs tried have z from "
+        f"Seen: {drawn} have z = {mean:.4g} +- {sd:.3g}; all inputs tried have z from "
         f"{spread.lowest:.4g} to {spread.highest:.4g}.",
     ]
     if proposal.m is not None:
         lines.append(f"m = {proposal.m:g} tokens are predicted.")
     lines += [
         f"Chosen: {len(betas)} betas from {betas[0]:g} to {betas[-1]:g}, kernel "
-        f"{proposal.tree['kernel']['name']}, "
+        f"{proposal.tree.get('kernel', UNDER_LAW)['name']}, "
         f"{proposal.tree['sampler']['walkers']} walkers per beta.",
         f"Cost, estimated by the pilot: {cost(proposal)}; more on a busy machine.",
     ]
@@ -118,7 +132,13 @@ def _round_time(proposal: Proposal) -> str:
 
 
 def _ladder(proposal: Proposal) -> list[str]:
-    lines = ["Inputs with output z get the weight exp(-beta z). beta = 0 makes the density"]
+    if "law" in proposal.tree:
+        lines = [
+            "Inputs with output z come as often as the law draws them, times exp(-beta z). Without"
+        ]
+        lines += ["this factor, at beta = 0, inputs are drawn directly, and the density is"]
+    else:
+        lines = ["Inputs with output z get the weight exp(-beta z). beta = 0 makes the density"]
     if proposal.m is not None:
         lines += [
             f"absolute; beta = m = {proposal.m:g} is the model's own distribution. Both are drawn",
@@ -130,15 +150,28 @@ def _ladder(proposal: Proposal) -> list[str]:
         "determines how close they lie. Why they end: "
         + "; ".join(f"{side} outputs, {end}" for side, end in proposal.ends.items())
         + ".",
-        "If the outputs of a test set lie further out, add betas.",
+        proposal.reach.why or "If the outputs of a test set lie further out, add betas.",
     ]
     return lines
 
 
-def _side(proposal: Proposal) -> str:
+def _kernel(tree: dict[str, Any]) -> str:
+    if "kernel" in tree:
+        return _table("kernel", tree["kernel"], {"name": KERNELS[tree["kernel"]["name"]]})
+    return (
+        _comment(
+            "No [kernel]: the default, a mixture. from-law redraws parts of an input as beta = 0 "
+            "does, metropolis changes single values."
+        )
+        + "\n"
+    )
+
+
+def _analysis(proposal: Proposal) -> str:
     which = "small" if proposal.side == "low" else "large"
     assumed = " (assumed; if not, change it)" if proposal.tree["model"]["kind"] == "python" else ""
-    return f"{which} outputs are the confident ones{assumed}"
+    words = f"{which} outputs are the confident ones{assumed}"
+    return _table("analysis", {"side": proposal.side}, {"side": words})
 
 
 def _table(name: str, values: dict[str, Any], comments: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Measure z at some betas, from uniform inputs, tempered draws of the model, or cooled chains.
+"""Measure z at some betas, from inputs at beta = 0, the model's draws, or cooled chains.
 
 The measurements are not exact and do not enter a run. They serve to place bins and betas.
 """
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from omniinput_hpc.sampling.rung import Rung
     from omniinput_hpc.sampling.walkers import Recorded
 
-N_UNIFORM = 1024
-"""Number of uniform inputs, and of draws at each beta, if there is time."""
+N_DRAWN = 1024
+"""Number of inputs at beta = 0, and of draws at each beta, if there is time."""
 FEWEST = 64
 """The fewest of them, however slow the model is."""
 N_DRAWN_BETAS = 9
@@ -57,19 +57,20 @@ class Deadline:
         return self._clock() >= self._end
 
 
-def uniform_outputs(built: Built, deadline: Deadline, after_move: AfterMove) -> NDArray[np.float64]:
-    """Return z of uniformly random inputs, float64 [n]: 1,024, or fewer if time runs out.
+def outputs_at_zero(built: Built, deadline: Deadline, after_move: AfterMove) -> NDArray[np.float64]:
+    """Return z of 1,024 inputs as at beta = 0, float64 [n], or of fewer if time runs out.
+
+    They are uniformly random, or drawn from the law.
 
     Raises a UserError if all outputs are equal, and a NonFiniteOutput if one is not finite.
     """
-    g, walkers = built.geometry, built.rungs[0].walkers
+    rung = built.rungs[0]
     random = rng.generator(built.config.run.seed, "trial", 10)
     z: list[NDArray[np.float32]] = []
-    while sum(map(len, z)) < N_UNIFORM and not (
-        deadline.is_over and sum(map(len, z)) >= min(FEWEST, N_UNIFORM)
+    while sum(map(len, z)) < N_DRAWN and not (
+        deadline.is_over and sum(map(len, z)) >= min(FEWEST, N_DRAWN)
     ):
-        x = random.integers(g.n_values, size=(g.n_walkers, g.n_sites)).astype(g.x_dtype)
-        z.append(walkers.evaluate(x))
+        z.append(rung.walkers.evaluate(rung.draw(random)))
         after_move()
     all_z = np.concatenate(z).astype(np.float64)
     if np.ptp(all_z) == 0:
@@ -82,7 +83,7 @@ def uniform_outputs(built: Built, deadline: Deadline, after_move: AfterMove) -> 
 
 
 def drawn_spread(
-    built: Built, z_uniform: FloatArray, deadline: Deadline, after_move: AfterMove
+    built: Built, z_at_zero: FloatArray, deadline: Deadline, after_move: AfterMove
 ) -> Spread:
     """Return the spread of z of uniform inputs and of a language model's draws at beta up to m.
 
@@ -95,9 +96,9 @@ def drawn_spread(
     tree["sampler"] |= {"method": "ancestral", "steps": 1, "exchanges": 1}
     tree |= {"ladder": {"betas": beta_i.tolist()}, "samples": {"every": 1}}
     built = build.with_input(built, Config.model_validate(tree), range(len(beta_i)))
-    z_i: list[list[NDArray[Any]]] = [[z_uniform], *([] for _ in built.rungs[1:])]
+    z_i: list[list[NDArray[Any]]] = [[z_at_zero], *([] for _ in built.rungs[1:])]
     n = 0
-    while n < N_UNIFORM and not (deadline.is_over and n >= min(FEWEST, N_UNIFORM)):
+    while n < N_DRAWN and not (deadline.is_over and n >= min(FEWEST, N_DRAWN)):
         for rung in built.rungs[1:]:
             if n == 0:
                 rung.start()
@@ -108,40 +109,40 @@ def drawn_spread(
 
 def cooled_spread(
     built: Built,
-    z_uniform: FloatArray,
+    z_at_zero: FloatArray,
     seconds: float,
     after_move: AfterMove,
     seconds_per_move: float = 0.0,
+    reach: tuple[float, float] = (-np.inf, np.inf),
 ) -> tuple[Spread, dict[str, str]]:
     """Return the spread of z at betas on both sides of 0, and why each side ended.
 
-    The reasons have the keys "low" (beta > 0) and "high" (beta < 0); `seconds` limits each side.
+    The reasons have the keys "low" (beta > 0) and "high" (beta < 0). `seconds` limits both sides
+    together, and `reach` the betas: a side is left out if it ends at 0.
     """
+    sides = {"high": reach[0], "low": reach[1]}
+    sides = {name: last for name, last in sides.items() if last}
+    seconds /= len(sides)
     moves = max(MIN_MOVES, SWEEPS * built.geometry.n_sites)
     if seconds_per_move > 0:
         moves = max(FEWEST_MOVES, min(moves, int(seconds / N_BETAS / seconds_per_move)))
-    at_zero = Spread.of(np.zeros(1), [z_uniform])
-    (high, why_high), (low, why_low) = (
-        _cool(built, sign, at_zero, moves, seconds, after_move) for sign in (-1.0, 1.0)
-    )
-    return Spread(
-        np.concatenate([high.beta_i[::-1], at_zero.beta_i, low.beta_i]),
-        np.concatenate([high.mean_i[::-1], at_zero.mean_i, low.mean_i]),
-        np.concatenate([high.sd_i[::-1], at_zero.sd_i, low.sd_i]),
-        min(high.lowest, low.lowest),
-        max(high.highest, low.highest),
-    ), {"high": why_high, "low": why_low}
+    at_zero = Spread.of(np.zeros(1), [z_at_zero])
+    spread, why = at_zero, {}
+    for name, last in sides.items():
+        found, why[name] = _cool(built, last, at_zero, moves, seconds, after_move)
+        spread = spread.united(found)
+    return spread, why
 
 
 def _cool(
     built: Built,
-    sign: float,
+    last: float,
     at_zero: Spread,
     moves: int,
     seconds: float,
     after_move: AfterMove,
 ) -> tuple[Spread, str]:
-    """Move a rung's walkers from beta = 0 to one side (sign = 1 or -1), and measure z.
+    """Move a rung's walkers from beta = 0 towards the beta `last`, perhaps infinite; measure z.
 
     Returns the spread at the betas in the order of the visits, and why the chain ended, as half a
     sentence. `moves` are those at each beta.
@@ -150,7 +151,8 @@ def _cool(
     built = build.with_input(built, _with_steps(built.config, moves), [0])
     (rung,) = built.rungs
     rung.start()
-    beta, mean, sd, barrier = 0.0, float(at_zero.mean_i[0]), float(at_zero.sd_i[0]), 0.0
+    sign, beta, barrier = float(np.sign(last)), 0.0, 0.0
+    mean, sd = float(at_zero.mean_i[0]), float(at_zero.sd_i[0])
     lowest, highest = at_zero.lowest, at_zero.highest
     visited: list[tuple[float, float, float]] = []
     end = ""
@@ -158,6 +160,7 @@ def _cool(
         step = STEP / sd if not visited else min(STEP / sd, 2.0 * abs(beta))
         before = beta  # the step must survive rounding to three digits, so that beta changes
         beta = float(f"{beta + sign * max(step, 0.02 * abs(beta)):.3g}")
+        beta = sign * min(abs(beta), abs(last))
         step = abs(beta - before)
         rung.set_ensemble(Canonical(beta))
         recorded = _moved(built, rung, len(visited), after_move)
@@ -175,6 +178,8 @@ def _cool(
             visited = visited[:-1] or visited
         elif barrier >= LARGEST_BARRIER:
             end = f"about {round(2 * barrier)} rungs reach no further"
+        elif beta == last:
+            end = f"beta = {beta:g} is enough"
         elif deadline.is_over:
             end = "the pilot ran out of time"
     beta_i, mean_i, sd_i = np.array(visited).T
@@ -195,27 +200,34 @@ def _moved(built: Built, rung: Rung, number: int, after_move: AfterMove) -> Reco
     return segment.run(after_move)
 
 
-def kernel_table(built_model: Any) -> dict[str, Any]:
-    """Return the table ``[kernel]`` of the best kernel for the methods that a model offers."""
+def kernel_table(built_model: Any, under_law: bool = False) -> dict[str, Any]:
+    """Return the best kernel for the methods that a model offers, as a table ``kernel``.
+
+    Empty under a law, where the default is best.
+    """
+    if under_law:
+        return {}
     offers = models.offers_of(built_model)
     if offers.conditional_logits is not None:
-        return {"name": "lm-conditional"}
+        return {"kernel": {"name": "lm-conditional"}}
     has_gradient = offers.output_and_gradient is not None or offers.factors is not None
     if has_gradient and not offers.without_gradient():
-        return {"name": "gibbs-with-gradients"}
-    return {"name": "metropolis"}
+        return {"kernel": {"name": "gibbs-with-gradients"}}
+    return {"kernel": {"name": "metropolis"}}
 
 
-def steps_of(kernel: str, n_sites: int) -> int:
+def steps_of(kernel: dict[str, Any], n_sites: int) -> int:
     """Return the number of moves between two exchanges, enough to change most of an input."""
-    if kernel == "lm-conditional":
+    if kernel.get("kernel", {}).get("name") in (None, "lm-conditional"):
         return 5
     return int(np.clip(n_sites // 2, 10, 50))
 
 
 def with_kernel(built: Built, kernel: dict[str, Any], n_walkers: int) -> Built:
-    """Return `built` with another kernel and number of walkers, and only rung 0."""
-    tree = built.config.model_dump(exclude_unset=True)
-    tree["kernel"] = kernel
+    """Return `built` with another kernel and number of walkers, and only rung 0.
+
+    `kernel` holds its table, or nothing, for the default one.
+    """
+    tree = built.config.model_dump(exclude_unset=True) | kernel
     tree["sampler"]["walkers"] = n_walkers
     return build.with_input(built, Config.model_validate(tree), [0])

@@ -17,22 +17,23 @@ LENGTH = 25
 KINDS = ("causal-lm", "sequence-classifier", "image-classifier", "python")
 
 
-def of(model: str, kind: str | None, length: int | None) -> dict[str, Any]:
+def of(model: str, kind: str | None, length: int | None, option: str = "MODEL") -> dict[str, Any]:
     """Return the table ``[model]`` for a folder, a name on the hub, or a ``module:function``.
 
     kind : given by the user, or None to detect it from the model's files
     length : tokens of an input, or None for 25, or fewer if the model has fewer positions
+    option : that gives the model, for messages
 
     Raises a UserError if `model` is none of these, or if its kind requires more keys.
     """
-    kind = kind or _kind_of(model)
+    kind = kind or _kind_of(model, option)
     if kind == "python":
         _no_length(length, kind)
         return {"kind": kind, "factory": model}
     if kind == "image-classifier":
         _no_length(length, kind)
         return {"kind": kind, "path": model, "target": _target(Path(model).expanduser())}
-    folder = hf_folder.resolve(model, "MODEL")
+    folder = hf_folder.resolve(model, option)
     config = hf_folder.read_config(folder)
     table = {"kind": kind, "path": model, "length": length or _default_length(config, kind)}
     if kind == "sequence-classifier":
@@ -55,7 +56,7 @@ def default_side(table: dict[str, Any], has_conditionals: bool) -> str:
     return "low" if loss != flipped else "high"
 
 
-def _kind_of(model: str) -> str:
+def _kind_of(model: str, option: str) -> str:
     path = Path(model).expanduser()
     if _is_function(model) and not path.exists():
         return "python"
@@ -69,7 +70,7 @@ def _kind_of(model: str) -> str:
         raise UserError(f"{model} is a file: {hint}")
     if os.path.isdir(path) and (path / DESCRIPTION).is_file():
         return "image-classifier"
-    config = hf_folder.read_config(hf_folder.resolve(model, "MODEL"))
+    config = hf_folder.read_config(hf_folder.resolve(model, option))
     names = config.get("architectures")
     first = str(names[0]) if isinstance(names, list) and names else ""
     return "sequence-classifier" if first.endswith("ForSequenceClassification") else "causal-lm"

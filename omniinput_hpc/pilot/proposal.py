@@ -11,7 +11,7 @@ import numpy as np
 
 from omniinput_hpc import models
 from omniinput_hpc.config import input_file
-from omniinput_hpc.pilot import measure, model_table, rehearse, settings
+from omniinput_hpc.pilot import measure, model_table, question, rehearse, settings
 from omniinput_hpc.pilot.rehearse import Seen
 from omniinput_hpc.pilot.settings import FloatArray, Length, Spread
 from omniinput_hpc.sampling import auto_walkers, build
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 MAX_CPU_WALKERS = 64
 """On a CPU more walkers gain little, and each walker would make fewer moves per round."""
-SHARES = {"uniform": 0.07, "spread": 0.28, "first": 0.2, "second": 0.4}
+GIVEN = ("run", "model", "law", "output", "space")
+"""Tables that the pilot takes as they are."""
+SHARES = {"at zero": 0.07, "spread": 0.28, "first": 0.2, "second": 0.4}
 """Shares of the pilot's seconds. The rest is for finding the number of walkers."""
 
 log = logging.getLogger("omniinput_hpc")
@@ -46,23 +48,25 @@ class Proposal:
     ----------
     tree : the input, as tables; its rounds, burn-in and exchanges are placeholders
     length : the proposed rounds, burn-in, exchanges and steps
-    z_uniform : mean and standard deviation of z of uniform inputs
+    z_at_zero : mean and standard deviation of z of inputs at beta = 0
     spread : of z, at the betas measured last
     m : beta of the model's own distribution; None if it cannot be sampled directly
     ends : why the ladder ends, by side; empty if the model can be sampled directly
+    reach : how far the ladder may go
     seen : the result of the last rehearsal
-    side : "low" or "high", the side of z on which the model is confident
+    side : "low" or "high", the side of z on which the model is confident; None if there is none
     notes : sentences for the user
     """
 
     tree: dict[str, Any]
     length: Length
-    z_uniform: tuple[float, float]
+    z_at_zero: tuple[float, float]
     spread: Spread
     m: float | None
     ends: Mapping[str, str]
+    reach: question.Reach
     seen: Seen
-    side: str
+    side: str | None
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -71,11 +75,15 @@ class Proposal:
         return self.length.moves * self.seen.rehearsal.seconds
 
 
-def first_input(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables of an input with which to build the model; its bins are placeholders."""
+def first_input(model: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables of an input with which to build the model; its bins are placeholders.
+
+    `asked` are the tables of a question.
+    """
     return {
         "run": {"output": "pilot.h5", "seed": 1, "rounds": 1},
         "model": dict(model),
+        **asked,
         "sampler": {"walkers": 16, "steps": 10, "exchanges": 1},
         # At beta = 0 inputs are drawn, but trials must time moves of the kernel.
         "ladder": {"betas": [0.0, 1e-9]},
@@ -90,23 +98,24 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
     Raises a UserError if the model cannot be sampled.
     """
     built.check_is_function()
-    kernel = measure.kernel_table(built.model)
+    kernel = measure.kernel_table(built.model, built.law is not None)
     built, a_move = _with_walkers(world, measure.with_kernel(built, kernel, 16))
     clock = clock_of(built.device, built.config.run.threads)
-    deadline = measure.Deadline(SHARES["uniform"] * seconds, clock)
-    z = measure.uniform_outputs(built, deadline, stopping.after_move)
-    log.info("z of %d uniform inputs: %.4g +- %.3g", len(z), z.mean(), z.std())
-    m = built.model_beta
+    deadline = measure.Deadline(SHARES["at zero"] * seconds, clock)
+    z = measure.outputs_at_zero(built, deadline, stopping.after_move)
+    log.info("z of %d inputs at beta = 0: %.4g +- %.3g", len(z), z.mean(), z.std())
+    m, reach = built.model_beta, question.reach_of(built.config, built.model)
     ends: dict[str, str] = {}
     time_of_spread = SHARES["spread"] * seconds
     if m is not None:
         deadline = measure.Deadline(time_of_spread, clock)
         spread = measure.drawn_spread(built, z, deadline, stopping.after_move)
     else:
-        seconds_of_side = time_of_spread / 2
-        spread, ends = measure.cooled_spread(built, z, seconds_of_side, stopping.after_move, a_move)
+        spread, ends = measure.cooled_spread(
+            built, z, time_of_spread, stopping.after_move, a_move, (reach.lowest, reach.highest)
+        )
     log.info("z seen: %.4g to %.4g", spread.lowest, spread.highest)
-    steps = measure.steps_of(kernel["name"], built.geometry.n_sites)
+    steps = measure.steps_of(kernel, built.geometry.n_sites)
     kept = (0.0,) if m is None else (0.0, m)
     tree, seen = _input(built, kernel, spread, z, steps, settings.barrier(spread), kept), None
     for part in ("first", "second"):
@@ -125,12 +134,20 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
         if aim.hours is None
         else settings.length_for_time(3600 * aim.hours, seen.rehearsal, steps)
     )
-    offers = models.offers_of(built.model)
-    side = model_table.default_side(tree["model"], offers.conditional_logits is not None)
+    side = _side(built)
     notes = _notes(seen) + _short_notes(length, seen)
     return Proposal(
-        tree, length, (float(z.mean()), float(z.std())), spread, m, ends, seen, side, notes
+        tree, length, (float(z.mean()), float(z.std())), spread, m, ends, reach, seen, side, notes
     )
+
+
+def _side(built: Built) -> str | None:
+    if built.config.output is None:
+        has_conditionals = models.offers_of(built.model).conditional_logits is not None
+        table = built.config.model.model_dump(exclude_unset=True)
+        return model_table.default_side(table, has_conditionals)
+    analysis = models.with_side(built.config).analysis
+    return None if analysis is None else analysis.side
 
 
 WORST_REJECTION = 0.8
@@ -164,16 +181,12 @@ def _input(
 ) -> dict[str, Any]:
     """Choose the ladder and the bins; return the input's tables with placeholders for rounds."""
     beta_k = settings.ladder(spread.beta_i, lambda_i, kept)
-    model = built.config.model.model_dump(exclude_unset=True)
-    floor, ceiling = bounds(model, m_known=built.model_beta is not None)
+    tables = built.config.model_dump(exclude_unset=True, exclude_none=True)
+    floor, ceiling = bounds(tables, m_known=built.model_beta is not None)
     found = settings.bins(spread, float(np.abs(beta_k).max()), floor, ceiling)
     found = settings.off_lattice(found, z_n)
-    run = built.config.run.model_dump(exclude_unset=True)
-    space = built.config.space
     return {
-        "run": run,
-        "model": model,
-        **({} if space is None else {"space": space.model_dump(exclude_none=True)}),
+        **{name: tables[name] for name in GIVEN if name in tables},
         "sampler": {
             "method": "parallel-tempering",
             "walkers": built.geometry.n_walkers,
@@ -181,19 +194,23 @@ def _input(
             "exchanges": 1,
         },
         "ladder": {"betas": beta_k.tolist(), "tune": True},
-        "kernel": kernel,
+        **kernel,
         "bins": {"lower": found.lower, "upper": found.upper, "width": found.width},
         "samples": {"every": steps},
     }
 
 
-def bounds(model: Mapping[str, Any], m_known: bool) -> tuple[float, float]:
-    """Return the lowest and highest possible z, from a model's table.
+def bounds(tables: Mapping[str, Any], m_known: bool) -> tuple[float, float]:
+    """Return the lowest and highest possible z, from an input's tables.
 
     m_known : whether the model's conditionals are probabilities, so that z is at least 0
     """
-    if m_known:
+    model, output = tables["model"], tables.get("output", {})
+    loss = output.get("name") in (None, "next", "text") and "against" not in output
+    if m_known or (model["kind"] == "causal-lm" and loss):
         return 0.0, np.inf
+    if output:
+        return -np.inf, np.inf
     if "log-softmax" in (model.get("target"), model.get("output")):
         return (-np.inf, 0.0) if model.get("sign", 1) == 1 else (0.0, np.inf)
     return -np.inf, np.inf

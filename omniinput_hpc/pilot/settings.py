@@ -78,6 +78,18 @@ class Spread:
             max(float(z.max()) for z in all_i),
         )
 
+    def united(self, other: Self) -> Self:
+        """Return the spread at the betas of both, which must differ."""
+        beta_i = np.concatenate([self.beta_i, other.beta_i])
+        order = np.argsort(beta_i)
+        return type(self)(
+            beta_i[order],
+            np.concatenate([self.mean_i, other.mean_i])[order],
+            np.concatenate([self.sd_i, other.sd_i])[order],
+            min(self.lowest, other.lowest),
+            max(self.highest, other.highest),
+        )
+
 
 def barrier(spread: Spread) -> FloatArray:
     """Return Lambda from the first beta to each beta, float64 [n].

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,15 +108,17 @@ class Rung:
         """
         random = rng.generator(self._seed, "start", self.k, *self.block.key)
         beta, n_walkers = self.ensemble.beta, self._g.n_walkers
-        cold = self._anchors.first_inputs(random, len(self.lanes))
-        if cold is None:
-            cold = self._anchors.cold_start(beta, random, self.lanes, n_walkers, between)
-        if cold is not None:
-            x = cold.cpu().numpy().astype(self._g.x_dtype)
-        else:
-            shape = (len(self.lanes), self._g.n_sites)
-            x = random.integers(self._g.n_values, size=shape).astype(self._g.x_dtype)
+        cold = self._anchors.cold_start(beta, random, self.lanes, n_walkers, between)
+        x = self.draw(random) if cold is None else cold.cpu().numpy().astype(self._g.x_dtype)
         self.walkers.place(x, self.walkers.evaluate(x))
+
+    def draw(self, random: np.random.Generator) -> NDArray[Any]:
+        """Return an input per lane, [W, D], as at beta = 0: draws of the law, or uniform ones."""
+        drawn = self._anchors.first_inputs(random, len(self.lanes))
+        if drawn is not None:
+            return drawn.cpu().numpy().astype(self._g.x_dtype)
+        shape = (len(self.lanes), self._g.n_sites)
+        return random.integers(self._g.n_values, size=shape).astype(self._g.x_dtype)
 
     def resume(self, checkpoint: RungState, tuned_beta: bool) -> None:
         """Restore the walkers and everything that burn-in tuned from the rung's checkpoint.

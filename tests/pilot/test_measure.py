@@ -27,21 +27,21 @@ def built(tmp_path):
     return build.build(WORLD, config_of(tmp_path, *SETTINGS), None)
 
 
-def test_uniform_outputs_have_the_exact_moments(built):
-    z = measure.uniform_outputs(built, always(), nothing)
+def test_outputs_at_zero_have_the_exact_moments(built):
+    z = measure.outputs_at_zero(built, always(), nothing)
     exact, _ = moments(built.model, np.array([0.0]))
-    assert len(z) == measure.N_UNIFORM
+    assert len(z) == measure.N_DRAWN
     assert abs(z.mean() - exact.mean_i[0]) < 4 * exact.sd_i[0] / np.sqrt(len(z))
     assert z.std() == pytest.approx(exact.sd_i[0], rel=0.1)
 
 
 def test_few_outputs_do_where_time_is_over(built):
     over = measure.Deadline(0.0, lambda: 1.0)
-    assert len(measure.uniform_outputs(built, over, nothing)) == measure.FEWEST
+    assert len(measure.outputs_at_zero(built, over, nothing)) == measure.FEWEST
 
 
 def test_cooled_chains_follow_the_exact_moments(built):
-    z = measure.uniform_outputs(built, always(), nothing)
+    z = measure.outputs_at_zero(built, always(), nothing)
     spread, ends = measure.cooled_spread(built, z, 1e6, nothing)
     assert set(ends) == {"low", "high"} and all(ends.values())
     assert (np.diff(spread.beta_i) > 0).all() and 0.0 in spread.beta_i
@@ -58,7 +58,7 @@ def test_a_model_of_one_output_is_refused(built, monkeypatch):
     flat = np.zeros(32, dtype=np.float32)
     monkeypatch.setattr(built.rungs[0].walkers, "evaluate", lambda x: flat)
     with pytest.raises(UserError, match="z = 0 for all of 1024 random inputs"):
-        measure.uniform_outputs(built, always(), nothing)
+        measure.outputs_at_zero(built, always(), nothing)
 
 
 class Gradient:
@@ -82,4 +82,4 @@ class Conditionals(Gradient):
     (lattice("cpu"), "metropolis"),
 ])  # fmt: skip
 def test_the_kernel_is_what_the_model_offers(model, name):
-    assert measure.kernel_table(model) == {"name": name}
+    assert measure.kernel_table(model) == {"kernel": {"name": name}}

@@ -46,7 +46,7 @@ class Continuation(OfBase):
 
     def __init__(self, base: CausalLanguageModel, after: list[int], n_read: int, z_of: ZOf) -> None:
         super().__init__(base)
-        self.lm, self._n_read, self._z_of = base.lm, n_read, z_of
+        self.lm, self.n_read, self._z_of = base.lm, n_read, z_of
         self._linear = base.has_linear_head
         self._after = torch.tensor(after, dtype=torch.int64, device=base.device)
         self._caches = SharedCaches(self._new_cache, base.n_sites, base.device)
@@ -123,16 +123,16 @@ class Continuation(OfBase):
         with foreign_code():
             if self._linear:
                 states: torch.Tensor = self.lm.base_model(**given).last_hidden_state
-                return states[:, -self._n_read :]
+                return states[:, -self.n_read :]
             if "logits_to_keep" in inspect.signature(self.lm.forward).parameters:
-                given["logits_to_keep"] = self._n_read
+                given["logits_to_keep"] = self.n_read
             logits: torch.Tensor = self.lm(**given).logits
-            return logits[:, -self._n_read :]
+            return logits[:, -self.n_read :]
 
     def _parts(self, read: torch.Tensor) -> Iterator[torch.Tensor]:
         """Yield the rows of some walkers, so that their logits take little memory."""
         n_vocab = len(self.lm.get_output_embeddings().weight)
-        yield from read.split(chunk_length(read, self._n_read * n_vocab))
+        yield from read.split(chunk_length(read, self.n_read * n_vocab))
 
     def _tokens(self, x: torch.Tensor) -> torch.Tensor:
         """Return the tokens that are evaluated, int64 [W, T]."""
@@ -149,7 +149,7 @@ class Continuation(OfBase):
         cache = ContinuationCache(
             self._decoder, base.token_ids, base.before, base.n_sites, n_walkers
         )
-        cache.use(self._after, self._n_read, self._z_of)
+        cache.use(self._after, self.n_read, self._z_of)
         return cache
 
 
