@@ -34,6 +34,7 @@ from omniinput_hpc.config.models import (
     CausalLm,
     FunctionName,
     ImageClassifier,
+    MaskedLm,
     Model,
     PythonModel,
     SequenceClassifier,
@@ -64,6 +65,7 @@ __all__ = [
     "ImageClassifier",
     "KernelTable",
     "Ladder",
+    "MaskedLm",
     "Measure",
     "Mixture",
     "Precision",
@@ -258,7 +260,11 @@ class Config(Table):
     @model_validator(mode="after")
     def _space_fits(self) -> Config:
         kind = self.model.kind
-        if self.allowed is not None and kind not in ("causal-lm", "sequence-classifier"):
+        if self.allowed is not None and kind not in (
+            "causal-lm",
+            "masked-lm",
+            "sequence-classifier",
+        ):
             raise ValueError(
                 f'space.allowed = "{self.allowed}" is for models with a tokenizer, not '
                 f'for model.kind = "{kind}"; leave it out'
