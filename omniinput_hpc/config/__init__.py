@@ -53,7 +53,7 @@ UNDER_LAW = {
     "name": "mixture",
     "parts": [{"name": "from-law", "weight": 0.9}, {"name": "metropolis", "weight": 0.1}],
 }
-"""The default kernel under a law, and in a space that `pattern` or lists constrain."""
+"""The default kernel under a law, and in a space that `pattern`, `end` or lists constrain."""
 
 __all__ = [
     "Allowed",
@@ -177,8 +177,8 @@ class Config(Table):
     kernel: Kernel = Field(
         Metropolis(),
         description="How a walker moves. The keys depend on `name`. Default: `metropolis`; under a "
-        "[law], or with `space.pattern` or lists in `space.allowed`, a mixture of it (0.1) and "
-        "`from-law` (0.9).",
+        "[law], or with `space.pattern`, `space.end` or lists in `space.allowed`, a mixture of it "
+        "(0.1) and `from-law` (0.9).",
     )
     bins: Bins = Field(
         description="The histogram of z: half-open bins of equal width, the last one closed."
@@ -198,6 +198,7 @@ class Config(Table):
         space = tables.get("space")
         space = space if isinstance(space, dict) else {}
         constrained = "pattern" in space or isinstance(space.get("allowed"), list)
+        constrained |= "end" in space
         return {**tables, "kernel": UNDER_LAW} if tables.get("law") or constrained else tables
 
     @field_validator("kernel", mode="before")
@@ -322,7 +323,11 @@ class Config(Table):
     @property
     def predicted_from(self) -> int | None:
         """First site that a decoder predicts, whose loss z is; None for any other z."""
-        if self.model.kind != "causal-lm" or self.output is not None:
+        if (
+            self.model.kind != "causal-lm"
+            or self.output is not None
+            or self.constraint == "space.end"
+        ):
             return None
         return 0 if getattr(self.model, "prefix", None) else 1
 

@@ -224,10 +224,13 @@ class KVCache:
                 logits, scores[0, some] = logits.log_softmax(-1, dtype=torch.float32), 0.0
             scores[1, some] = logits.gather(2, tokens[begin:end, :, None]).squeeze(2)
 
-    def _z(self) -> torch.Tensor:
+    def losses(self) -> torch.Tensor:
+        """Return the losses of the predicted sites of inputs that were just evaluated, [W, m]."""
         log_norm, chosen = self._proposed[2]
-        z: torch.Tensor = (log_norm - chosen).mean(dim=0)
-        return z
+        return (log_norm - chosen).T
+
+    def _z(self) -> torch.Tensor:
+        return self.losses().T.mean(dim=0)
 
     def _rows(self, hidden: torch.Tensor, begin: int, end: int) -> Iterator[torch.Tensor]:
         for some_begin, some_end in self._chunks(begin, end):
