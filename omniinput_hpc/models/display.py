@@ -46,7 +46,7 @@ def values_as_text(x_nd: Values) -> list[str]:
     return [" ".join(map(str, x_d)) for x_d in x_nd.tolist()]
 
 
-def shown_until(show: Callable[[Values], Sequence[Any]], x_nd: Any, n: Sequence[int]) -> list[Any]:
+def shown_until(show: Callable[[Any], Sequence[Any]], x_nd: Any, n: Sequence[int]) -> list[Any]:
     """Return what is shown of the first n values of each input."""
     return [show(row[None, :one])[0] for row, one in zip(x_nd, n, strict=True)]
 

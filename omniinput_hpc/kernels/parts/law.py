@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 COMPARED = 1 << 24
 """Values of prompts that are compared at once."""
-STAYS = 50.0
-"""By how much the gradient of -ln q is larger for what may not follow the end of a text."""
+RARELY = 7.0
+"""-ln of how often gradient kernels propose to go on at a site after the end of a text."""
 
 
 class Prompt(Protocol):
@@ -200,7 +200,8 @@ class Law:
         g.mul_(self._ended.n_own(x)[:, None, None] * self._b)
         over = self._ended.is_over(x)
         other = torch.arange(self.n_values, device=x.device) != self._ended.end
-        return g.masked_fill_(over[..., None] & other, STAYS)
+        rise = 2.0 * (math.log(self.n_values) + RARELY)  # proposals follow half of it
+        return g.masked_fill_(over[..., None] & other, rise)
 
     def widened(self, span: Span) -> Span:
         """Return a span that holds the prompt as a whole or not at all."""

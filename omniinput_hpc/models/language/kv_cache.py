@@ -227,10 +227,12 @@ class KVCache:
     def losses(self) -> torch.Tensor:
         """Return the losses of the predicted sites of inputs that were just evaluated, [W, m]."""
         log_norm, chosen = self._proposed[2]
-        return (log_norm - chosen).T
+        losses: torch.Tensor = (log_norm - chosen).T
+        return losses
 
     def _z(self) -> torch.Tensor:
-        return self.losses().T.mean(dim=0)
+        z: torch.Tensor = self.losses().T.mean(dim=0)
+        return z
 
     def _rows(self, hidden: torch.Tensor, begin: int, end: int) -> Iterator[torch.Tensor]:
         for some_begin, some_end in self._chunks(begin, end):
