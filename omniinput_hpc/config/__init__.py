@@ -332,6 +332,18 @@ class Config(Table):
         return 0 if getattr(self.model, "prefix", None) else 1
 
     @property
+    def drawn_samples(self) -> NDArray[np.int64]:
+        """Which of a lane's samples of a round are surely drawn directly on the rung beta = 0.
+
+        They are those of the last moves before exchanges (see `sampling.anchors`).
+        """
+        if self.ladder is None or not self.ladder.with_anchors or self.annealed:
+            return np.zeros(0, dtype=np.int64)
+        n_samples = self.sampler.moves_per_round // self.samples.every
+        move = self.samples.every * np.arange(1, n_samples + 1)
+        return np.flatnonzero(move % self.sampler.steps == 0)
+
+    @property
     def every_token(self) -> bool:
         """Whether the model is a decoder whose sites may take all of its tokens."""
         decoder = self.model.kind == "causal-lm" and self.allowed is None and not self.constrained
