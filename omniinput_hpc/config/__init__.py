@@ -27,7 +27,9 @@ from omniinput_hpc.config.method import (
     Ladder,
     Sampler,
     WangLandau,
+    check_ancestral,
     check_annealed,
+    drawn_samples,
     equal_windows,
 )
 from omniinput_hpc.config.models import (
@@ -333,15 +335,8 @@ class Config(Table):
 
     @property
     def drawn_samples(self) -> NDArray[np.int64]:
-        """Which of a lane's samples of a round are surely drawn directly on the rung beta = 0.
-
-        They are those of the last moves before exchanges (see `sampling.anchors`).
-        """
-        if self.ladder is None or not self.ladder.with_anchors or self.annealed:
-            return np.zeros(0, dtype=np.int64)
-        n_samples = self.sampler.moves_per_round // self.samples.every
-        move = self.samples.every * np.arange(1, n_samples + 1)
-        return np.flatnonzero(move % self.sampler.steps == 0)
+        """Which of a lane's samples of a round are surely drawn directly at beta = 0."""
+        return drawn_samples(self.sampler, self.ladder, self.samples.every)
 
     @property
     def every_token(self) -> bool:
@@ -375,7 +370,7 @@ class Config(Table):
         if self.kernel.learns_ahead:
             self._fits_look_ahead()
         if method == "ancestral":
-            self._fits_ancestral()
+            check_ancestral(self.ladder, self.samples.every)
         if method == "annealed":
             check_annealed(self.sampler, self.ladder, self.samples.every)
         _ = self.windows  # raises a ValueError if they are wrong
@@ -388,17 +383,6 @@ class Config(Table):
             raise ValueError(
                 f"run.burn_in = {self.run.burn_in}: kernel.look_ahead = true learns in burn-in; "
                 f"set it to at least {LEAST_BURN_IN} rounds, better a dozen"
-            )
-
-    def _fits_ancestral(self) -> None:
-        if self.samples.every != 1:
-            raise ValueError(
-                f'samples.every = {self.samples.every}: sampler.method = "ancestral" records '
-                "every draw, since each carries its probability; set samples.every = 1"
-            )
-        if self.ladder is not None and self.ladder.kappa is not None:
-            raise ValueError(
-                'ladder.kappa has no effect with sampler.method = "ancestral"; leave it out'
             )
 
     @property
