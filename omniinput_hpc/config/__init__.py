@@ -262,15 +262,10 @@ class Config(Table):
 
     @model_validator(mode="after")
     def _space_fits(self) -> Config:
-        kind = self.model.kind
-        if self.allowed is not None and kind not in (
-            "causal-lm",
-            "masked-lm",
-            "sequence-classifier",
-        ):
+        if self.allowed is not None and not hasattr(self.model, "tokens"):
             raise ValueError(
                 f'space.allowed = "{self.allowed}" is for models with a tokenizer, not '
-                f'for model.kind = "{kind}"; leave it out'
+                f'for model.kind = "{self.model.kind}"; leave it out'
             )
         return self
 
