@@ -28,6 +28,17 @@ class Space(Table):
         "the prefix, matches it ([more](methods.md#constrained-spaces)).",
     )
 
+    canonical: bool | None = Field(
+        None,
+        description="Only sequences that the model's own tokenizer makes of their text, one per "
+        "text ([more](methods.md#canonical-sequences)). Left out: all sequences of tokens.",
+    )
+
+    @field_validator("canonical")
+    @classmethod
+    def _or_left_out(cls, given: bool | None) -> bool | None:
+        return given or None
+
     @field_validator("allowed", mode="before")
     @classmethod
     def _is_allowed(cls, given: Any) -> Any:
@@ -44,6 +55,7 @@ class Space(Table):
     def constraint(self) -> str:
         """The key that leaves out inputs of the sites' values, for messages; "" if none does."""
         lists = "a list in space.allowed" if isinstance(self.allowed, list) else ""
+        lists = "space.canonical" if self.canonical else lists
         return lists if self.pattern is None else "space.pattern"
 
     def problem(self, config: Any) -> str:
@@ -60,6 +72,11 @@ class Space(Table):
             )
         if "lm-conditional" in config.kernel.names:
             return f'kernel.name = "lm-conditional" does not keep to {key}; leave [kernel] out'
+        if self.canonical and kind not in ("causal-lm", "sequence-classifier"):
+            return (
+                f'space.canonical is for models with a tokenizer, not for model.kind = "{kind}"; '
+                "leave it out"
+            )
         if key == "space.pattern" and kind == "image-classifier":
             return "space.pattern is for models whose values stand for text"
         return ""

@@ -22,6 +22,9 @@ from omniinput_hpc.estimators.density.certified import KnownBelow, certify, pred
 from omniinput_hpc.plots import look
 from omniinput_hpc.results import density as results
 from omniinput_hpc.results import tables
+from omniinput_hpc.results.canonical import canonical_share
+from omniinput_hpc.results.curves import confident_side
+from omniinput_hpc.results.representatives import how_to_show
 from omniinput_hpc.results.run_groups import RunGroup
 from omniinput_hpc.runfile import census_file
 from omniinput_hpc.runfile.reader import RunReader, open_run
@@ -76,7 +79,10 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
             certified = results.CertifiedResult(files, [density], bounds)
             more, further = certified.write(record), further + certified.summary()
     exact = tables.read_exact(options.exact, density.edges) if options.exact else None
-    result = results.DensityResult(files, [density], exact, further, bins, remark)
+    share = canonical_share(
+        runs, density, confident_side(files[0]).end, how_to_show(files[0].config, render=False)
+    )
+    result = results.DensityResult(files, [density], exact, further, bins, remark, share)
     written = result.write(record)
     record.notes = result.lines()
     record.save()

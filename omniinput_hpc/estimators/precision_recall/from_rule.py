@@ -88,6 +88,7 @@ def sum_scores_of_runs(
     density: Density,
     rule: Rule,
     counted: int = curves.FEWEST_INPUTS,
+    most: int | None = None,
 ) -> ScoreSums:
     """Score every recorded sample of a density's runs, one round and rung at a time.
 
@@ -116,6 +117,7 @@ def sum_scores_of_runs(
     ----------
     runs : those of the density, in the same order
     density : in the runs' own bins
+    most : about how many samples of a run to score, evenly spaced (default: all)
 
     Raises
     ------
@@ -124,7 +126,7 @@ def sum_scores_of_runs(
     """
     distinct: list[set[bytes]] = [set() for _ in density.count_b]
     each = [
-        _sums_of_run(run, density, number, rule, distinct, counted)
+        _sums_of_run(run, density, number, rule, distinct, counted, most)
         for number, run in enumerate(runs)
     ]
     if not any(sums.count_gb.any() for sums in each):
@@ -146,7 +148,7 @@ def sum_scores_of_runs(
 
 def _sums_of_run(
     run: RunData, density: Density, number: int, rule: Rule, distinct: list[set[bytes]],
-    counted: int,
+    counted: int, most: int | None,
 ) -> ScoreSums:  # fmt: skip
     """Return the sums over one run's samples; their inputs are added to the sets in `distinct`."""
     n_bins, n_groups = len(density.count_b), len(density.lanes_g)
@@ -158,7 +160,7 @@ def _sums_of_run(
     square_b, score2_b = np.zeros(n_bins), np.zeros(n_bins)
     count = np.zeros(size, dtype=np.int64)
     seen_bw = np.zeros((n_bins, run.walkers), dtype=bool)
-    for part in samples_in_bins(run, density.edges):
+    for part in samples_in_bins(run, density.edges, most):
         r_i = rule(part.x_id.astype(np.int64))
         log_w_i = -density.log_mixture(part.z_i, part.log_q_ik, number)
         w_i = np.exp(log_w_i - reference_b[part.bin_i])
