@@ -15,6 +15,8 @@ from omniinput_hpc.estimators.populations import log_q_of
 from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
 from omniinput_hpc.histogram import bin_of
 
+FEWEST_ROUNDS = 32
+"""Rounds that a few samples are spread over, if there are so many."""
 MAX_SAMPLES = 1_000_000
 """Recorded samples to search for different inputs."""
 
@@ -53,11 +55,10 @@ def samples_in_bins(
     those of the run. With `most`, only about so many samples of the run are looked at: evenly
     spaced in time, and the same number of each lane.
     """
-    rounds = range(run.rounds)
+    rounds, stride, per_round = range(run.rounds), 1, len(run.beta_k) * run.samples_per_round
     if most is not None and run.rounds:
-        rounds = evenly_spaced_rounds(run, most).tolist()
-    looked_at = len(rounds) * len(run.beta_k) * run.samples_per_round
-    stride = 1 if most is None else max(1, looked_at // most)
+        rounds = evenly_spaced_rounds(run, max(most, FEWEST_ROUNDS * per_round)).tolist()
+        stride = max(1, len(rounds) * per_round // most)
     log_q, read = log_q_of(run), 0
     for round_, (x_ksd, z_ks) in zip(rounds, run.source.samples(rounds), strict=True):
         log_q_ksj = next(islice(log_q, round_ - read, None)) if log_q is not None else None

@@ -54,7 +54,7 @@ class CanonicalShare:
         if not self.density.absolute or not np.isfinite(curve.log_recall_t[-1]):
             return line
         ends = interval(low.log_recall_t[-1], high.log_recall_t[-1], ".3f")
-        what = self.density.words.amount
+        what = self.density.words.number
         return f"{line}; ln of their {what} = {curve.log_recall_t[-1]:.3f} ({ends})"
 
     def record(self, into: Record, of: str) -> None:

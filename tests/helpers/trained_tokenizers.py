@@ -42,9 +42,9 @@ def vocabulary(tokenizer):
 def save_with_model(folder, tokenizer):
     """Write a GPT-2 with random weights, and the tokenizer."""
     torch.manual_seed(4)
-    options = {"n_positions": 8, "n_embd": 16, "n_layer": 1, "n_head": 2}
-    no_ends = {"bos_token_id": None, "eos_token_id": None}
-    model = GPT2LMHeadModel(GPT2Config(tokenizer.get_vocab_size(), **options, **no_ends))
+    options = {"n_positions": 8, "n_embd": 16, "n_layer": 1, "n_head": 2, "bos_token_id": None}
+    options |= {"vocab_size": tokenizer.get_vocab_size(), "eos_token_id": None}
+    model = GPT2LMHeadModel(GPT2Config(**options))
     for parameter in model.parameters():
         parameter.data *= 3.0
     model.save_pretrained(folder)

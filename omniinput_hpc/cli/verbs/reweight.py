@@ -70,6 +70,8 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
             remark = "; " + results.other_bins_clause(runs[0])
             runs = [other_bins.in_other_bins(run, options.bins) for run in runs]
         density = joined_density(runs)
+        side, how = confident_side(files[0]).end, how_to_show(files[0].config, render=False)
+        share = canonical_share(runs, density, side, how)
         further = [line for file in files for line in results.constants_of_run(file.data)]
         further += [results.mbar_line(runs[0], density.f_k)] if options.unbinned else []
         more: list[str] = []
@@ -79,9 +81,6 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
             certified = results.CertifiedResult(files, [density], bounds)
             more, further = certified.write(record), further + certified.summary()
     exact = tables.read_exact(options.exact, density.edges) if options.exact else None
-    share = canonical_share(
-        runs, density, confident_side(files[0]).end, how_to_show(files[0].config, render=False)
-    )
     result = results.DensityResult(files, [density], exact, further, bins, remark, share)
     written = result.write(record)
     record.notes = result.lines()

@@ -266,6 +266,8 @@ def _whole(file: Path) -> Any:
     from tokenizers import AddedToken, Tokenizer
 
     tokenizer = Tokenizer.from_buffer(read_bytes(file, "tokenizer", MAX_BYTES))
+    tokenizer.no_truncation()  # some files cut or pad every text
+    tokenizer.no_padding()
     for token_id, (token, special) in sorted(_added_tokens(file.parent).items()):
         if token_id == tokenizer.get_vocab_size() and tokenizer.token_to_id(token) is None:
             tokenizer.add_tokens([AddedToken(token, special=special, normalized=False)])
