@@ -69,19 +69,23 @@ class CausalLm(Table):
 
 
 class SequenceClassifier(Table):
-    """``[model] kind = "sequence-classifier"``: an encoder with classes, such as DistilBERT."""
+    """``[model] kind = "sequence-classifier"``: classes, or a reward, of a text."""
 
     kind: Literal["sequence-classifier"] = Field(
-        description="A Hugging Face encoder with classes, such as DistilBERT on SST-2."
+        description="A Hugging Face classifier of texts, such as DistilBERT on SST-2, or a reward "
+        "model."
     )
     path: PathText = Field(description="As for a `causal-lm`, but not GGUF.")
     length: int = Field(
-        ge=3,
+        ge=2,
         le=MAX_SITES,
-        description="Tokens of an input, with [CLS] and [SEP]. All others are sites and may "
-        "hold any token, even [PAD]; the attention mask is all ones.",
+        description="Tokens of an input, with those that the tokenizer puts around a text ([CLS] "
+        "and [SEP], for example). All others are sites and may hold any token, even [PAD]; the "
+        "attention mask is all ones.",
     )
-    target: int = Field(ge=0, le=2**31 - 1, description="The class, counted from 0.")
+    target: int = Field(
+        ge=0, le=2**31 - 1, description="The class, counted from 0. A reward model has only 0."
+    )
     output: Literal["logit", "difference", "log-softmax"] = Field(
         "logit",
         description="z: the logit of class `target`, that minus the logit of the other class "
@@ -89,6 +93,13 @@ class SequenceClassifier(Table):
     )
     sign: Literal[-1, 1] = Field(1, description="z is `sign` times the output.")
     dtype: DTYPES = Field("float32", description=DTYPE)
+    prefix: Prefix = Field(
+        None,
+        description="Fixed text or token ids before every input, in place of the tokenizer's own: "
+        "the beginning of a chat template, for example.",
+    )
+    suffix: Prefix = Field(None, description="The same after every input.")
+    tokens: Literal["all", "no-special"] = Field("all", description="As for a `causal-lm`.")
     noise: bool = NOISE
 
 
