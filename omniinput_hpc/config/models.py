@@ -112,7 +112,8 @@ class ImageClassifier(Table):
     )
     path: PathText = Field(
         description="Folder with model.json (architecture `cnn`, `mlp` or `resnet`) and "
-        "model.safetensors; with `factory`, a safetensors file.",
+        "model.safetensors; or a Hugging Face folder of an image classifier (ViT, ResNet, ...) "
+        "with preprocessor_config.json; with `factory`, a safetensors file.",
     )
     target: Literal["logit", "log-softmax", "log-likelihood"] = Field(
         "logit",
@@ -136,10 +137,14 @@ class ImageClassifier(Table):
         default_factory=dict, description="Keyword arguments of the factory."
     )
     shape: Annotated[list[WholePositive], Field(min_length=2, max_length=3)] | None = Field(
-        None, description="With `factory`: [height, width] or [height, width, channels]."
+        None,
+        description="[height, width] or [height, width, channels]. Required with `factory`. For a "
+        "Hugging Face folder, by default, what its processor gives the network; pictures of "
+        "another shape are resized to it inside the model, as the processor resizes them, and one "
+        "channel stands for three.",
     )
     n_values: Annotated[int, Field(ge=2, le=65536)] | None = Field(
-        None, description="With `factory`: number of grey levels."
+        None, description="Number of grey levels. Required with `factory`; 256 for Hugging Face."
     )
     noise: bool = NOISE
 
@@ -159,8 +164,6 @@ class ImageClassifier(Table):
                     "and n_values, the number of grey levels"
                 )
             return self
-        if self.shape is not None or self.n_values is not None:
-            raise ValueError("shape and n_values are in the folder's model.json; leave them out")
         if self.options:
             raise ValueError("options belong to a factory")
         return self
