@@ -110,14 +110,13 @@ def sum_scores_of_runs(
     itself an error; so replicates keep the factors fixed. With another run's weights, or one weight
     for all, sum_k n_k p_k would not cancel: the joint mean of a hot and a cold run would be biased.
 
-    Weights are relative to those at the bin's mean z to prevent over- and underflow. A bin's
-    distinct inputs are counted up to `counted`. Lanes of different runs count as different lanes.
+    Weights are relative to those at the bin's mean z, against overflow. A bin's distinct inputs are
+    counted up to `counted`; of a run about `most` samples are scored. Lanes of runs are different.
 
     Parameters
     ----------
     runs : those of the density, in the same order
     density : in the runs' own bins
-    most : about how many samples of a run to score, evenly spaced (default: all)
 
     Raises
     ------
