@@ -119,7 +119,8 @@ def describe_space(inside: Mapping[str, Any], config: Config) -> str:
     """Return how many inputs a constrained space has, in words; `inside` is what is stored."""
     n_inputs, share = inside["n_inputs"], inside.get("canonical_share")
     shown = f"{Decimal(n_inputs):{',' if len(n_inputs) <= MAX_DIGITS else '.4e'}}"
-    shown += f" of these inputs, by {config.constraint}; beta = 0 draws them uniformly"
+    drawn = "" if config.law is not None else "; beta = 0 draws them uniformly"
+    shown += f" of these inputs, by {config.constraint}{drawn}"
     if share is None:
         return shown
     low, high = inside["canonical_share_low"], inside["canonical_share_high"]

@@ -109,7 +109,11 @@ def test_the_share_of_a_space_is_in_its_interval():
     words, n = vocabulary(tokenizer), tokenizer.get_vocab_size()
     found, x = space(words, 3), every_input(n, 3)
     found = Automaton(
-        found.next_qv, found.accepting_q, None, 3, lambda x: canonical.is_canonical(words, x)
+        found.next_qv,
+        found.accepting_q,
+        None,
+        3,
+        is_canonical=lambda x: canonical.is_canonical(words, x),
     )
     share, low, high = found.canonical_share
     exact = canonical.is_canonical(words, x).sum() / found.n_inputs
@@ -120,7 +124,9 @@ def test_the_share_of_a_space_is_in_its_interval():
 
 def test_a_space_of_canonical_inputs_has_the_share_1(monkeypatch):
     found = space(vocabulary(trained(14, corpus=random_corpus(1))), 4)
-    sure = Automaton(found.next_qv, found.accepting_q, None, 4, lambda x: np.ones(len(x), bool))
+    sure = Automaton(
+        found.next_qv, found.accepting_q, None, 4, None, lambda x: np.ones(len(x), bool)
+    )
     share, low, high = sure.canonical_share
     assert (share, high) == (1.0, 1.0) and 0.999 < low < 1
     assert constraint.SHARE[0] not in found.attributes()
