@@ -99,8 +99,10 @@ class Space(Table):
     def _end_problem(self, config: Any) -> str:
         """Return why inputs cannot be texts that end."""
         kind, output = config.model.kind, None if config.output is None else config.output.name
-        if self.pattern is not None or isinstance(self.allowed, list) or self.canonical:
-            return "space.end does not go with space.pattern, canonical or lists in space.allowed"
+        if self.pattern is not None or isinstance(self.allowed, list):
+            return "space.end does not go with space.pattern or lists in space.allowed"
+        if self.canonical:
+            return "space.end does not go with space.canonical"
         if kind not in ("causal-lm", "python"):
             return f'space.end is for texts of a language model, not for model.kind = "{kind}"'
         if self.end == "eos" and kind == "python":

@@ -194,6 +194,7 @@ def test_where_pairs_do_not_decide_the_share_is_printed_and_stored(tmp_path, cap
     (SPACE, None, "space.canonical needs a tokenizer in"),
     ("[space]\ncanonical = 1", "", "space.canonical"),
     (f"{SPACE}\n[law]\nkind = \"model\"", "", "space.canonical is for inputs that all weigh the"),
+    (f"{SPACE}\nend = 0", "", "space.end does not go with space.canonical"),
     (f"{SPACE}\n[kernel]\nname = \"metropolis\"", "", "may not be connected by changes"),
 ])  # fmt: skip
 def test_bad_input(space, model, said, tmp_path, capfd):
