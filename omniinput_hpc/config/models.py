@@ -69,19 +69,23 @@ class CausalLm(Table):
 
 
 class SequenceClassifier(Table):
-    """``[model] kind = "sequence-classifier"``: an encoder with classes, such as DistilBERT."""
+    """``[model] kind = "sequence-classifier"``: classes, or a reward, of a text."""
 
     kind: Literal["sequence-classifier"] = Field(
-        description="A Hugging Face encoder with classes, such as DistilBERT on SST-2."
+        description="A Hugging Face classifier of texts, such as DistilBERT on SST-2, or a reward "
+        "model."
     )
     path: PathText = Field(description="As for a `causal-lm`, but not GGUF.")
     length: int = Field(
-        ge=3,
+        ge=2,
         le=MAX_SITES,
-        description="Tokens of an input, with [CLS] and [SEP]. All others are sites and may "
-        "hold any token, even [PAD]; the attention mask is all ones.",
+        description="Tokens of an input, with those that the tokenizer puts around a text ([CLS] "
+        "and [SEP], for example). All others are sites and may hold any token, even [PAD]; the "
+        "attention mask is all ones.",
     )
-    target: int = Field(ge=0, le=2**31 - 1, description="The class, counted from 0.")
+    target: int = Field(
+        ge=0, le=2**31 - 1, description="The class, counted from 0. A reward model has only 0."
+    )
     output: Literal["logit", "difference", "log-softmax"] = Field(
         "logit",
         description="z: the logit of class `target`, that minus the logit of the other class "
@@ -89,6 +93,13 @@ class SequenceClassifier(Table):
     )
     sign: Literal[-1, 1] = Field(1, description="z is `sign` times the output.")
     dtype: DTYPES = Field("float32", description=DTYPE)
+    prefix: Prefix = Field(
+        None,
+        description="Fixed text or token ids before every input, in place of the tokenizer's own: "
+        "the beginning of a chat template, for example.",
+    )
+    suffix: Prefix = Field(None, description="The same after every input.")
+    tokens: Literal["all", "no-special"] = Field("all", description="As for a `causal-lm`.")
     noise: bool = NOISE
 
 
@@ -101,7 +112,8 @@ class ImageClassifier(Table):
     )
     path: PathText = Field(
         description="Folder with model.json (architecture `cnn`, `mlp` or `resnet`) and "
-        "model.safetensors; with `factory`, a safetensors file.",
+        "model.safetensors; or a Hugging Face folder of an image classifier (ViT, ResNet, ...) "
+        "with preprocessor_config.json; with `factory`, a safetensors file.",
     )
     target: Literal["logit", "log-softmax", "log-likelihood"] = Field(
         "logit",
@@ -125,10 +137,14 @@ class ImageClassifier(Table):
         default_factory=dict, description="Keyword arguments of the factory."
     )
     shape: Annotated[list[WholePositive], Field(min_length=2, max_length=3)] | None = Field(
-        None, description="With `factory`: [height, width] or [height, width, channels]."
+        None,
+        description="[height, width] or [height, width, channels]. Required with `factory`. For a "
+        "Hugging Face folder, by default, what its processor gives the network; pictures of "
+        "another shape are resized to it inside the model, as the processor resizes them, and one "
+        "channel stands for three.",
     )
     n_values: Annotated[int, Field(ge=2, le=65536)] | None = Field(
-        None, description="With `factory`: number of grey levels."
+        None, description="Number of grey levels. Required with `factory`; 256 for Hugging Face."
     )
     noise: bool = NOISE
 
@@ -148,8 +164,6 @@ class ImageClassifier(Table):
                     "and n_values, the number of grey levels"
                 )
             return self
-        if self.shape is not None or self.n_values is not None:
-            raise ValueError("shape and n_values are in the folder's model.json; leave them out")
         if self.options:
             raise ValueError("options belong to a factory")
         return self

@@ -72,6 +72,8 @@ def _kind_of(model: str) -> str:
     config = hf_folder.read_config(hf_folder.resolve(model, "MODEL"))
     names = config.get("architectures")
     first = str(names[0]) if isinstance(names, list) and names else ""
+    if first.endswith("ForImageClassification"):
+        return "image-classifier"
     return "sequence-classifier" if first.endswith("ForSequenceClassification") else "causal-lm"
 
 
@@ -85,7 +87,7 @@ def _is_function(model: str) -> bool:
 
 def _target(folder: Path) -> str:
     """Return the target of an image network: log-likelihood if it is energy-based, else logit."""
-    if not os.path.isdir(folder):  # the network comes from a user's factory
+    if not (folder / DESCRIPTION).is_file():  # a folder of the hub, or a user's factory
         return "logit"
     training = hf_checks.read_settings(folder, DESCRIPTION).get("training")
     return "log-likelihood" if training == "energy" else "logit"

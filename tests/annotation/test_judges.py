@@ -132,7 +132,7 @@ def test_a_text_classifiers_score_is_its_classs_probability(tmp_path, n_classes)
     made = make_tasks(tmp_path, texts=["a b c", "t", "", "q r s d a b", "x y [SEP] a"])
     judge = language.TextClassifierJudge(str(folder), 1, "float32", "cpu")
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    first, last = hf_folder.fixed_ids(folder, 29, tokenizer.read(folder))
+    (first,), (last,) = hf_folder.frame(folder, 29, tokenizer.read(folder))
     given = judge.score(made.tasks)
     for task, score in zip(made.tasks, given, strict=True):
         ids = [first, *language.plain_tokens(tokenizer.read(folder), task, 29), last]

@@ -90,7 +90,6 @@ MISTAKES = [
     ("model", {**IMAGES, "sign": 0}, "model.sign: expected -1 or 1, found 0"),
     ("model", {**IMAGES, "target": "logits"}, 'did you mean "logit"?'),
     ("model", {**IMAGES, "lable": 0}, 'model.lable: unknown key (did you mean "label"?)'),
-    ("model", {**IMAGES, "shape": [8, 8]}, "model: shape and n_values are in the folder's"),
     ("model", {**IMAGES, "options": {"a": 1}}, "model: options belong to a factory"),
     ("model", {**IMAGES, "factory": "a b"}, 'model.factory: expected "module:function"'),
     ("model", {**CUSTOM, "shape": [8]}, "model.shape"),

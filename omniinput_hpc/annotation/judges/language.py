@@ -54,7 +54,7 @@ class LanguageModelJudge(Judge):
             folder = hf_folder.resolve(path)
             words = tokenizer.read(folder)
             self._tokenizer = tokenizer.require(words, folder, "--judge causal-lm")
-            first = tokenizer.beginning(self._tokenizer)
+            first = tokenizer.frame(self._tokenizer)[0]
             self._head, n_twice = tokenizer.joined(first, self._tokenizer.encode(head))
             self._twice = [self._tokenizer.name_of(i) for i in first[len(first) - n_twice :]]
             self._tail = self._tokenizer.encode(tail)
@@ -126,8 +126,7 @@ class TextClassifierJudge(Judge):
             words = tokenizer.read(folder)
             self._tokenizer = tokenizer.require(words, folder, "--judge sequence-classifier")
             self._n_vocab = hf_folder.n_vocab_of(folder)
-            fixed = hf_folder.fixed_ids(folder, self._n_vocab, self._tokenizer)
-            self._first, self._last = fixed
+            self._around = hf_folder.frame(folder, self._n_vocab, self._tokenizer)
             self._lm = load(AutoModelForSequenceClassification, folder, dtype, device)
         self._label, self._device = label, device
         self.about = f"sequence-classifier {about_files(path, folder)} {dtype} label {label}"
@@ -137,8 +136,9 @@ class TextClassifierJudge(Judge):
     def score(self, tasks: Sequence[Task]) -> list[float | None]:
         """Return the class's probability of each text."""
         texts = [plain_tokens(self._tokenizer, task, self._n_vocab) for task in tasks]
-        rows = [[self._first, *text, self._last] for text in texts]
-        check_length(rows, tasks, self._lm, (self._first, self._last))
+        before, after = self._around
+        rows = [[*before, *text, *after] for text in texts]
+        check_length(rows, tasks, self._lm, self._around)
         tokens, mask = padded(rows, self._device)
         logits = self._lm(input_ids=tokens, attention_mask=mask).logits
         return list(class_probability(logits, self._label, "").tolist())
@@ -155,10 +155,10 @@ def plain_tokens(vocabulary: tokenizer.Vocabulary, task: Task, n_vocab: int) -> 
 
 
 def check_length(
-    rows: list[list[int]], tasks: Sequence[Task], lm: Any, ends: Sequence[int] = ()
+    rows: list[list[int]], tasks: Sequence[Task], lm: Any, around: hf_folder.Frame = ([], [])
 ) -> None:
     """Raise a UserError if a text is longer than the model can read."""
-    longest = longest_within(lm, max(map(len, rows)), ends)
+    longest = longest_within(lm, max(map(len, rows)), around)
     for row, task in zip(rows, tasks, strict=True):
         if len(row) > longest:
             raise UserError(

@@ -22,6 +22,7 @@ from torch import nn
 from omniinput_hpc import plugins
 from omniinput_hpc.config import ImageClassifier as Options
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.images import hf_processor
 from omniinput_hpc.models.images.files import (
     DESCRIPTION,
     WEIGHTS,
@@ -119,13 +120,22 @@ class ImageClassifier:
 def build(options: Options, device: str) -> ImageClassifier:
     """Load an image classifier (see `models.table.build`)."""
     shape, path = shape_of(options), Path(options.path).expanduser()
-    if options.factory is None:
+    if options.factory is None and not hf_processor.is_hub_folder(path):
         network = load(path).to(device)
         return ImageClassifier(network.pixels, network.body, shape, options)
-    body = custom_network(options.factory, options.options, path, device)
+    body = _body(options, path, device)
     model = ImageClassifier(ScaledPixels(shape, torch.device(device)), body, shape, options)
     _try_out(model, body, shape, options)
     return model
+
+
+def _body(options: Options, path: Path, device: str) -> Body:
+    """Return a network of pictures in [0, 1], [W, channels, h, w], from the user or the hub."""
+    if options.factory is not None:
+        return custom_network(options.factory, options.options, path, device)
+    from omniinput_hpc.models.images.hf_network import ProcessedPictures  # imports transformers
+
+    return ProcessedPictures(path, device)
 
 
 def load(folder: Path) -> ImageNetwork:
@@ -196,7 +206,7 @@ def custom_network(
 
 
 def _try_out(model: ImageClassifier, body: Body, shape: Shape, options: Options) -> None:
-    """Evaluate two images with a custom network, and check its outputs."""
+    """Evaluate two images with a network that is not ours, and check its outputs."""
     image = torch.zeros((2, shape.channels, shape.height, shape.width))
     device = model._pixels.contributions(torch.zeros((1, 1), dtype=torch.int64)).device
     try:

@@ -25,6 +25,7 @@ from omniinput_hpc.config import ImageClassifier
 from omniinput_hpc.config.table import MAX_SITES
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.display import Display
+from omniinput_hpc.models.images import hf_processor
 from omniinput_hpc.models.language.hf_checks import read_settings
 from omniinput_hpc.models.language.hf_folder import fingerprint
 from omniinput_hpc.untrusted.safetensors_header import read_header
@@ -84,10 +85,12 @@ class Architecture:
 
 def preflight(options: ImageClassifier) -> dict[str, Any]:
     """Check the files of an image classifier (see `models.table.preflight`)."""
-    path = Path(options.path).expanduser()
+    path, n_bytes = Path(options.path).expanduser(), 0
     if options.factory is not None:
         check_factory(path, options.factory, "model.path =", "model.factory =")
         files, n_outputs = [path], None
+    elif hf_processor.is_hub_folder(path):
+        files, n_outputs, n_bytes = hf_processor.preflight(path, options.path)
     else:
         architecture = read_architecture(path)
         _check_weights(path)
@@ -98,11 +101,13 @@ def preflight(options: ImageClassifier) -> dict[str, Any]:
         check_label(options, n_outputs)
     factory = f":{options.factory}:{json.dumps(options.options, sort_keys=True, default=str)}"
     meaning = f":{options.target}:{options.label}:{options.sign}"
+    if n_bytes:
+        meaning += f":{shape}"
     return {
         "fingerprint": fingerprint(files) + meaning + (factory if options.factory else ""),
         "n_values": shape.n_values,
         "n_sites": shape.n_sites,
-        "bytes": sum(file.stat().st_size for file in files),
+        "bytes": n_bytes or sum(file.stat().st_size for file in files),
     }
 
 
@@ -128,19 +133,46 @@ def display(options: ImageClassifier) -> Display:
 
 def shape_of(options: ImageClassifier) -> Shape:
     """Return the shape of a model's images; a `UserError` if its folder or the shape is wrong."""
+    path, given = Path(options.path).expanduser(), options.shape
     if options.factory is None:
-        return read_architecture(Path(options.path).expanduser()).shape
-    assert options.shape is not None and options.n_values is not None
-    height, width, *rest = options.shape
+        if not hf_processor.is_hub_folder(path):
+            if given is not None or options.n_values is not None:
+                raise UserError(
+                    f"shape and n_values are in {path / DESCRIPTION}; leave them out of [model]"
+                )
+            return read_architecture(path).shape
+        given = _hub_shape(options, path)
+    assert given is not None
+    height, width, *rest = given
     channels = rest[0] if rest else 1
     if channels not in (1, 3):
-        raise UserError(f"model.shape = {options.shape}: an image has 1 or 3 channels")
-    shape = Shape(height, width, channels, options.n_values)
+        raise UserError(f"model.shape = {given}: an image has 1 or 3 channels")
+    shape = Shape(height, width, channels, options.n_values or 256)
     if shape.n_sites > MAX_SITES:
-        raise UserError(
-            f"model.shape = {options.shape}: an image has at most {MAX_SITES:,} numbers"
-        )
+        raise UserError(f"model.shape = {given}: an image has at most {MAX_SITES:,} numbers")
     return shape
+
+
+def _hub_shape(options: ImageClassifier, folder: Path) -> list[int]:
+    """Return the shape of the pictures of a folder from the hub: that given, or the network's."""
+    steps = hf_processor.read(folder)
+    if options.shape is None:
+        if steps.size is None:
+            raise UserError(
+                f"model.path = {folder}: the network takes pictures of any size; give model.shape "
+                "= [height, width, channels]"
+            )
+        return [*steps.size, steps.n_channels]
+    if len(options.shape) == 3 and options.shape[2] not in (1, steps.n_channels):
+        raise UserError(
+            f"model.shape = {options.shape}: the network takes {steps.n_channels} channels"
+        )
+    if steps.size and steps.size != tuple(options.shape[:2]) and not steps.resampling:
+        raise UserError(
+            f"model.shape = {options.shape}: the network takes {steps.size[0]} x {steps.size[1]} "
+            "pixels, and its processor resizes in a way that torch does not have"
+        )
+    return options.shape
 
 
 def check_label(options: ImageClassifier, n_outputs: int) -> None:

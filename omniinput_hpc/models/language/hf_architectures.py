@@ -15,6 +15,10 @@ from omniinput_hpc.errors import UserError
 
 _TABLES = {
     "causal-lm": ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "a causal language model"),
+    "image-classifier": (
+        "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
+        "an image classifier",
+    ),
     "sequence-classifier": (
         "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
         "a sequence classifier",

@@ -45,6 +45,8 @@ MADE_BY = {
     "toy": "python -m omniinput_hpc.zoo.toy",
 }
 """The commands that make the folders of inputs/models."""
+Frame = tuple[list[int], list[int]]
+"""The ids of the tokens before and after every text."""
 BYTES_PER_NUMBER = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -69,8 +71,7 @@ def preflight(
         prefix_ids(options, folder, n_values, words)
         n_sites = options.length
     else:
-        fixed_ids(folder, n_values, words)
-        n_sites = options.length - 2
+        n_sites = sites_within(options, frame_of(options, folder, n_values, words))
     files = [settings, *(w for w in weights if w != settings)]
     return {
         "fingerprint": fingerprint(files) if hashed else None,
@@ -187,7 +188,7 @@ def tokens_of(
     They are all n_vocab tokens of the model, or those that its tokenizer knows and that are not
     special. Raises `UserError` if that requires a tokenizer and the folder has none.
     """
-    if isinstance(options, SequenceClassifier) or options.tokens == "all":
+    if options.tokens == "all":
         return np.arange(n_vocab)
     found = tokenizer.require(words, folder, 'model.tokens = "no-special"')
     ids = sorted(i for i in found.ids.values() if i < n_vocab and i not in found.special)
@@ -225,7 +226,7 @@ def space_of(
 
 
 def prefix_ids(
-    options: CausalLm, folder: Path, n_vocab: int, words: Vocabulary | None
+    options: CausalLm | SequenceClassifier, folder: Path, n_vocab: int, words: Vocabulary | None
 ) -> list[int]:
     """Return the ids of the prefix's tokens; a `UserError` names one that the model lacks."""
     return ids_of(options.prefix or [], "model.prefix", folder, n_vocab, words)
@@ -256,12 +257,41 @@ def check_tokens(ids: Sequence[int], n_vocab: int, words: Vocabulary | None, wha
         raise UserError(f"{what}: the token {name} is not one of the model's {n_vocab} tokens")
 
 
-def fixed_ids(folder: Path, n_vocab: int, words: Vocabulary | None) -> tuple[int, int]:
-    """Return the ids of [CLS] and [SEP], or of the tokens that a model uses instead."""
+def frame(folder: Path, n_vocab: int, words: Vocabulary | None) -> Frame:
+    """Return the ids of the tokens before and after a classifier's text.
+
+    Its tokenizer says them. If it says none, they are [CLS] and [SEP], if the folder has both.
+    """
     found = tokenizer.require(words, folder, 'model.kind = "sequence-classifier"')
-    ids = found.id_of("cls_token", "[CLS]"), found.id_of("sep_token", "[SEP]")
-    check_tokens(ids, n_vocab, words, "a classifier's input")
-    return ids
+    before, after = tokenizer.frame(found)
+    usual = {"cls_token": "[CLS]", "sep_token": "[SEP]"}
+    if not before and not after and all(found.has(*role) for role in usual.items()):
+        before, after = ([found.id_of(*role)] for role in usual.items())
+    check_tokens([*before, *after], n_vocab, words, "a classifier's input")
+    return before, after
+
+
+def frame_of(
+    options: SequenceClassifier, folder: Path, n_vocab: int, words: Vocabulary | None
+) -> Frame:
+    """Return the ids before and after the sites: the tokenizer's, or those that are given."""
+    before, after = frame(folder, n_vocab, words)
+    if options.prefix is not None:
+        before = prefix_ids(options, folder, n_vocab, words)
+    if options.suffix is not None:
+        after = ids_of(options.suffix, "model.suffix", folder, n_vocab, words)
+    return before, after
+
+
+def sites_within(options: SequenceClassifier, around: Frame) -> int:
+    """Return the number of sites of a classifier; a `UserError` if there are none."""
+    n_sites = options.length - sum(map(len, around))
+    if n_sites < 1:
+        raise UserError(
+            f"model.length = {options.length} leaves no site: {sum(map(len, around))} tokens are "
+            "around every text"
+        )
+    return n_sites
 
 
 def check_class(options: SequenceClassifier, n_classes: int, where: object) -> None:
@@ -269,6 +299,11 @@ def check_class(options: SequenceClassifier, n_classes: int, where: object) -> N
     if options.target >= n_classes:
         raise UserError(
             f"model.target = {options.target}: {where} has {n_classes} classes, counted from 0"
+        )
+    if options.output == "log-softmax" and n_classes == 1:
+        raise UserError(
+            f'model.output = "log-softmax" is 0 for every input, since {where} has only one class; '
+            'choose "logit"'
         )
     if options.output == "difference" and n_classes != 2:
         raise UserError(
@@ -280,13 +315,13 @@ def check_class(options: SequenceClassifier, n_classes: int, where: object) -> N
 def display(options: CausalLm | SequenceClassifier, allowed: Allowed = None) -> Display:
     """Show inputs as text, by the folder's tokenizer; the prefix is separate.
 
-    [CLS] and [SEP] are shown only among an input's tokens.
+    What a classifier's tokenizer puts around a text is shown only among an input's tokens.
     """
     folder = resolve(options.path)
     n_vocab = n_vocab_of(folder)
     words = tokenizer.read(folder)
     tokens = tokens_of(options, folder, n_vocab, words)
-    prefix = prefix_ids(options, folder, n_vocab, words) if isinstance(options, CausalLm) else []
+    prefix = prefix_ids(options, folder, n_vocab, words)
     if words is None:
         before = " ".join(map(str, prefix)) or None
         note = f"shown as token ids, since {folder} has no tokenizer that can be read here: "
@@ -298,11 +333,10 @@ def display(options: CausalLm | SequenceClassifier, allowed: Allowed = None) -> 
         note += f"; {unnamed}" if unnamed else ""
 
     def listed(x_nd: NDArray[np.int64]) -> list[list[str]]:
-        ends: tuple[list[int], ...] = ()
+        around: tuple[list[int], ...] = ()
         if isinstance(options, SequenceClassifier):
-            first, last = fixed_ids(folder, n_vocab, words)
-            ends = ([first], [last])
-        return tokenizer.Text(words, tokens, *ends).tokens(x_nd)
+            around = frame_of(options, folder, n_vocab, words)
+        return tokenizer.Text(words, tokens, *around).tokens(x_nd)
 
     show = tokenizer.Text(words, tokens).render
     return Display("text", show, before, note, None if words is None else listed)
@@ -334,7 +368,7 @@ def encoder(
     space = space_of(options, folder, n_vocab, words, allowed)
     sites = tokens[space.to_ids(np.arange(space.n_values))]
     value_of = {int(token): value for value, token in enumerate(sites)}
-    before = prefix_ids(options, folder, n_vocab, words) if isinstance(options, CausalLm) else []
+    before = prefix_ids(options, folder, n_vocab, words)
 
     def values_of(text: str) -> list[int]:
         ids = words.encode(text)

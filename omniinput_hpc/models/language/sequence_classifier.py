@@ -1,9 +1,10 @@
-"""Text classifiers: any encoder that AutoModelForSequenceClassification loads from a folder.
+"""Text classifiers and reward models that AutoModelForSequenceClassification loads from a folder.
 
-The sites are between a fixed [CLS] and [SEP]. Every entry of the vocabulary is an allowed value,
-including [PAD] (see ``space.allowed``), and no token is masked: each counts. The model is given
-token ids, because some classifiers give another output for embeddings (RoBERTa finds padding in
-the ids to number positions), or none.
+The sites are between the tokens that the folder's tokenizer puts around a text, such as [CLS] and
+[SEP], or those of ``model.prefix`` and ``model.suffix``. Every entry of the vocabulary is an
+allowed value, including [PAD] (see ``model.tokens``), and no token is masked: each counts. The
+model is given token ids, because some classifiers give another output for embeddings (RoBERTa finds
+padding in the ids to number positions), or none.
 """
 
 from __future__ import annotations
@@ -51,18 +52,19 @@ class SequenceClassifier:
             # the head reads the last token, as for a single input.
             settings.pad_token_id = -1
         self._options, self._device = options, torch.device(device)
-        self.n_sites = options.length - 2
         n_vocab = len(self.lm.get_input_embeddings().weight)
         words = tokenizer.read(folder)
         self.space = hf_folder.space_of(options, folder, n_vocab, words, allowed)
         self.n_values = self.space.n_values
-        tokens = self.space.to_ids(np.arange(self.n_values))
-        self._token_ids = None if allowed is None else torch.from_numpy(tokens).to(device)
-        first, last = hf_folder.fixed_ids(folder, n_vocab, words)
-        check_length(self.lm, options.length, str(folder), (first, last))
-        self._first = torch.tensor([first], device=device)
-        self._last = torch.tensor([last], device=device)
-        self._text = tokenizer.Text(words, tokens, [first], [last])
+        every_token = hf_folder.tokens_of(options, folder, n_vocab, words)
+        tokens = every_token[self.space.to_ids(np.arange(self.n_values))]
+        identical = len(tokens) == n_vocab
+        self._token_ids = None if identical else torch.from_numpy(tokens).to(device)
+        around = hf_folder.frame_of(options, folder, n_vocab, words)
+        self.n_sites = hf_folder.sites_within(options, around)
+        check_length(self.lm, options.length, str(folder), around)
+        self._before, self._after = (torch.tensor(ids, device=device).long() for ids in around)
+        self._text = tokenizer.Text(words, tokens, *around)
         self._mask_needed = self._one_by_one = False
         self._special = special_tokens(self.lm, words)
         self._try_out(f"model.path = {folder}")
@@ -92,20 +94,19 @@ class SequenceClassifier:
         with torch.enable_grad(), EmbeddingLeaf(self.lm) as embedded:
             z = self._z(self._logits(self._tokens(x)))
             e = embedded.gradient(z.sum())
-        return z.detach(), e[:, 1:-1].float(), ()
+        return z.detach(), e[:, len(self._before) :][:, : self.n_sites].float(), ()
 
     def target_rows(self, rest: tuple[()], site: torch.Tensor) -> torch.Tensor:
         """Return zeros, float32 [W, n_values]."""
         return torch.zeros((len(site), self.n_values), device=site.device)
 
     def render(self, x: torch.Tensor) -> list[str]:
-        """Return the text of each input with [CLS] and [SEP]."""
+        """Return the text of each input with the tokens around it."""
         return self._text.render(x.cpu().numpy())
 
     def _tokens(self, x: torch.Tensor) -> torch.Tensor:
-        n = len(x)
-        ids = self._ids_of(x)
-        return torch.cat([self._first.expand(n, 1), ids, self._last.expand(n, 1)], dim=1)
+        before, after = (ids.expand(len(x), -1) for ids in (self._before, self._after))
+        return torch.cat([before, self._ids_of(x), after], dim=1)
 
     def _ids_of(self, x: torch.Tensor) -> torch.Tensor:
         return x if self._token_ids is None else self._token_ids[x]

@@ -60,13 +60,13 @@ def about(begins: Beginning) -> str:
 def beginning_of(options: CausalLm | SequenceClassifier) -> Beginning | None:
     """Return the tokens with which a decoder's tokenizer begins every text; None if there are none.
 
-    It asks transformers, which imports torch. For a classifier it is None: [CLS] is always there.
+    It asks transformers, which imports torch. For a classifier it is None: they are there.
     """
     folder = hf_folder.resolve(options.path)
     words = tokenizer.read(folder)
     if words is None or not isinstance(options, CausalLm):
         return None
-    ids = tokenizer.beginning(words)
+    ids = tokenizer.frame(words)[0]
     n_vocab = hf_folder.n_vocab_of(folder)
     if not ids or max(ids) >= n_vocab:
         return None

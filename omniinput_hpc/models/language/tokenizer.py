@@ -127,6 +127,10 @@ class Vocabulary:
             raise UserError(f"the vocabulary in {self.folder} has no {role} {token!r}")
         return self.ids[token]
 
+    def has(self, role: str, default: str) -> bool:
+        """Return whether the folder names a token for a role, or has its usual one."""
+        return role in _named_tokens(self.folder) or default in self.ids
+
     def name_of(self, token_id: int) -> str:
         """Return the token with an id, quoted; only the id if there is none."""
         found = next((token for token, i in self.ids.items() if i == token_id), None)
@@ -171,12 +175,11 @@ class TransformersVocabulary(Vocabulary):
 
     def encode(self, text: str, plain: bool = False) -> list[int]:
         """Return the ids of a text (see `Vocabulary`); a `UserError` names a token without one."""
-        ids = super().encode(text, plain)
-        for token in (self._made_up[i] for i in ids if i in self._made_up):
-            raise UserError(
-                f"{self.folder}: {text[:40]!r} needs the token {token!r}, which its files lack"
-            )
-        return ids
+        return self._listed(super().encode(text, plain), text)
+
+    def has(self, role: str, default: str) -> bool:
+        """Return whether transformers names a token for a role, or the files list the usual one."""
+        return getattr(self.tokenizer, role, None) is not None or default in self.ids
 
     def id_of(self, role: str, default: str) -> int:
         """Return the id of the token in a role, as transformers defines it."""
@@ -192,7 +195,13 @@ class TransformersVocabulary(Vocabulary):
         return ids
 
     def _encode_whole(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer.encode(text)
+        return self._listed(self.tokenizer.encode(text), text)
+
+    def _listed(self, ids: list[int], text: str) -> list[int]:
+        for token in (self._made_up[i] for i in ids if i in self._made_up):
+            raise UserError(
+                f"{self.folder}: {text[:40]!r} needs the token {token!r}, which its files lack"
+            )
         return ids
 
 
@@ -293,23 +302,24 @@ def of_transformers(folder: Path) -> Any:
     return _made(_file_of(folder) or folder / WHOLE, _by_transformers)
 
 
-def beginning(words: Vocabulary) -> list[int]:
-    """Return the ids with which the model's tokenizer begins every text, often one.
+def frame(words: Vocabulary) -> tuple[list[int], list[int]]:
+    """Return the ids that the model's tokenizer puts before and after every text.
 
     Settings next to a tokenizer.json (``add_bos_token``, a class of tokenizer) override the file,
     by rules that transformers knows. If transformers cannot read the folder, the file decides.
     """
     folder = words.folder
     if gguf_file.is_gguf(folder):
-        return [i for i in gguf_file.beginning(folder) if i in words.ids.values()]
+        return [i for i in gguf_file.beginning(folder) if i in words.ids.values()], []
 
-    def around(file: Path) -> list[int]:
-        return TransformersVocabulary(folder, _by_transformers(file)).around()[0]
+    def around(file: Path) -> tuple[list[int], list[int]]:
+        return TransformersVocabulary(folder, _by_transformers(file)).around()
 
     try:
-        return list(_made(folder / WHOLE, around))
+        before, after = _made(folder / WHOLE, around)
     except UserError:
-        return words.around()[0]
+        return words.around()
+    return before, after
 
 
 def joined(first: Sequence[int], ids: Sequence[int]) -> tuple[list[int], int]:

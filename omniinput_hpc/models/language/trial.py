@@ -19,38 +19,41 @@ from omniinput_hpc.text import first_line
 
 log = logging.getLogger("omniinput_hpc")
 
+Around = tuple[Sequence[int], Sequence[int]]
+"""Fixed tokens before and after the others."""
+
 
 def check_length(
-    lm: Any, length: int, where: str, ends: Sequence[int] = (), n_before: int = 0
+    lm: Any, length: int, where: str, around: Around = ((), ()), n_before: int = 0
 ) -> None:
     """Raise a `UserError` if a model cannot evaluate inputs of `length` tokens.
 
-    `ends` are the first and the last token, if these are fixed; a prefix of `n_before` tokens
+    `around` holds the first and the last tokens, if these are fixed; a prefix of `n_before` tokens
     precedes the input.
     """
     n = n_before + length
-    longest = longest_within(lm, n, ends)
+    longest = longest_within(lm, n, around)
     if longest == n:
         _note_positions(lm, n, where)
         return
     if not longest:
-        error = _error_of(lm, n, ends)
+        error = _error_of(lm, n, around)
         reason = "" if error is None else f": {reason_of(error)}"
         raise UserError(f"{where}: cannot evaluate {n} tokens{reason}")
     prefix = f" with its prefix of {n_before} tokens" if n_before else ""
     raise UserError(f"model.length = {length}{prefix} is beyond the {longest} positions of {where}")
 
 
-def longest_within(lm: Any, n: int, ends: Sequence[int] = ()) -> int:
+def longest_within(lm: Any, n: int, around: Around = ((), ())) -> int:
     """Return the largest number of tokens, up to n, that a model can evaluate; 0 if none."""
-    if _error_of(lm, n, ends) is None:
+    if _error_of(lm, n, around) is None:
         return n
-    works, fails = len(ends) + 1, n
-    if works >= fails or _error_of(lm, works, ends) is not None:
+    works, fails = sum(map(len, around)) + 1, n
+    if works >= fails or _error_of(lm, works, around) is not None:
         return 0
     while fails - works > 1:
         middle = (works + fails) // 2
-        if _error_of(lm, middle, ends) is None:
+        if _error_of(lm, middle, around) is None:
             works = middle
         else:
             fails = middle
@@ -141,11 +144,11 @@ _LOOKUPS: dict[Any, Callable[..., Lookups]] = {
 }
 
 
-def _error_of(lm: Any, n: int, ends: Sequence[int]) -> Exception | None:
+def _error_of(lm: Any, n: int, around: Around) -> Exception | None:
     """Return the error that a model raises for an input of n tokens; None if it raises none."""
-    first, last = list(ends[:1]), list(ends[1:])
-    filler = [_ordinary_token(lm)] * (n - len(ends))
-    tokens = torch.tensor([[*first, *filler, *last]], device=lm.device)
+    before, after = around
+    filler = [_ordinary_token(lm)] * (n - len(before) - len(after))
+    tokens = torch.tensor([[*before, *filler, *after]], device=lm.device)
     careful = CheckedLookups() if lm.device.type == "cuda" else contextlib.nullcontext()
     try:
         with torch.no_grad(), careful:

@@ -147,9 +147,11 @@ def z_of(task, truth, folder, x):
 
     if task == "classifier":
         words, n_vocab = tokenizer.read(folder), hf_folder.n_vocab_of(folder)
-        first, last = hf_folder.fixed_ids(folder, n_vocab, words)
-        frame = [torch.full((len(x), 1), token) for token in (first, last)]
-        return folders.evaluated(truth, torch.cat([frame[0], x, frame[1]], dim=1))[:, 1]
+        before, after = (
+            torch.tensor(ids, dtype=torch.int64).expand(len(x), -1)
+            for ids in hf_folder.frame(folder, n_vocab, words)
+        )
+        return folders.evaluated(truth, torch.cat([before, x, after], dim=1))[:, 1]
     found = []
     for row in x:
         ids = row[None]

@@ -2,21 +2,31 @@
 
 import shutil
 
+import numpy as np
 import pytest
 import torch
-from language_folders import V, save_classifier, save_tokenizer
+from language_folders import (
+    LLAMA_LIKE,
+    V,
+    save_classifier,
+    save_decoder,
+    save_tokenizer,
+    with_beginning,
+)
 from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
     DistilBertForSequenceClassification,
     GPT2Config,
     GPT2ForSequenceClassification,
+    LlamaConfig,
+    LlamaForSequenceClassification,
 )
 
 from omniinput_hpc.config import SequenceClassifier
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.parts.gradients import Differentiable
-from omniinput_hpc.models.language import sequence_classifier
+from omniinput_hpc.models.language import hf_folder, sequence_classifier, tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -231,3 +241,76 @@ def test_a_decoder_without_a_padding_token_takes_batches(folder, tmp_path):
         alone = torch.cat([decoder.eval()(input_ids=one[None]).logits[:, 1] for one in tokens])
     torch.testing.assert_close(model.output(x), alone, atol=1e-5, rtol=1e-5)
     assert alone.std() > 0.01
+
+
+END = 0
+
+
+@pytest.fixture(scope="module")
+def reward(tmp_path_factory):
+    """Return a Llama with one output whose tokenizer frames texts by <s> and <end>."""
+    folder = save_decoder("llama", tmp_path_factory.mktemp("reward"))
+    first = with_beginning(folder, "<s>")
+    torch.manual_seed(8)
+    settings = LlamaConfig(num_key_value_heads=2, num_labels=1, **LLAMA_LIKE)
+    truth = LlamaForSequenceClassification(settings).eval()
+    for parameter in truth.parameters():
+        parameter.data *= 5
+    truth.save_pretrained(folder)
+    return truth, folder, first
+
+
+def rewards_of(truth, rows):
+    with torch.no_grad():
+        return torch.cat([truth(input_ids=torch.tensor([row])).logits[:, 0] for row in rows])
+
+
+def test_a_reward_model_reads_texts_as_its_tokenizer_writes_them(reward):
+    truth, folder, first = reward
+    model = sequence_classifier.build(options(folder, length=8, target=0), "cpu")
+    assert (model.n_sites, model.n_values) == (6, V)
+    x = inputs()
+    alone = rewards_of(truth, [[first, *row, END] for row in x.tolist()])
+    torch.testing.assert_close(model.output(x), alone, atol=1e-5, rtol=1e-5)
+    assert alone.std() > 0.01
+    z, gradient = model.output_and_gradient(x)
+    torch.testing.assert_close(z, alone, atol=1e-5, rtol=1e-5)
+    assert gradient.shape == (6, 6, V)
+    without = rewards_of(truth, x.tolist())  # the wrong variant
+    assert (without - alone).abs().max() > 1e-3
+
+
+def test_a_chat_template_is_a_prefix_and_a_suffix(reward):
+    truth, folder, _ = reward
+    keys = {"length": 11, "target": 0, "tokens": "no-special"}
+    model = sequence_classifier.build(
+        options(folder, prefix="<end>ab", suffix=[5, 0], **keys), "cpu"
+    )
+    assert (model.n_sites, model.n_values) == (6, 24)  # without <end>, <pad> and <s>
+    rows = [[0, 2, 3, *(v + 2 for v in row), 5, 0] for row in (inputs() % 24).tolist()]
+    torch.testing.assert_close(
+        model.output(inputs() % 24), rewards_of(truth, rows), atol=1e-5, rtol=1e-5
+    )
+    assert model.render(torch.zeros((1, 6), dtype=torch.int64)) == ["<end>abaaaaaad<end>"]
+    shown = hf_folder.display(options(folder, prefix="<end>ab", suffix=[5, 0], **keys))
+    assert shown.prefix == "<end>ab"
+    assert shown.tokens(np.zeros((1, 6), dtype=int)) == [list(model_tokens(folder, rows[0], 6))]
+
+
+def model_tokens(folder, row, n_sites):
+    """Return the tokens of an input of letters "a" within the frame of `row`."""
+    words = tokenizer.read(folder)
+    return words.pieces([*row[:3], *[2] * n_sites, *row[-2:]])
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"length": 3, "prefix": "ab"}, "model.length = 3 leaves no site: 3 tokens are around"),
+        ({"suffix": [77]}, "model.suffix: the token 77 is not one of the model's 29 tokens"),
+        ({"output": "log-softmax"}, "is 0 for every input, since .* has only one class"),
+    ],
+)
+def test_what_a_reward_model_refuses(reward, keys, message):
+    with pytest.raises(UserError, match=message):
+        sequence_classifier.build(options(reward[1], **{"target": 0, **keys}), "cpu")

@@ -86,11 +86,11 @@ def test_roberta_whose_settings_name_no_token_has_its_ends(tmp_path):
     RobertaConfig(vocab_size=7).save_pretrained(tmp_path)
     put(tmp_path, "vocab.json", ids)
     put(tmp_path, "merges.txt", "#version: 0.2\n")
-    assert hf_folder.fixed_ids(tmp_path, 7, tokenizer.read(tmp_path)) == (0, 2)
+    assert hf_folder.frame(tmp_path, 7, tokenizer.read(tmp_path)) == ([0], [2])
     AutoTokenizer.from_pretrained(tmp_path).backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
-    assert hf_folder.fixed_ids(tmp_path, 7, tokenizer.read(tmp_path)) == (0, 2)
+    assert hf_folder.frame(tmp_path, 7, tokenizer.read(tmp_path)) == ([0], [2])
     with pytest.raises(UserError, match=r"a classifier's input: the token '</s>' \(2\) is not one"):
-        hf_folder.fixed_ids(tmp_path, 2, tokenizer.read(tmp_path))
+        hf_folder.frame(tmp_path, 2, tokenizer.read(tmp_path))
 
 
 def test_tokens_added_beside_a_tokenizer_json_are_read(tmp_path):
@@ -164,16 +164,16 @@ def test_a_broken_list_of_tokens_is_bad_input(tmp_path):
 
 def test_what_texts_begin_with_is_what_transformers_puts_there(tmp_path):
     folder = save_decoder("llama", tmp_path)
-    assert tokenizer.beginning(tokenizer.read(folder)) == []
+    assert tokenizer.frame(tokenizer.read(folder))[0] == []
     s = with_beginning(folder, "<s>")
-    assert tokenizer.beginning(tokenizer.read(folder)) == [s]
+    assert tokenizer.frame(tokenizer.read(folder))[0] == [s]
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>"}
     for add in (False, True):  # the settings beside the file decide, by rules of transformers
         put(folder, "tokenizer_config.json", {**settings, "add_bos_token": add})
         theirs = AutoTokenizer.from_pretrained(folder).encode("a")
-        assert tokenizer.beginning(tokenizer.read(folder)) == ([s] if theirs[0] == s else [])
+        assert tokenizer.frame(tokenizer.read(folder))[0] == ([s] if theirs[0] == s else [])
     with_beginning(folder, "<s>", "<end>")
-    assert tokenizer.beginning(tokenizer.read(folder)) == [s, 0]
+    assert tokenizer.frame(tokenizer.read(folder))[0] == [s, 0]
 
 
 @pytest.mark.parametrize(

@@ -42,26 +42,26 @@ DECODERS = {
     "Llama": ({**LLAMA_LIKE, "eos_token_id": [3, 9]}, None),
 }  # fmt: skip
 CASES = [
-    *((name, "ForSequenceClassification", (2, 3), *row) for name, row in ENCODERS.items()),
-    *((name, "ForCausalLM", (), *row) for name, row in DECODERS.items()),
+    *((name, "ForSequenceClassification", ([2], [3]), *row) for name, row in ENCODERS.items()),
+    *((name, "ForCausalLM", ([], []), *row) for name, row in DECODERS.items()),
 ]
 
 
-@pytest.mark.parametrize(("name", "head", "ends", "keys", "longest"), CASES)
-def test_positions(name, head, ends, keys, longest):
+@pytest.mark.parametrize(("name", "head", "around", "keys", "longest"), CASES)
+def test_positions(name, head, around, keys, longest):
     torch.manual_seed(4)
     config = getattr(transformers, f"{name}Config")(**keys)
     lm = getattr(transformers, name + head)(config).eval()
     if longest is None:
-        trial.check_length(lm, 2 * POSITIONS + 5, "here", ends)
+        trial.check_length(lm, 2 * POSITIONS + 5, "here", around)
         return
-    trial.check_length(lm, longest, "here", ends)
+    trial.check_length(lm, longest, "here", around)
     for more in (1, 2, 9):
         words = f"model.length = {longest + more} is beyond the {longest} positions of here"
         with pytest.raises(UserError, match=words):
-            trial.check_length(lm, longest + more, "here", ends)
+            trial.check_length(lm, longest + more, "here", around)
         with pytest.raises(UserError, match="with its prefix of 3 tokens is beyond the"):
-            trial.check_length(lm, longest + more - 3, "here", ends, n_before=3)
+            trial.check_length(lm, longest + more - 3, "here", around, n_before=3)
 
 
 def test_a_length_beyond_the_settings_that_is_evaluated_is_noted(caplog):
@@ -122,8 +122,8 @@ def test_a_row_that_a_table_lacks_is_found_before_a_device_looks_it_up():
         assert table[torch.tensor([-1]), :].tolist() == [[9.0, 10.0, 11.0]]
 
 
-@pytest.mark.parametrize(("name", "head", "ends", "keys", "longest"), CASES)
-def test_checked_lookups_find_the_same_limit(name, head, ends, keys, longest, monkeypatch):
+@pytest.mark.parametrize(("name", "head", "around", "keys", "longest"), CASES)
+def test_checked_lookups_find_the_same_limit(name, head, around, keys, longest, monkeypatch):
     """As on a GPU, where a row that is not there would end the process's use of it."""
     monkeypatch.setattr(trial.contextlib, "nullcontext", trial.CheckedLookups)
-    test_positions(name, head, ends, keys, longest)
+    test_positions(name, head, around, keys, longest)

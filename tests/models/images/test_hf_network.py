@@ -1,0 +1,126 @@
+"""Image classifiers of the hub: z is transformers' logit of what its processor makes."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import (
+    AutoImageProcessor,
+    AutoModelForImageClassification,
+    ConvNextConfig,
+    MobileNetV2Config,
+    ResNetConfig,
+    ViTConfig,
+)
+
+from omniinput_hpc.config import ImageClassifier
+from omniinput_hpc.models.images import classifier, files
+from omniinput_hpc.pilot import model_table
+
+VIT = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "patch_size": 4}
+STAGES = {"hidden_sizes": [8, 16], "depths": [1, 1]}
+CONFIGS = {
+    "vit": lambda: ViTConfig(image_size=12, intermediate_size=24, num_labels=3, **VIT),
+    "resnet": lambda: ResNetConfig(embedding_size=8, layer_type="basic", num_labels=3, **STAGES),
+    "convnext": lambda: ConvNextConfig(num_stages=2, num_labels=3, **STAGES),
+    "mobilenet": lambda: MobileNetV2Config(depth_multiplier=0.1, image_size=32, num_labels=3),
+}
+SHARED = {
+    "do_resize": True, "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True,
+    "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225], "resample": 2,
+}  # fmt: skip
+PROCESSORS = {
+    "vit": {"image_processor_type": "ViTImageProcessor", "size": {"height": 12, "width": 12}},
+    "resnet": {
+        "image_processor_type": "ConvNextImageProcessor", "size": {"shortest_edge": 12},
+        "crop_pct": 0.875,
+    },
+    "convnext": {"image_processor_type": "ConvNextImageProcessor", "size": {"shortest_edge": 16}},
+    "mobilenet": {
+        "image_processor_type": "MobileNetV2ImageProcessor", "size": {"shortest_edge": 20},
+        "do_center_crop": True, "crop_size": {"height": 16, "width": 16},
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Return the folder of each small network, with random weights, and the network."""
+    found = {}
+    for kind, config in CONFIGS.items():
+        torch.manual_seed(3)
+        network = AutoModelForImageClassification.from_config(config()).eval()
+        for name, parameter in network.named_parameters():
+            if "norm" not in name:
+                parameter.data *= 16 if kind == "mobilenet" else 2
+        folder = tmp_path_factory.mktemp(kind)
+        network.save_pretrained(folder)
+        write_processor(folder, PROCESSORS[kind])
+        found[kind] = folder, network
+    return found
+
+
+def write_processor(folder, keys, **more):
+    (folder / "preprocessor_config.json").write_text(json.dumps({**SHARED, **keys, **more}))
+
+
+def options(folder, **keys):
+    return ImageClassifier(kind="image-classifier", path=str(folder), label=1, **keys)
+
+
+def logits_of(network, folder, pictures, **keys):
+    """Return the logits of uint8 pictures [n, h, w, 3], by transformers' own processor."""
+    processor = AutoImageProcessor.from_pretrained(folder, **keys)
+    given = processor(images=[Image.fromarray(p) for p in pictures], return_tensors="pt")
+    with torch.no_grad():
+        return network(**given).logits
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_z_is_transformers_logit(kind, folders):
+    folder, network = folders[kind]
+    model = classifier.build(options(folder), "cpu")
+    s = model.shape
+    assert (s.channels, s.n_values) == (3, 256) and s.height == s.width
+    x = torch.randint(256, (5, model.n_sites), generator=torch.Generator().manual_seed(2))
+    pictures = np.stack(model.render(x))
+    expected = logits_of(network, folder, pictures, do_resize=False, do_center_crop=False)[:, 1]
+    torch.testing.assert_close(model.output(x), expected, atol=1e-5, rtol=1e-5)
+    assert expected.std() > 1e-3
+    z, gradient = model.output_and_gradient(x)
+    torch.testing.assert_close(z, expected, atol=1e-5, rtol=1e-5)
+    assert gradient.shape == (5, model.n_sites, 256) and gradient.abs().max() > 0
+    found = files.preflight(options(folder))
+    assert (found["n_sites"], found["n_values"]) == (model.n_sites, 256)
+    assert model_table.of(str(folder), None, None)["kind"] == "image-classifier"
+
+
+def test_small_pictures_are_resized_as_the_processor_resizes(folders):
+    """The processor rounds what it has resized to whole grey levels; the model does not."""
+    folder, network = folders["vit"]
+    model = classifier.build(options(folder, shape=[6, 8, 3]), "cpu")
+    ramp = torch.arange(6)[:, None, None] * 20 + torch.arange(8)[:, None] * 12 + torch.arange(3)
+    x = torch.stack([ramp, 255 - ramp, ramp.flip(0)]).flatten(1)
+    expected = logits_of(network, folder, np.stack(model.render(x)))[:, 1]
+    torch.testing.assert_close(model.output(x), expected, atol=2e-3, rtol=0)
+    nearest = classifier.build(
+        options(rewritten(folder, folders, resample=0), shape=[6, 8, 3]), "cpu"
+    )
+    assert (nearest.output(x) - expected).abs().max() > 0.01  # the wrong variant
+
+
+def rewritten(folder, folders, **more):
+    write_processor(folder, PROCESSORS["vit"], **more)
+    return folder
+
+
+def test_one_channel_stands_for_three(folders):
+    folder, _ = folders["resnet"]
+    grey = classifier.build(options(folder, shape=[12, 12], n_values=16), "cpu")
+    colour = classifier.build(options(folder, n_values=16), "cpu")
+    x = torch.randint(16, (4, 144), generator=torch.Generator().manual_seed(5))
+    assert (grey.n_sites, grey.n_values) == (144, 16)
+    same = x.repeat_interleave(3, dim=1)
+    torch.testing.assert_close(grey.output(x), colour.output(same), atol=1e-6, rtol=1e-6)
