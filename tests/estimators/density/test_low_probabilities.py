@@ -56,6 +56,7 @@ def test_plain_sampling(problem, rare):
     assert counts_v[target] == pytest.approx(n * p, abs=3 * np.sqrt(n * p))
 
 
+@pytest.mark.slow
 def test_itgis_is_unbiased_and_needs_its_weights(problem, p_v):
     class Unweighted(rare_tokens.Problem):
         def log_law(self, x, log_p=None):
@@ -70,6 +71,7 @@ def test_itgis_is_unbiased_and_needs_its_weights(problem, p_v):
     assert abs(sigmas_off(wrong, p)) > 4
 
 
+@pytest.mark.slow
 def test_mhis_is_right_and_needs_the_reverse_proposal(problem, rare):
     target, p = rare
     right, wrong = (
@@ -82,6 +84,7 @@ def test_mhis_is_right_and_needs_the_reverse_proposal(problem, rare):
     assert 0.5 < np.sqrt(np.mean(np.square(z))) < 1.7
 
 
+@pytest.mark.slow
 def test_the_program_beside_them(problem, rare, decoder, tmp_path):
     target, p = rare
     decoder.save_pretrained(tmp_path / "model")
