@@ -188,6 +188,8 @@ def count_all(
                 if space is not None:
                     inside = space.contains(x)
                     x, z = x[inside], z[inside]
+                if not len(x):
+                    continue
                 found.add(ids.to_ids(x), z, None if weigh is None else weigh(x, z))
         except EstimateError as error:  # from the rule, for inputs that `try_rule` did not score
             raise UserError(str(error)) from None

@@ -27,13 +27,16 @@ from omniinput_hpc.config.method import (
     Ladder,
     Sampler,
     WangLandau,
+    check_ancestral,
     check_annealed,
+    drawn_samples,
     equal_windows,
 )
 from omniinput_hpc.config.models import (
     CausalLm,
     FunctionName,
     ImageClassifier,
+    MaskedLm,
     Model,
     PythonModel,
     SequenceClassifier,
@@ -53,7 +56,7 @@ UNDER_LAW = {
     "name": "mixture",
     "parts": [{"name": "from-law", "weight": 0.9}, {"name": "metropolis", "weight": 0.1}],
 }
-"""The default kernel under a law, and in a space that `pattern` or lists constrain."""
+"""The default kernel under a law, and in a space that `pattern`, `end` or lists constrain."""
 
 __all__ = [
     "Allowed",
@@ -64,6 +67,7 @@ __all__ = [
     "ImageClassifier",
     "KernelTable",
     "Ladder",
+    "MaskedLm",
     "Measure",
     "Mixture",
     "Precision",
@@ -177,8 +181,8 @@ class Config(Table):
     kernel: Kernel = Field(
         Metropolis(),
         description="How a walker moves. The keys depend on `name`. Default: `metropolis`; under a "
-        "[law], or with `space.pattern` or lists in `space.allowed`, a mixture of it (0.1) and "
-        "`from-law` (0.9).",
+        "[law], or with `space.pattern`, `space.end` or lists in `space.allowed`, a mixture of it "
+        "(0.1) and `from-law` (0.9).",
     )
     bins: Bins = Field(
         description="The histogram of z: half-open bins of equal width, the last one closed."
@@ -198,6 +202,7 @@ class Config(Table):
         space = tables.get("space")
         space = space if isinstance(space, dict) else {}
         constrained = "pattern" in space or isinstance(space.get("allowed"), list)
+        constrained |= "end" in space
         return {**tables, "kernel": UNDER_LAW} if tables.get("law") or constrained else tables
 
     @field_validator("kernel", mode="before")
@@ -257,11 +262,10 @@ class Config(Table):
 
     @model_validator(mode="after")
     def _space_fits(self) -> Config:
-        kind = self.model.kind
-        if self.allowed is not None and kind not in ("causal-lm", "sequence-classifier"):
+        if self.allowed is not None and not hasattr(self.model, "tokens"):
             raise ValueError(
                 f'space.allowed = "{self.allowed}" is for models with a tokenizer, not '
-                f'for model.kind = "{kind}"; leave it out'
+                f'for model.kind = "{self.model.kind}"; leave it out'
             )
         return self
 
@@ -322,9 +326,18 @@ class Config(Table):
     @property
     def predicted_from(self) -> int | None:
         """First site that a decoder predicts, whose loss z is; None for any other z."""
-        if self.model.kind != "causal-lm" or self.output is not None:
+        if (
+            self.model.kind != "causal-lm"
+            or self.output is not None
+            or self.constraint == "space.end"
+        ):
             return None
         return 0 if getattr(self.model, "prefix", None) else 1
+
+    @property
+    def drawn_samples(self) -> NDArray[np.int64]:
+        """Which of a lane's samples of a round are surely drawn directly at beta = 0."""
+        return drawn_samples(self.sampler, self.ladder, self.samples.every)
 
     @property
     def every_token(self) -> bool:
@@ -358,7 +371,7 @@ class Config(Table):
         if self.kernel.learns_ahead:
             self._fits_look_ahead()
         if method == "ancestral":
-            self._fits_ancestral()
+            check_ancestral(self.ladder, self.samples.every)
         if method == "annealed":
             check_annealed(self.sampler, self.ladder, self.samples.every)
         _ = self.windows  # raises a ValueError if they are wrong
@@ -371,17 +384,6 @@ class Config(Table):
             raise ValueError(
                 f"run.burn_in = {self.run.burn_in}: kernel.look_ahead = true learns in burn-in; "
                 f"set it to at least {LEAST_BURN_IN} rounds, better a dozen"
-            )
-
-    def _fits_ancestral(self) -> None:
-        if self.samples.every != 1:
-            raise ValueError(
-                f'samples.every = {self.samples.every}: sampler.method = "ancestral" records '
-                "every draw, since each carries its probability; set samples.every = 1"
-            )
-        if self.ladder is not None and self.ladder.kappa is not None:
-            raise ValueError(
-                'ladder.kappa has no effect with sampler.method = "ancestral"; leave it out'
             )
 
     @property

@@ -225,6 +225,30 @@ def without_rounding(beta_k: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(near_k & (beta_k != whole_k), whole_k, beta_k)
 
 
+def drawn_samples(sampler: Sampler, ladder: Ladder | None, every: int) -> NDArray[np.int64]:
+    """Return which of a lane's samples of a round are surely drawn directly at beta = 0.
+
+    They are those of the last moves before exchanges (see `sampling.anchors`).
+    """
+    if ladder is None or not ladder.with_anchors or sampler.method == "annealed":
+        return np.zeros(0, dtype=np.int64)
+    move = every * np.arange(1, sampler.moves_per_round // every + 1)
+    return np.flatnonzero(move % sampler.steps == 0)
+
+
+def check_ancestral(ladder: Ladder | None, every: int) -> None:
+    """Check the keys on which ``method = "ancestral"`` depends; a ValueError names a wrong one."""
+    if every != 1:
+        raise ValueError(
+            f'samples.every = {every}: sampler.method = "ancestral" records every draw, since each '
+            "carries its probability; set samples.every = 1"
+        )
+    if ladder is not None and ladder.kappa is not None:
+        raise ValueError(
+            'ladder.kappa has no effect with sampler.method = "ancestral"; leave it out'
+        )
+
+
 def check_annealed(sampler: Sampler, ladder: Ladder | None, every: int) -> None:
     """Check the keys on which ``method = "annealed"`` depends; `every` is ``samples.every``.
 

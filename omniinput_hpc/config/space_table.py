@@ -27,6 +27,20 @@ class Space(Table):
         description="Regular expression in Rust's syntax: only inputs whose whole text, without "
         "the prefix, matches it ([more](methods.md#constrained-spaces)).",
     )
+    end: Literal["eos"] | int | None = Field(
+        None,
+        description='`"eos"` (the tokenizer\'s end-of-text token), or a token id: inputs are texts '
+        "of at most so many tokens as there are sites. After the end only the end follows; z is "
+        "the mean loss of a text's own tokens, with the end "
+        "([more](methods.md#texts-that-end)).",
+    )
+
+    @field_validator("end", mode="before")
+    @classmethod
+    def _is_end(cls, given: Any) -> Any:
+        if given is not None and given != "eos" and (type(given) is not int or given < 0):
+            raise ValueError(f'expected "eos" or a token id, found {given!r}')
+        return given
 
     @field_validator("allowed", mode="before")
     @classmethod
@@ -44,14 +58,15 @@ class Space(Table):
     def constraint(self) -> str:
         """The key that leaves out inputs of the sites' values, for messages; "" if none does."""
         lists = "a list in space.allowed" if isinstance(self.allowed, list) else ""
-        return lists if self.pattern is None else "space.pattern"
+        ends = lists if self.end is None else "space.end"
+        return ends if self.pattern is None else "space.pattern"
 
     def problem(self, config: Any) -> str:
         """Return why a run cannot keep to the constraint; "" if it can."""
         key, method, kind = self.constraint, config.sampler.method, config.model.kind
         if not key:
             return ""
-        if config.law is not None:
+        if config.law is not None and self.end is None:
             return f"{key} is for inputs that all weigh the same; leave out [law]"
         if config.sampler.weighs_draws:
             return (
@@ -62,4 +77,23 @@ class Space(Table):
             return f'kernel.name = "lm-conditional" does not keep to {key}; leave [kernel] out'
         if key == "space.pattern" and kind == "image-classifier":
             return "space.pattern is for models whose values stand for text"
+        return "" if self.end is None else self._end_problem(config)
+
+    def _end_problem(self, config: Any) -> str:
+        """Return why inputs cannot be texts that end."""
+        kind, output = config.model.kind, None if config.output is None else config.output.name
+        if self.pattern is not None or isinstance(self.allowed, list):
+            return "space.end does not go with space.pattern or lists in space.allowed"
+        if kind not in ("causal-lm", "python"):
+            return f'space.end is for texts of a language model, not for model.kind = "{kind}"'
+        if self.end == "eos" and kind == "python":
+            return 'space.end = "eos": a python model has no tokenizer; give the value that ends'
+        if output in ("next", "text"):
+            return f'output.name = "{output}" reads what follows an input; leave out space.end'
+        prompt = None if config.law is None else config.law.prompt
+        if prompt is not None and prompt.kind not in ("data", "uniform"):
+            return (
+                f'law.prompt.kind = "{prompt.kind}" may end before the prompt does; with space.end '
+                'choose "data" or "uniform"'
+            )
         return ""

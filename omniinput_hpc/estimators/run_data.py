@@ -47,6 +47,10 @@ class Settings(Protocol):
         """What the density measures: "count", or "probability" under a law of inputs."""
 
     @property
+    def drawn_samples(self) -> IntArray:
+        """Which of a lane's samples of a round are surely drawn directly on the rung beta = 0."""
+
+    @property
     def every_token(self) -> bool:
         """Whether the model is a decoder whose sites may take all of its tokens."""
 

@@ -16,7 +16,6 @@ from omniinput_hpc.config.kernels import Metropolis as MetropolisOptions
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.metropolis import reaches_every_input
 from omniinput_hpc.kernels.mixture import Mixture
-from omniinput_hpc.kernels.parts.constrained import UniformInside
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.state import Info, Kernel, Learner, SearchBudget, State, Target
 from omniinput_hpc.models import Model, law_of
@@ -47,18 +46,28 @@ def _build_part(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
 def _check_reach_inside(parts: Sequence[KernelTable], model: Model) -> None:
     """Raise a `UserError` if moves may not connect the inputs of a constrained space.
 
-    A part that may propose any input connects all.
+    A part that may propose any input connects all; so does one that changes single sites if texts
+    end, because it makes them longer and shorter.
     """
+    inside = getattr(law_of(model), "automaton", None)
+    if inside is None:
+        return
+    if inside.end is not None:
+        if all(isinstance(part, MetropolisOptions) and part.sites > 1 for part in parts):
+            raise UserError(
+                "kernel.sites: texts that end are connected by changes of one site at a time; set "
+                'kernel.sites = 1, or add a part "from-law" to a mixture'
+            )
+        return
     for part in parts:
         lengths = getattr(part, "suffix_lengths", None)
         suffixes = isinstance(part, FromLawOptions) and part.weights.suffix > 0
         if suffixes and (lengths is None or lengths[1] == model.n_sites):
             return
-    if isinstance(law_of(model), UniformInside):
-        raise UserError(
-            "kernel: the inputs that [space] leaves may not be connected by changes of some sites "
-            'at a time; leave out [kernel], or add a part "from-law" with suffixes of all lengths'
-        )
+    raise UserError(
+        "kernel: the inputs that [space] leaves may not be connected by changes of some sites "
+        'at a time; leave out [kernel], or add a part "from-law" with suffixes of all lengths'
+    )
 
 
 def _check_reach(parts: Sequence[KernelTable], model: Model) -> None:

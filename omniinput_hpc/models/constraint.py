@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.config import Config
+from omniinput_hpc.config import CausalLm, Config
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import hf_folder, tokenizer
 from omniinput_hpc.models.protocol import space_of
@@ -42,12 +42,14 @@ class Automaton:
     accepting_q : bool [Q + 1]
     allowed_iv : bool [D, V], the values of each site; None: all
     n_sites : D
+    end : the value that ends texts; None if they have a fixed length
     """
 
     next_qv: NDArray[np.int32]
     accepting_q: NDArray[np.bool_]
     allowed_iv: NDArray[np.bool_] | None
     n_sites: int
+    end: int | None = None
 
     @property
     def by_site(self) -> bool:
@@ -109,6 +111,43 @@ def fingerprint(config: Config) -> str:
     return f"space:{hashlib.sha256(given.encode()).hexdigest()}"
 
 
+def end_id(config: Config) -> int | None:
+    """Return the model's own number of the value that ends texts; None if they do not end.
+
+    Raises a `UserError` if it has none.
+    """
+    given, options = getattr(config.space, "end", None), config.model
+    if given is None or not isinstance(options, CausalLm):
+        return given
+    folder = hf_folder.resolve(options.path)
+    words, token = tokenizer.read(folder), given
+    if token == "eos":
+        token = hf_folder.read_config(folder).get("eos_token_id")
+        if type(token) is not int:
+            found = tokenizer.require(words, folder, 'space.end = "eos"')
+            token = found.id_of("eos_token", "<|endoftext|>")
+    tokens = hf_folder.tokens_of(options, folder, hf_folder.n_vocab_of(folder), words)
+    value = np.flatnonzero(tokens == token)
+    if not value.size:
+        name = str(token) if words is None else words.name_of(token)
+        raise UserError(
+            f"space.end: the token {name} is not among the model's {len(tokens):,} values"
+        )
+    return int(value[0])
+
+
+def of_texts(n_values: int, n_sites: int, end: int, first: int) -> Automaton:
+    """Return the automaton of texts that end at site `first` or later, or not at all.
+
+    State 0 is before the end, 1 after it.
+    """
+    next_qv = np.array([[0], [2], [2]], dtype=np.int32).repeat(n_values, axis=1)
+    next_qv[:2, end] = 1
+    allowed_iv = np.ones((n_sites, n_values), dtype=np.bool_)
+    allowed_iv[:first, end] = False
+    return Automaton(next_qv, np.array([True, True, False]), allowed_iv, n_sites, end)
+
+
 def of(config: Config, model: Any) -> Automaton | None:
     """Return which inputs of a model exist; None if all do.
 
@@ -117,6 +156,9 @@ def of(config: Config, model: Any) -> Automaton | None:
     if config.space is None or not config.constrained:
         return None
     n_values, n_sites = model.n_values, model.n_sites
+    if config.space.end is not None:
+        texts = getattr(model, "base", model)  # an `Ended`
+        return of_texts(n_values, n_sites, texts.end, texts.predicted_from)
     next_qv = np.array([[0], [1]], dtype=np.int32).repeat(n_values, axis=1)
     accepting_q, allowed_iv = np.array([True, False]), None
     if isinstance(config.space.allowed, list):

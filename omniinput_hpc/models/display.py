@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -31,7 +31,28 @@ class Display:
     note: str
     tokens: Callable[[Values], list[list[str]]] | None = None
 
+    def until(self, end: int) -> Display:
+        """Return how texts are shown that end with a value, whose token is only among `tokens`."""
+        show, tokens = self.show, self.tokens
+        return replace(
+            self,
+            show=lambda x: shown_until(show, x, lengths(x, end)),
+            tokens=tokens and (lambda x: shown_until(tokens, x, [n + 1 for n in lengths(x, end)])),
+        )
+
 
 def values_as_text(x_nd: Values) -> list[str]:
     """Return the values of each input, separated by blanks."""
     return [" ".join(map(str, x_d)) for x_d in x_nd.tolist()]
+
+
+def shown_until(show: Callable[[Any], Sequence[Any]], x_nd: Any, n: Sequence[int]) -> list[Any]:
+    """Return what is shown of the first n values of each input."""
+    return [show(row[None, :one])[0] for row, one in zip(x_nd, n, strict=True)]
+
+
+def lengths(x_nd: NDArray[Any], end: int) -> list[int]:
+    """Return how many values stand before the first `end` in each input, [n, D]."""
+    found = np.asarray(x_nd) == end
+    n = np.where(found.any(axis=1), found.argmax(axis=1), found.shape[1])
+    return [int(one) for one in n]

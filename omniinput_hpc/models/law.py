@@ -24,9 +24,9 @@ from omniinput_hpc.config.law import (
     PythonPrompt,
 )
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models import input_space
+from omniinput_hpc.models import constraint, input_space
 from omniinput_hpc.models.language import hf_folder, tokenizer
-from omniinput_hpc.models.protocol import space_of
+from omniinput_hpc.models.protocol import offers_of, space_of
 from omniinput_hpc.models.table import KINDS, build_kind, preflight_kind
 from omniinput_hpc.untrusted.files import read_bytes, read_text
 from omniinput_hpc.untrusted.parsing import parse_json
@@ -88,8 +88,9 @@ def build(config: Config, device: str, model: Any) -> LawParts | None:
         return None
     table = _model_table(law, config, model.n_sites)
     base = getattr(model, "base", model)
-    own = base if table is None else build_kind(table, device, config.allowed)
+    own = base if table is None else build_kind(table, device, config)
     _require_shape(own, model.n_values, model.n_sites, "law")
+    _require_no_early_end(config, own, base)
     return LawParts(own, law.temperature, _prompt(config, device, model), table is None)
 
 
@@ -107,7 +108,7 @@ def _prompt(config: Config, device: str, model: Any) -> Any:
     table = _prompt_table(prompt, config)
     if table is None:
         return prompt.sites
-    own = build_kind(table, device, config.allowed)
+    own = build_kind(table, device, config)
     _require_shape(own, model.n_values, prompt.sites, "law.prompt")
     return own
 
@@ -158,6 +159,16 @@ def _require_shape(own: Any, n_values: int, n_sites: int, key: str) -> None:
         )
 
 
+def _require_no_early_end(config: Config, own: Any, base: Any) -> None:
+    """Raise a `UserError` if the law's texts may end before the first site of the model's z."""
+    first, of_law = offers_of(base).predicted_from, offers_of(own).predicted_from
+    if of_law < first and config.space is not None and config.space.end is not None:
+        raise UserError(
+            f"law: with space.end its texts may end at site {of_law}, but the model predicts only "
+            f"from site {first} on; give both a prefix, or none"
+        )
+
+
 def _rows(prompt: DataPrompt, config: Config, model: Any) -> NDArray[np.int64]:
     """Return the prompts of a file as values, int64 [N, P]."""
     path, where = Path(prompt.file), f"law.prompt.file = {prompt.file}"
@@ -186,6 +197,9 @@ def _rows(prompt: DataPrompt, config: Config, model: Any) -> NDArray[np.int64]:
     if bad.any():
         numbers = (np.flatnonzero(bad.any(axis=1)) + 1).tolist()
         raise UserError(f"{where}: {_named(numbers)} with values that the model does not have")
+    ends = np.flatnonzero((ids == constraint.end_id(config)).any(axis=1)) + 1
+    if ends.size:
+        raise UserError(f"{where}: {_named(ends.tolist())} with the token of space.end")
     return np.asarray(values, dtype=np.int64)
 
 

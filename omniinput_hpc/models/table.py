@@ -95,6 +95,10 @@ KINDS = {
     "image-classifier": ModelKind(
         options_of.ImageClassifier, "images.classifier", "images.files",
         _class_label("target", "label"), _class_side),
+    "masked-lm": ModelKind(
+        options_of.MaskedLm, "language.masked_lm", "language.hf_folder",
+        lambda model: "output z, mean pseudo-loss (nats per token)", lambda model: "low",
+        has_tokenizer=True, files_are_large=True),
     "python": ModelKind(options_of.PythonModel, "custom", "custom", on_lattice=True),
     "sequence-classifier": ModelKind(
         options_of.SequenceClassifier, "language.sequence_classifier", "language.hf_folder",
@@ -163,7 +167,7 @@ def build(config: Config, device: str, folder: str | None = None) -> Model:
     options = config.model
     if folder is not None:
         options = options.model_copy(update={"path": folder})
-    model = build_kind(options, device, config.allowed)
+    model = build_kind(options, device, config)
     if config.output is None:
         return model
     builder = _module(f"outputs.{OUTPUTS[config.output.name].builder}")
@@ -171,11 +175,14 @@ def build(config: Config, device: str, folder: str | None = None) -> Model:
     return found
 
 
-def build_kind(options: Table, device: str, allowed: Allowed) -> Model:
-    """Build the model of a ``[model]`` table of any kind; see `build`."""
+def build_kind(options: Table, device: str, config: Config) -> Model:
+    """Build the model of a ``[model]`` table of any kind, in the space of a run; see `build`."""
     row = KINDS[options.kind]  # type: ignore[attr-defined]
-    more = {"allowed": allowed} if row.has_tokenizer else {}
+    more = {"allowed": config.allowed} if row.has_tokenizer else {}
     model: Model = _module(row.builder).build(options, device, **more)
+    end = _module("constraint").end_id(config)
+    if end is not None:
+        model = _module("outputs.ended").of_ids(model, end, row.has_tokenizer)
     return model
 
 
@@ -206,7 +213,8 @@ def display(config: Config) -> Display:
         return Display("text", values_as_text, None, "values are shown")
     if row.has_tokenizer:
         shown: Display = show(options, config.allowed)
-        return shown
+        end = _module("constraint").end_id(config)
+        return shown if end is None else shown.until(end)
     return show(options)  # type: ignore[no-any-return]
 
 

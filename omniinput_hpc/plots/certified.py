@@ -18,7 +18,9 @@ def certified_figure(found: Certified, density: Density, label: str) -> Figure:
     """
     figure, (top, bottom) = style.panels([3.4, 1.8])
     z_t, low_t, high_t = found.z_t, found.low_t / style.LN10, found.high_t / style.LN10
-    floor = min(0.0, float(np.min(low_t[np.isfinite(low_t)], initial=0.0)))
+    count = density.measure == "count"
+    least = 0.0 if count else high_t.min() - 1.0
+    floor = min(least, float(np.min(low_t[np.isfinite(low_t)], initial=least)))
     shown_t = np.where(np.isfinite(low_t), low_t, floor)  # none found: the band begins at one input
     top.fill_between(z_t, shown_t, high_t, color=style.SKY, alpha=0.45, linewidth=0,
                      label="certified 95% bounds")  # fmt: skip
@@ -30,7 +32,8 @@ def certified_figure(found: Certified, density: Density, label: str) -> Figure:
         seen = np.isfinite(upto_b)
         top.plot(density.edges[1:][seen], upto_b[seen], color=style.sampled(),
                  label="from the density")  # fmt: skip
-    top.set_ylabel("$\\log_{10}$ number of inputs\nwith an output up to z")
+    what = "number of inputs\nwith" if count else "probability\nof"
+    top.set_ylabel(f"$\\log_{{10}}$ {what} an output up to z")
     top.legend(loc="lower right")
     with np.errstate(invalid="ignore"):  # both are -inf if a census found none
         apart = np.where(np.isfinite(low_t), high_t - low_t, np.nan)

@@ -257,6 +257,12 @@ class CertifiedResult(Written):
     def about(self) -> list[str]:
         """Return the lines that explain the bounds; the first one is also printed."""
         found = self.found
+        if self.densities[0].measure == "probability":
+            return [
+                "certified: each pair of bounds on the probability of outputs up to z holds with "
+                f"95% probability, from {found.n_groups:,} draws of the law at beta = 0",
+                "log_inputs: ln of the probability, -inf if none was drawn",
+            ]
         return [
             "certified: each pair of bounds on the number of inputs with outputs up to z holds "
             f"with 95% probability, from {found.n_groups:,} groups of independent draws, assuming "

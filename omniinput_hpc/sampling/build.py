@@ -83,7 +83,7 @@ def law_of(config: Config, model: models.Model, device: str) -> InputLaw | None:
     from omniinput_hpc.models.law import build as parts_of
 
     inside = constraint.of(config, model)
-    if inside is not None:
+    if inside is not None and config.law is None:
         return constrained.UniformInside(inside, device)
     parts = parts_of(config, device, model)
     if parts is None or config.law is None:
@@ -95,6 +95,7 @@ def law_of(config: Config, model: models.Model, device: str) -> InputLaw | None:
             f"law: {rows.problem or 'the rows of its conditional_logits sum to less than 1'}; "
             "give a model whose rows are log-probabilities"
         )
+    found.automaton = inside
     return found
 
 

@@ -117,7 +117,8 @@ def describe(plan: Plan) -> str:
 def describe_space(n_inputs: str, config: Config) -> str:
     """Return how many inputs a constrained space has, in words; `n_inputs` in digits."""
     shown = f"{Decimal(n_inputs):{',' if len(n_inputs) <= MAX_DIGITS else '.4e'}}"
-    return f"{shown} of these inputs, by {config.constraint}; beta = 0 draws them uniformly"
+    drawn = "" if config.law is not None else "; beta = 0 draws them uniformly"
+    return f"{shown} of these inputs, by {config.constraint}{drawn}"
 
 
 def describe_law(law: Law) -> str:

@@ -27,6 +27,7 @@ _OF_RUN = ("output", "rounds", "histogram_blocks", "threads", "device", "writer"
 FREE_TO_CHANGE = {("run", key) for key in _OF_RUN} | {
     ("model", "path"),  # the fingerprint identifies the files
     ("output", "path"),
+    ("law", "path"),
     *(("analysis", key) for key in Analysis.model_fields),
 }
 """Keys whose values may differ between a resumed run and its file."""
@@ -145,6 +146,8 @@ def _differences(stored: Config, given: Config) -> list[str]:
             there, here = there_t.get(key), here_t.get(key)
             if (table, key) == ("ladder", "anchors"):  # older files store true if it is left out
                 there, here = there is not False, here is not False
+            if (table, key) == ("output", "other"):  # see ("model", "path")
+                there, here = ({**(other or {}), "path": None} for other in (there, here))
             if (table, key) not in FREE_TO_CHANGE and there != here:
                 lines.append(f"{table}.{key} is {there!r} in the file and {here!r} here")
     return lines

@@ -241,7 +241,20 @@ def test_only_runs_under_one_law_are_compared(refused):
     assert "normalization counts inputs" in refused(
         "normalize", "a.h5", "other.h5", "--range", -3, 0
     )
-    refused("reweight", "a.h5", "--certified", word="")
+
+
+def test_certified_bounds_on_probabilities(called, runs):
+    said = called("reweight", "a.h5", "--certified")
+    assert "bounds on the probability of outputs up to z" in said
+    assert "the density is within these bounds at" in said
+    table = np.loadtxt(runs / "a.certified.csv", delimiter=",", skiprows=1 + header(runs))
+    exact = np.log([Q[outputs() <= z].sum() for z in table[:, 0]])
+    assert (table[:, 2] <= exact + 1e-9).all() and (exact <= table[:, 3] + 1e-9).all()
+
+
+def header(runs):
+    lines = (runs / "a.certified.csv").read_text().splitlines()
+    return sum(line.startswith("#") for line in lines)
 
 
 def test_report(called, runs):

@@ -129,6 +129,11 @@ class ToyKVCache:
 
     def load(self, x):
         self.kept, self.version = x.clone(), self.version + 1
+        self.scored = self.kept
+
+    def losses(self):
+        rows = self._rows(self.scored).gather(2, self.scored[:, :, None])
+        return -rows[:, self.model.predicted_from :, 0]
 
     def evaluate(self, x):
         self.load(x)
@@ -136,7 +141,7 @@ class ToyKVCache:
 
     def propose(self, x, t):
         assert torch.equal(x[:, :t], self.kept[:, :t]), "a site before t has changed"
-        self.new = x.clone()
+        self.new = self.scored = x.clone()
         return self.model.output(x)
 
     def begin(self, t):

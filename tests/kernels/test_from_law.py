@@ -26,8 +26,11 @@ from omniinput_hpc.kernels.discrete_langevin import DiscreteLangevin
 from omniinput_hpc.kernels.from_law import FromLaw
 from omniinput_hpc.kernels.gibbs_with_gradients import GibbsWithGradients
 from omniinput_hpc.kernels.metropolis import Metropolis
+from omniinput_hpc.kernels.parts.constrained import UniformInside
 from omniinput_hpc.kernels.parts.law import Law, ModelPrompt, PromptRows, UniformPrompt
 from omniinput_hpc.kernels.parts.spans import Span
+from omniinput_hpc.models.constraint import of_texts
+from omniinput_hpc.models.outputs.ended import Ended
 from omniinput_hpc.tempering.ensembles import Canonical
 
 COUPLED = CoupledModel(dtype=torch.float64)
@@ -225,3 +228,108 @@ def test_metropolis_on_a_kv_cache_is_exact(shared):
 def test_from_law_needs_a_law():
     with pytest.raises(UserError, match="add a table"):
         FromLaw(tables.FromLaw(name="from-law"), COUPLED, 4)
+
+
+class OfTexts(Under):
+    """Texts that end with value 1; shows the proposals, also those that are never accepted."""
+
+    def all_inputs(self):
+        return COUPLED_3.all_inputs()
+
+    def output(self, x):
+        self.proposed = x
+        return self._model.output(x)
+
+    def output_and_gradient(self, x):
+        self.proposed = x
+        return self._model.output_and_gradient(x)
+
+    @property
+    def kv_cache(self):
+        make = getattr(self._model, "kv_cache", None)
+        return None if make is None else lambda n: SeenCache(self, make(n))
+
+
+class SeenCache:
+    def __init__(self, model, cache):
+        self._model, self._cache = model, cache
+
+    def __getattr__(self, name):
+        return getattr(self._cache, name)
+
+    def propose(self, x, t):
+        self._model.proposed = x
+        return self._cache.propose(x, t)
+
+
+def texts(law, rows=NormalizedRows):
+    """Return a model of the texts of at most 3 tokens: with its own loss, or another output."""
+    ended = Ended(rows(), 1, False)
+    laws = {"uniform": lambda: UniformInside(of_texts(3, 3, 1, 1), "cpu")}
+    made = laws[law]() if law in laws else Law(ended, 1.7 if law == "tempered" else 1.0)
+    return OfTexts(COUPLED_3 if law == "other output" else ended, made)
+
+
+TEXTS = ["own", "tempered", "other output", "uniform"]
+
+
+@pytest.mark.parametrize("rows", [NormalizedRows, NormalizedRowsOnKvCache])
+@pytest.mark.parametrize("law", TEXTS)
+def test_from_law_on_texts_that_end(law, rows):
+    model, ensemble = texts(law, rows), Canonical(1.5)
+    together, pi = np.zeros((27, 27)), distribution(model, ensemble)
+    for span in SPANS:
+        kernel, draws = from_law(span, model)
+        together += check_exact(kernel, model, ensemble, draws, CHOICES, False)
+    check_matrix(together / len(SPANS), pi, False)
+    assert (pi > 0).sum() == 14 and connects(together, pi)
+
+
+def connects(p, pi):
+    some = np.flatnonzero(pi > 0)
+    assert (p[some][:, pi == 0] == 0).all(), "it leaves the space"
+    steps = (p[np.ix_(some, some)] > 0).astype(float) + np.eye(len(some))
+    return (np.linalg.matrix_power(steps, len(some)) > 0).all()
+
+
+OF_TEXTS = {
+    name: (make, options, [Draw(3, draw.outcome) for draw in draws])
+    for name, (make, options, draws) in OTHERS.items()
+}
+OF_TEXTS["metropolis"] = (
+    Metropolis, tables.Metropolis(), [Draw(3, site_changed), Draw(2, shift_of_value(3))],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("law", TEXTS)
+@pytest.mark.parametrize("name", OF_TEXTS)
+def test_other_kernels_on_texts_that_end(name, law):
+    make, options, draws = OF_TEXTS[name]
+    model, ensemble = texts(law), Canonical(0.8)
+    p = check_exact(make(options, model, 64), model, ensemble, draws, (), False)
+    assert connects(p, distribution(model, ensemble))
+
+
+@pytest.mark.parametrize("law", ["own", "uniform"])
+def test_metropolis_on_a_kv_cache_of_texts_that_end(law):
+    model, draws = texts(law, NormalizedRowsOnKvCache), [Draw(2, shift_of_value(3))]
+    together, ensemble = np.zeros((27, 27)), Canonical(1.2)
+    for site in range(3):
+        kernel = Metropolis(tables.Metropolis(), model, 64)
+        together += check_exact(kernel, model, ensemble, draws, [(site + 0.5) / 3], False)
+    assert connects(together, distribution(model, ensemble))
+
+
+@pytest.mark.parametrize("name", [*OF_TEXTS, "from-law"])
+def test_a_law_that_follows_from_the_mean_loss_of_texts_fails(name):
+    """ln q is not -m z: padding is certain, but z is a mean over the own tokens."""
+    model = texts("own")
+    model.law._plain = model.law.gives_z = True
+    if name == "from-law":
+        kernel, draws = from_law(SPANS[4], model)
+        choices = CHOICES
+    else:
+        make, options, draws = OF_TEXTS[name]
+        kernel, choices = make(options, model, 64), ()
+    with pytest.raises(AssertionError):
+        check_exact(kernel, model, Canonical(0.8), draws, choices, False)

@@ -3,7 +3,8 @@
 Writes RUN.density.csv and .png, or for several runs A+B.density.csv and .png next to the first.
 With --bins it writes RUN.bins_LOWER_UPPER_WIDTH.density.csv and .png instead. With --certified it
 also writes RUN.certified.csv and .png: bounds on the number of inputs up to each z, from an
-ancestral run. Of runs with a [law], log_g is ln of a probability in place of a number.
+ancestral run, or on the probability up to z, from a run with a [law]. Of runs with a [law], log_g
+is ln of a probability in place of a number.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def read_arguments(arguments: list[str], program: str) -> argparse.Namespace:
     add("--unbinned", action="store_true", help=mbar_help)
     bins = "count the recorded samples in these bins instead: fewer counts, larger errors"
     add("--bins", type=other_bins_of, metavar="LOWER:UPPER:WIDTH", help=bins)
-    certified = "bounds that hold for any number of independent draws (an ancestral run)"
+    certified = "bounds that hold for any number of independent draws (ancestral, or under a law)"
     add("--certified", action="store_true", help=certified)
     census = "RUN.census.h5 of the same model, for --certified: exact as far as it is complete"
     add("--census", type=Path, metavar="FILE", help=census)
@@ -72,6 +73,8 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
         more: list[str] = []
         if options.certified:
             known = _known_below(options.census, files[0]) if options.census else None
+            if known is not None and density.measure == "probability":
+                raise EstimateError("--census counts inputs: leave it out under a law")
             bounds = certify(files[0].data, predicted_sites(files[0].data), known)
             certified = results.CertifiedResult(files, [density], bounds)
             more, further = certified.write(record), further + certified.summary()

@@ -1,5 +1,9 @@
 """Bounds on the number of inputs with outputs up to Z, valid for any number of draws.
 
+Of a run under a law of inputs they bound the probability, by the draws of the law at beta = 0: how
+many of n have z <= Z is binomial (Clopper & Pearson, Biometrika 26, 404 (1934)). What follows is
+for ancestral runs.
+
 An ancestral run's draws x are independent, with known probabilities q_k(x) on every rung k. A group
 consists of one draw from each of the K rungs. Let q be the mean of the q_k, and let y be the mean
 of 1{z <= Z} / q(x) over a group. The y of different groups are independent and identically
@@ -25,6 +29,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import logsumexp
+from scipy.stats import beta
 
 from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.errors.jackknife import LEVEL
@@ -55,7 +60,7 @@ class KnownBelow:
 
 @dataclass(frozen=True)
 class Certified:
-    """Numbers of inputs with z <= Z, for thresholds Z.
+    """Numbers of inputs with z <= Z, or probabilities under a law, for thresholds Z.
 
     Attributes
     ----------
@@ -63,7 +68,7 @@ class Certified:
     log_n_t : float64 [T], ln of the estimate from the draws; -inf if none is below the threshold
     low_t, high_t : float64 [T], ln of the bounds; they hold pointwise in Z, each pair with 95%
     exact_t : bool [T], known from a census
-    n_groups : J, groups of draws
+    n_groups : J, groups of draws; under a law the number of draws
     apart : largest amount by which z was below the loss computed from log q (rounding)
     """
 
@@ -86,8 +91,8 @@ def certify(
 
     Parameters
     ----------
-    run : an ancestral run
-    n_predicted : m, sites whose values are predicted
+    run : an ancestral run, or one under a law
+    n_predicted : m, sites whose values are predicted; not used under a law
     known : all outputs up to some Z, from a census; these are counted exactly
     z_t : float64 [T], ascending thresholds (default: upper ends of the run's bins)
 
@@ -97,6 +102,8 @@ def certify(
         Not an ancestral run, fewer than two groups of draws, no rung with beta >= 0, or draws less
         likely than the model's probabilities allow.
     """
+    if run.config.measure == "probability":
+        return _of_law(run, _thresholds(run.edges) if z_t is None else z_t)
     log_q_jkk, z_jk = _groups_of_draws(run)
     if len(z_jk) < 2:
         raise EstimateError(f"{run.path}: one draw per beta gives no bounds; raise run.rounds")
@@ -133,6 +140,25 @@ def certify(
         z_t, log_n_t, np.minimum(low_t, run.log_measure), np.minimum(high_t, run.log_measure),
         exact_t, len(z_jk), apart,
     )  # fmt: skip
+
+
+def _of_law(run: RunData, z_t: FloatArray) -> Certified:
+    """Return bounds on probabilities under a law of inputs."""
+    zero = np.flatnonzero((run.beta_k == 0.0) & (run.weights.kappa_k == 0.0))
+    drawn = run.config.drawn_samples
+    if not zero.size or not drawn.size:
+        raise EstimateError(
+            f"{run.path}: no recorded sample is surely a draw of the law: let ladder.betas hold 0 "
+            "and sampler.steps be a multiple of samples.every, and leave out ladder.anchors"
+        )
+    z_rks = run.z()[:, zero]
+    z = np.sort(z_rks.reshape(*z_rks.shape[:2], -1, run.walkers)[:, :, drawn], axis=None)
+    n, n_t = z.size, np.searchsorted(z.astype(np.float64), z_t, side="right")
+    half = 0.5 * (1.0 - LEVEL)
+    low_t = np.where(n_t > 0, beta.ppf(half, np.maximum(n_t, 1), n - n_t + 1), 0.0)
+    high_t = np.where(n_t < n, beta.ppf(1.0 - half, n_t + 1, np.maximum(n - n_t, 1)), 1.0)
+    exact_t = np.zeros(len(z_t), dtype=np.bool_)
+    return Certified(z_t, _log(n_t / n), _log(low_t), _log(high_t), exact_t, n, 0.0)
 
 
 def mean_bounds(y_tj: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
@@ -231,7 +257,9 @@ def _log(value: FloatArray) -> FloatArray:
 
 
 def predicted_sites(run: RunData) -> int:
-    """Return m, the number of predicted sites of a run's model; EstimateError if it is unknown."""
+    """Return m, the number of predicted sites of a model; EstimateError if it is unknown."""
+    if run.config.measure == "probability":
+        return 0  # not used
     predicted_from = run.config.predicted_from
     if predicted_from is not None:
         return run.n_sites - predicted_from

@@ -21,13 +21,17 @@ from omniinput_hpc.kernels.parts.categorical import pick
 from omniinput_hpc.kernels.parts.spans import Span
 from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums
 from omniinput_hpc.models import Model, offers_of
+from omniinput_hpc.models.constraint import Automaton
 from omniinput_hpc.models.law import LawParts
+from omniinput_hpc.models.outputs.ended import Ended
 
 if TYPE_CHECKING:
     from omniinput_hpc.models.language.kv_cache import KVCache
 
 COMPARED = 1 << 24
 """Values of prompts that are compared at once."""
+RARELY = 7.0
+"""-ln of how often gradient kernels propose to go on at a site after the end of a text."""
 
 
 class Prompt(Protocol):
@@ -45,19 +49,23 @@ class Prompt(Protocol):
 
 
 class UniformPrompt:
-    """All prompts are equally likely."""
+    """All prompts are equally likely; with an `end`, those without this value."""
 
-    def __init__(self, n_values: int, n_sites: int) -> None:
-        self._n_values, self.n_sites = n_values, n_sites
+    def __init__(self, n_values: int, n_sites: int, end: int | None = None) -> None:
+        self._n_drawn, self.n_sites, self._end = n_values - (end is not None), n_sites, end
 
     def draw(self, u: torch.Tensor) -> torch.Tensor:
         """Return draws."""
-        return (u * self._n_values).long()
+        x = (u * self._n_drawn).long()
+        return x if self._end is None else x + (x >= self._end)
 
     def log_q(self, x: torch.Tensor) -> torch.Tensor:
-        """Return -P ln V, float64 [n]."""
-        every = -self.n_sites * math.log(self._n_values)
-        return torch.full((len(x),), every, dtype=torch.float64, device=x.device)
+        """Return -P ln V, float64 [n]; -inf where the end stands."""
+        every = -self.n_sites * math.log(self._n_drawn)
+        log_q = torch.full((len(x),), every, dtype=torch.float64, device=x.device)
+        if self._end is None:
+            return log_q
+        return log_q.masked_fill_((x == self._end).any(dim=1), -torch.inf)
 
 
 class PromptRows:
@@ -104,10 +112,17 @@ class Law:
     model : has ``conditional_logits``
     temperature : of its rows; at 1 they are used as they are, and must sum to 1
     prompt : the law of the first sites; None: the sites before `predicted_from` are uniform
-    gives_z : whether the run's z is this model's own loss, so that ln q(x) follows from z
+    gives_z : whether the run's z is this model's own loss, so that ln q(x) follows from z; it does
+        not if texts end, whatever is given
 
-    Raises a `UserError` if the model has no conditionals.
+    Attributes
+    ----------
+    automaton : which inputs exist, if texts end; None if all do
+
+    Raises a `UserError` if the model has no conditionals, or if texts may end in a prompt.
     """
+
+    automaton: Automaton | None = None
 
     def __init__(
         self,
@@ -120,17 +135,23 @@ class Law:
         self._conditional_logits = conditionals.require_conditionals(model, "[law]", remedy)
         self.model, self.offers = model, offers_of(model)
         self.n_sites, self.n_values = model.n_sites, model.n_values
-        first = self.offers.predicted_from
-        self._prompt: Prompt = UniformPrompt(self.n_values, first) if prompt is None else prompt
+        first, self._ended = self.offers.predicted_from, model if isinstance(model, Ended) else None
+        uniform = UniformPrompt(self.n_values, first, end_of(model))
+        self._prompt: Prompt = uniform if prompt is None else prompt
         self.n_prompt = self._prompt.n_sites
         if self.n_prompt > self.n_sites:
             raise UserError(
                 f"law.prompt.sites = {self.n_prompt}: inputs have only {self.n_sites} sites"
             )
+        if self._ended is not None and self.n_prompt < first:
+            raise UserError(
+                f"law.prompt.sites = {self.n_prompt}: with space.end a prompt must reach up to the "
+                f"first predicted site, {first}"
+            )
         self._first = max(first, self.n_prompt)
         self._whole = prompt is not None  # whether a prompt is redrawn as a whole
         self._b, self._predicted = 1.0 / temperature, self.n_sites - first
-        self._plain = temperature == 1.0 and self._first == first
+        self._plain = temperature == 1.0 and self._first == first and self._ended is None
         self.gives_z = gives_z and self._plain and prompt is None
 
     def kv_cache(self, current: KVCache | None, n_walkers: int) -> KVCache | None:
@@ -173,7 +194,14 @@ class Law:
         """
         if self.offers.output_and_gradient is None or self.offers.without_gradient():
             return None
-        return self.offers.output_and_gradient(x)[1].mul_(self._predicted * self._b)
+        g = self.offers.output_and_gradient(x)[1]
+        if self._ended is None:
+            return g.mul_(self._predicted * self._b)
+        g.mul_(self._ended.n_own(x)[:, None, None] * self._b)
+        over = self._ended.is_over(x)
+        other = torch.arange(self.n_values, device=x.device) != self._ended.end
+        rise = 2.0 * (math.log(self.n_values) + RARELY)  # proposals follow half of it
+        return g.masked_fill_(over[..., None] & other, rise)
 
     def widened(self, span: Span) -> Span:
         """Return a span that holds the prompt as a whole or not at all."""
@@ -260,6 +288,11 @@ class Law:
         return self._b * log_p.double() - log_sum
 
 
+def end_of(model: Model) -> int | None:
+    """Return the value that ends a model's texts; None if they have a fixed length."""
+    return model.end if isinstance(model, Ended) else None
+
+
 @torch.no_grad()
 def probabilities(
     law: Law, x_nd: NDArray[np.int64], z_n: NDArray[np.float32], batch: int, device: str
@@ -280,7 +313,7 @@ def of_parts(parts: LawParts, device: str, gives_z: bool) -> Law:
     """
     prompt: Prompt | None = None
     if isinstance(parts.prompt, int):
-        prompt = UniformPrompt(parts.model.n_values, parts.prompt)
+        prompt = UniformPrompt(parts.model.n_values, parts.prompt, end_of(parts.model))
     elif isinstance(parts.prompt, np.ndarray):
         prompt = PromptRows(torch.from_numpy(parts.prompt).to(device))
     elif parts.prompt is not None:

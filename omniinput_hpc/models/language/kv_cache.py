@@ -224,9 +224,14 @@ class KVCache:
                 logits, scores[0, some] = logits.log_softmax(-1, dtype=torch.float32), 0.0
             scores[1, some] = logits.gather(2, tokens[begin:end, :, None]).squeeze(2)
 
-    def _z(self) -> torch.Tensor:
+    def losses(self) -> torch.Tensor:
+        """Return the losses of the predicted sites of inputs that were just evaluated, [W, m]."""
         log_norm, chosen = self._proposed[2]
-        z: torch.Tensor = (log_norm - chosen).mean(dim=0)
+        losses: torch.Tensor = (log_norm - chosen).T
+        return losses
+
+    def _z(self) -> torch.Tensor:
+        z: torch.Tensor = self.losses().T.mean(dim=0)
         return z
 
     def _rows(self, hidden: torch.Tensor, begin: int, end: int) -> Iterator[torch.Tensor]:

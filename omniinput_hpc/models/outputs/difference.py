@@ -50,7 +50,7 @@ def build(config: Config, base: Model, device: str) -> Difference:
     assert isinstance(config.output, Options)
     options = config.output.other
     with checks.named_as("output.other"):
-        other = table.build_kind(options, device, config.allowed)
+        other = table.build_kind(options, device, config)
     shapes = [(model.n_sites, model.n_values) for model in (base, other)]
     checks.require_same_inputs(config, options, shapes)
     return Difference(base, other)

@@ -15,14 +15,11 @@ from omniinput_hpc.models.protocol import Model, offers_of, space_of
 Texts = Callable[[torch.Tensor], list[str]]
 
 
-class OfBase:
-    """A model with the inputs of another one, `base`, and an output of its own.
-
-    z is not a mean of conditional rows, so rows and prefixes are not offered.
-    """
+class SameInputs:
+    """A model with the inputs of another one, and an output of its own."""
 
     def __init__(self, base: Model, *others: Model) -> None:
-        self.base, self.space = base, space_of(base)
+        self.space = space_of(base)
         self.n_values, self.n_sites = base.n_values, base.n_sites
         self._models = [base, *others]
         self._offers = [offers_of(model) for model in self._models]
@@ -41,6 +38,17 @@ class OfBase:
     def without_graphs(self) -> str:
         """Why a GPU evaluates without CUDA graphs; "" if it uses them, and on a CPU."""
         return next(filter(None, (offers.without_graphs() for offers in self._offers)), "")
+
+
+class OfBase(SameInputs):
+    """The same, whose inputs are weighed and constrained by what `base` says of them.
+
+    z is not a mean of conditional rows, so rows and prefixes are not offered.
+    """
+
+    def __init__(self, base: Model, *others: Model) -> None:
+        super().__init__(base, *others)
+        self.base = base
 
 
 def texts_of(config: Config, base: Model, key: str) -> Texts:

@@ -5,9 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from configs import config_with
-from lattice import Lattice, independent_run
+from lattice import ArrayRun, Lattice, independent_run
+from law_runs import BETA_K, EDGES, LAW, N_VALUES, Q, X, outputs
 from normalized_chain import NormalizedChain, by_the_normal_law
+from run_files import CONFIG
 
+from omniinput_hpc.config import input_file
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.certified import (
     KnownBelow,
@@ -110,3 +113,56 @@ def test_found_is_the_mean_of_the_draws(model):
     assert (low_t < found.log_n_t).all() and (found.log_n_t < high_t).all()
     assert (found.low_t < found.log_n_t).all() and (found.log_n_t < found.high_t).all()
     assert not replace(found).exact_t.any() and found.n_groups == 640
+
+
+def under_law(seed, steps=8, every=1, more="", betas=BETA_K):
+    """Return a run under a law; only the last of `steps` moves at beta = 0 is drawn from it."""
+    rng, z, walkers, moves, rounds = np.random.default_rng(seed), outputs(), 8, 24, 4
+    p_kn = Q * np.exp(-np.outer(betas, z - z.max()))
+    p_kn[0] = np.where(z < -2, 3.0, 1.0) * Q  # what a kernel has not mixed
+    shape = (rounds, moves // every * walkers)
+    i_rks = np.stack([rng.choice(len(X), shape, p=p / p.sum()) for p in p_kn], axis=1)
+    move = every * np.arange(1, moves // every + 1).repeat(walkers)
+    drawn = move % steps == 0
+    i_rks[:, 0, drawn] = rng.choice(len(X), (rounds, int(drawn.sum())), p=Q)
+    run = ArrayRun(X[i_rks].astype(np.uint8), z[i_rks].astype(np.float32), walkers, betas, EDGES,
+                   N_VALUES)  # fmt: skip
+    model = 'kind = "python"\nfactory = "law_models:events"'
+    text = CONFIG.format(
+        rounds=rounds, seed=1, model=f"{model}\n{LAW}", walkers=walkers, moves=steps,
+        betas=f"{betas.tolist()}\n{more}", lower=EDGES[0], upper=EDGES[-1], width=1.0,
+    )  # fmt: skip
+    text = text.replace("exchanges = 1", f"exchanges = {moves // steps}")
+    run.config = input_file.parse(text.replace("every = 1", f"every = {every}"), "")
+    return run
+
+
+def test_bounds_under_a_law_hold_in_95_percent_and_without_weights_do_not():
+    """The wrong variant takes the samples of all rungs as draws of the law."""
+    z_t = EDGES[1:]
+    exact_t, n_runs = np.log([Q[outputs() <= z].sum() for z in z_t]), 400
+    held, forgotten, width = np.zeros((3, len(z_t)))
+    for seed in range(n_runs):
+        run = under_law(seed)
+        found = certify(run, 0)
+        assert found.n_groups == 3 * 8 * 4 and not found.exact_t.any()
+        held += (found.low_t <= exact_t + 1e-12) & (exact_t - 1e-12 <= found.high_t)
+        run.beta_k = np.zeros_like(run.beta_k)
+        wrong = certify(run, 0)
+        forgotten += (wrong.low_t <= exact_t + 1e-12) & (exact_t - 1e-12 <= wrong.high_t)
+        width += found.high_t - exact_t
+    assert (held >= 0.95 * n_runs).all(), held
+    assert (forgotten[:-1] < 0.05 * n_runs).all()
+    assert exact_t[0] < -5 and (width[3:] / n_runs < 0.8).all()  # they say something
+
+
+@pytest.mark.parametrize("given", [
+    {"more": "anchors = false"}, {"betas": BETA_K + 1.0}, {"steps": 3, "every": 8},
+])  # fmt: skip
+def test_samples_that_may_not_be_draws_of_the_law_have_no_bounds(given):
+    run = under_law(1, **({"more": ""} | given))
+    if given.get("every") == 8:  # move 24 is the last of a segment
+        assert certify(run, 0).n_groups == 8 * 4
+        return
+    with pytest.raises(EstimateError, match="surely a draw of the law"):
+        certify(run, 0)

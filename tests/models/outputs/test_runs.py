@@ -1,5 +1,6 @@
 """Runs of each output on models that can be enumerated, from the command to the density."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -221,6 +222,17 @@ def test_a_run_goes_on_is_verified_and_refused_with_another_output(folders, own,
 
 
 @pytest.mark.slow
+def test_the_other_model_of_a_difference_may_be_moved(folders, own, capsys):
+    moved = own / "elsewhere"
+    shutil.copytree(WORSE, moved)
+    path = start(folders, own, "difference", "run.rounds=1")
+    start(folders, own, "difference", "run.rounds=2", f"output.other.path={moved}")
+    with open_run(path) as run:
+        assert run.rounds == 2
+    start(folders, own, "difference", "run.rounds=3", f"output.other.path={folders['toy']}", code=2)
+    assert "the model's files or options have changed" in capsys.readouterr().err
+
+
 def test_a_function_that_has_changed_makes_another_run(folders, own, capsys):
     start(folders, own, "python", "run.rounds=2")
     start(folders, own, "python", "run.rounds=3", "--check")
