@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.annotation.png import file_data_uri, pixels, png_files
-from omniinput_hpc.config import CausalLm, Config, ImageClassifier, SequenceClassifier
+from omniinput_hpc.config import Config, ImageClassifier
 from omniinput_hpc.config.space import Space
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.images.files import Shape, shape_of
@@ -258,7 +258,7 @@ def _of_texts(
     path: Path, texts: list[str], config: Config, n_sites: int, notes: list[str]
 ) -> tuple[list[int], NDArray[np.int64]]:
     """Return the indices of texts that are inputs of the model, and their values, int64 [n, D]."""
-    if not isinstance(config.model, CausalLm | SequenceClassifier):
+    if not isinstance(config.model, hf_folder.TextModel):
         raise UserError(f'{path} holds texts, but model.kind = "{config.model.kind}" takes none')
     encode = hf_folder.encoder(config.model, config.allowed)
     found = [encode(text) for text in texts]

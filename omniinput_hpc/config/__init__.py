@@ -36,6 +36,7 @@ from omniinput_hpc.config.models import (
     CausalLm,
     FunctionName,
     ImageClassifier,
+    MaskedLm,
     Model,
     PythonModel,
     SequenceClassifier,
@@ -66,6 +67,7 @@ __all__ = [
     "ImageClassifier",
     "KernelTable",
     "Ladder",
+    "MaskedLm",
     "Measure",
     "Mixture",
     "Precision",
@@ -261,11 +263,10 @@ class Config(Table):
 
     @model_validator(mode="after")
     def _space_fits(self) -> Config:
-        kind = self.model.kind
-        if self.allowed is not None and kind not in ("causal-lm", "sequence-classifier"):
+        if self.allowed is not None and not hasattr(self.model, "tokens"):
             raise ValueError(
                 f'space.allowed = "{self.allowed}" is for models with a tokenizer, not '
-                f'for model.kind = "{kind}"; leave it out'
+                f'for model.kind = "{self.model.kind}"; leave it out'
             )
         return self
 

@@ -103,6 +103,31 @@ class SequenceClassifier(Table):
     noise: bool = NOISE
 
 
+class MaskedLm(Table):
+    """``[model] kind = "masked-lm"``: a masked language model, of proteins for example."""
+
+    kind: Literal["masked-lm"] = Field(
+        description="A Hugging Face masked language model, such as BERT or ESM-2: z is the mean "
+        "loss of each token given all others (pseudo-log-likelihood)."
+    )
+    path: PathText = Field(description="As for a `causal-lm`, but not GGUF.")
+    length: int = Field(
+        ge=2, le=MAX_SITES, description="As for a `sequence-classifier`: with the tokens around."
+    )
+    tokens: Literal["all", "no-special"] | Annotated[list[str], Field(min_length=2)] = Field(
+        "all",
+        description="As for a `causal-lm`, or a list of the tokens that a site may hold: the 20 "
+        "amino acids, for example.",
+    )
+    sites: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None = Field(
+        None, description="The sites whose loss counts, from 0. Default: all."
+    )
+    dtype: DTYPES = Field("float32", description=DTYPE)
+    prefix: Prefix = Field(None, description="As for a `sequence-classifier`.")
+    suffix: Prefix = Field(None, description="The same after every input.")
+    noise: bool = NOISE
+
+
 class ImageClassifier(Table):
     """``[model] kind = "image-classifier"``: a network with one output per class."""
 
@@ -189,7 +214,8 @@ class PythonModel(Table):
 
 
 Model = Annotated[
-    CausalLm | ImageClassifier | PythonModel | SequenceClassifier, Field(discriminator="kind")
+    CausalLm | ImageClassifier | MaskedLm | PythonModel | SequenceClassifier,
+    Field(discriminator="kind"),
 ]
 
 

@@ -95,6 +95,10 @@ KINDS = {
     "image-classifier": ModelKind(
         options_of.ImageClassifier, "images.classifier", "images.files",
         _class_label("target", "label"), _class_side),
+    "masked-lm": ModelKind(
+        options_of.MaskedLm, "language.masked_lm", "language.hf_folder",
+        lambda model: "output z, mean pseudo-loss (nats per token)", lambda model: "low",
+        has_tokenizer=True, files_are_large=True),
     "python": ModelKind(options_of.PythonModel, "custom", "custom", on_lattice=True),
     "sequence-classifier": ModelKind(
         options_of.SequenceClassifier, "language.sequence_classifier", "language.hf_folder",

@@ -14,7 +14,7 @@ from omniinput_hpc.plugins import split_name
 
 LENGTH = 25
 """Default number of tokens of an input, unless the model has fewer positions."""
-KINDS = ("causal-lm", "sequence-classifier", "image-classifier", "python")
+KINDS = ("causal-lm", "masked-lm", "sequence-classifier", "image-classifier", "python")
 
 
 def of(model: str, kind: str | None, length: int | None) -> dict[str, Any]:
@@ -38,6 +38,8 @@ def of(model: str, kind: str | None, length: int | None) -> dict[str, Any]:
     if kind == "sequence-classifier":
         classes = hf_checks.number_of_classes(config, hf_folder.settings_file(folder))
         table |= {"target": 1 if classes == 2 else 0, "output": "logit"}
+    if kind == "masked-lm":
+        table["tokens"] = "no-special"
     return table
 
 
@@ -50,7 +52,9 @@ def name_of(model: str) -> str:
 
 def default_side(table: dict[str, Any], has_conditionals: bool) -> str:
     """Return the side of z on which a model is confident: low for a loss, otherwise high."""
-    loss = table["kind"] == "causal-lm" or (table["kind"] == "python" and has_conditionals)
+    loss = table["kind"] in ("causal-lm", "masked-lm") or (
+        table["kind"] == "python" and has_conditionals
+    )
     flipped = table.get("sign", 1) == -1
     return "low" if loss != flipped else "high"
 
@@ -74,6 +78,8 @@ def _kind_of(model: str) -> str:
     first = str(names[0]) if isinstance(names, list) and names else ""
     if first.endswith("ForImageClassification"):
         return "image-classifier"
+    if first.endswith("ForMaskedLM"):
+        return "masked-lm"
     return "sequence-classifier" if first.endswith("ForSequenceClassification") else "causal-lm"
 
 

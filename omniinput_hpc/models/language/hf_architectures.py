@@ -19,6 +19,7 @@ _TABLES = {
         "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
         "an image classifier",
     ),
+    "masked-lm": ("MODEL_FOR_MASKED_LM_MAPPING_NAMES", "a masked language model"),
     "sequence-classifier": (
         "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
         "a sequence classifier",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.config import Allowed, CausalLm, SequenceClassifier
+from omniinput_hpc.config import Allowed, CausalLm, MaskedLm, SequenceClassifier
 from omniinput_hpc.config.space import Space
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.display import Display
@@ -45,14 +45,15 @@ MADE_BY = {
     "toy": "python -m omniinput_hpc.zoo.toy",
 }
 """The commands that make the folders of inputs/models."""
+Framed = SequenceClassifier | MaskedLm
+"""Models whose tokenizer puts tokens around every text."""
+TextModel = CausalLm | Framed
 Frame = tuple[list[int], list[int]]
 """The ids of the tokens before and after every text."""
 BYTES_PER_NUMBER = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
-def preflight(
-    options: CausalLm | SequenceClassifier, hashed: bool = True, allowed: Allowed = None
-) -> dict[str, Any]:
+def preflight(options: TextModel, hashed: bool = True, allowed: Allowed = None) -> dict[str, Any]:
     """Check a model's files (see `models.table.preflight`).
 
     Without `hashed` the fingerprint is None; "files" lists the files that it covers. `allowed` is
@@ -72,6 +73,8 @@ def preflight(
         n_sites = options.length
     else:
         n_sites = sites_within(options, frame_of(options, folder, n_values, words))
+    if isinstance(options, MaskedLm):
+        predicted_sites(options, n_sites)
     files = [settings, *(w for w in weights if w != settings)]
     return {
         "fingerprint": fingerprint(files) if hashed else None,
@@ -181,7 +184,7 @@ def weight_files(folder: Path, path: str = "") -> list[Path]:
 
 
 def tokens_of(
-    options: CausalLm | SequenceClassifier, folder: Path, n_vocab: int, words: Vocabulary | None
+    options: TextModel, folder: Path, n_vocab: int, words: Vocabulary | None
 ) -> NDArray[np.int64]:
     """Return the token of each value that the model knows, int64 [n_values], ascending.
 
@@ -190,6 +193,8 @@ def tokens_of(
     """
     if options.tokens == "all":
         return np.arange(n_vocab)
+    if isinstance(options.tokens, list):
+        return _listed(options.tokens, tokenizer.require(words, folder, "model.tokens"), n_vocab)
     found = tokenizer.require(words, folder, 'model.tokens = "no-special"')
     ids = sorted(i for i in found.ids.values() if i < n_vocab and i not in found.special)
     if len(ids) < 2:
@@ -200,8 +205,20 @@ def tokens_of(
     return np.array(ids, dtype=np.int64)
 
 
+def _listed(names: list[str], words: Vocabulary, n_vocab: int) -> NDArray[np.int64]:
+    """Return the ids of tokens that are listed by name; a `UserError` names a wrong one."""
+    for number, name in enumerate(names):
+        if name not in words.ids:
+            raise UserError(f"model.tokens: {words.folder} has no token {name!r}")
+        if name in names[:number]:
+            raise UserError(f"model.tokens names {name!r} twice")
+    ids = [words.ids[name] for name in names]
+    check_tokens(ids, n_vocab, words, "model.tokens")
+    return np.array(ids, dtype=np.int64)
+
+
 def space_of(
-    options: CausalLm | SequenceClassifier,
+    options: TextModel,
     folder: Path,
     n_vocab: int,
     words: Vocabulary | None,
@@ -226,7 +243,7 @@ def space_of(
 
 
 def prefix_ids(
-    options: CausalLm | SequenceClassifier, folder: Path, n_vocab: int, words: Vocabulary | None
+    options: TextModel, folder: Path, n_vocab: int, words: Vocabulary | None
 ) -> list[int]:
     """Return the ids of the prefix's tokens; a `UserError` names one that the model lacks."""
     return ids_of(options.prefix or [], "model.prefix", folder, n_vocab, words)
@@ -258,22 +275,20 @@ def check_tokens(ids: Sequence[int], n_vocab: int, words: Vocabulary | None, wha
 
 
 def frame(folder: Path, n_vocab: int, words: Vocabulary | None) -> Frame:
-    """Return the ids of the tokens before and after a classifier's text.
+    """Return the ids of the tokens before and after a text.
 
     Its tokenizer says them. If it says none, they are [CLS] and [SEP], if the folder has both.
     """
-    found = tokenizer.require(words, folder, 'model.kind = "sequence-classifier"')
+    found = tokenizer.require(words, folder, "this kind of model")
     before, after = tokenizer.frame(found)
     usual = {"cls_token": "[CLS]", "sep_token": "[SEP]"}
     if not before and not after and all(found.has(*role) for role in usual.items()):
         before, after = ([found.id_of(*role)] for role in usual.items())
-    check_tokens([*before, *after], n_vocab, words, "a classifier's input")
+    check_tokens([*before, *after], n_vocab, words, "the tokens around a text")
     return before, after
 
 
-def frame_of(
-    options: SequenceClassifier, folder: Path, n_vocab: int, words: Vocabulary | None
-) -> Frame:
+def frame_of(options: Framed, folder: Path, n_vocab: int, words: Vocabulary | None) -> Frame:
     """Return the ids before and after the sites: the tokenizer's, or those that are given."""
     before, after = frame(folder, n_vocab, words)
     if options.prefix is not None:
@@ -283,8 +298,8 @@ def frame_of(
     return before, after
 
 
-def sites_within(options: SequenceClassifier, around: Frame) -> int:
-    """Return the number of sites of a classifier; a `UserError` if there are none."""
+def sites_within(options: Framed, around: Frame) -> int:
+    """Return the number of sites between them; a `UserError` if there are none."""
     n_sites = options.length - sum(map(len, around))
     if n_sites < 1:
         raise UserError(
@@ -292,6 +307,16 @@ def sites_within(options: SequenceClassifier, around: Frame) -> int:
             "around every text"
         )
     return n_sites
+
+
+def predicted_sites(options: MaskedLm, n_sites: int) -> list[int]:
+    """Return the sites whose loss counts; a `UserError` names one that does not exist."""
+    sites = list(range(n_sites)) if options.sites is None else options.sites
+    if max(sites) >= n_sites or len(set(sites)) < len(sites):
+        raise UserError(
+            f"model.sites: expected different sites from 0 to {n_sites - 1}, found {sites}"
+        )
+    return sites
 
 
 def check_class(options: SequenceClassifier, n_classes: int, where: object) -> None:
@@ -312,10 +337,10 @@ def check_class(options: SequenceClassifier, n_classes: int, where: object) -> N
         )
 
 
-def display(options: CausalLm | SequenceClassifier, allowed: Allowed = None) -> Display:
+def display(options: TextModel, allowed: Allowed = None) -> Display:
     """Show inputs as text, by the folder's tokenizer; the prefix is separate.
 
-    What a classifier's tokenizer puts around a text is shown only among an input's tokens.
+    What a tokenizer puts around a text is shown only among an input's tokens.
     """
     folder = resolve(options.path)
     n_vocab = n_vocab_of(folder)
@@ -334,7 +359,7 @@ def display(options: CausalLm | SequenceClassifier, allowed: Allowed = None) -> 
 
     def listed(x_nd: NDArray[np.int64]) -> list[list[str]]:
         around: tuple[list[int], ...] = ()
-        if isinstance(options, SequenceClassifier):
+        if not isinstance(options, CausalLm):
             around = frame_of(options, folder, n_vocab, words)
         return tokenizer.Text(words, tokens, *around).tokens(x_nd)
 
@@ -360,9 +385,7 @@ def about_unnamed(words: Vocabulary | None, tokens: NDArray[np.int64], allowed: 
     return f'{head}, and inputs may hold them; set [space] allowed = "tokenizer" to leave them out'
 
 
-def encoder(
-    options: CausalLm | SequenceClassifier, allowed: Allowed = None
-) -> Callable[[str], list[int]]:
+def encoder(options: TextModel, allowed: Allowed = None) -> Callable[[str], list[int]]:
     """Return a function from a text to the values of its sites; -1: a token that no site takes.
 
     Special tokens that end the prefix and also begin the text (``<s>``) are not repeated. Raises

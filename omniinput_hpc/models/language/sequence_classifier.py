@@ -13,14 +13,13 @@ import logging
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import AutoModelForSequenceClassification
 
 from omniinput_hpc.config import Allowed
 from omniinput_hpc.config import SequenceClassifier as Options
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.language import hf_folder, tokenizer
+from omniinput_hpc.models.language import hf_folder
 from omniinput_hpc.models.language.embedding_leaf import (
     EmbeddingLeaf,
     gradient_problem,
@@ -33,6 +32,7 @@ from omniinput_hpc.models.language.foreign_code import (
     special_tokens,
     trial_inputs,
 )
+from omniinput_hpc.models.language.framed import FramedTokens
 from omniinput_hpc.models.language.loading import load
 from omniinput_hpc.models.language.trial import check_length
 
@@ -53,26 +53,18 @@ class SequenceClassifier:
             settings.pad_token_id = -1
         self._options, self._device = options, torch.device(device)
         n_vocab = len(self.lm.get_input_embeddings().weight)
-        words = tokenizer.read(folder)
-        self.space = hf_folder.space_of(options, folder, n_vocab, words, allowed)
+        self._frame = FramedTokens(options, folder, n_vocab, device, allowed)
+        self.space, self.n_sites = self._frame.space, self._frame.n_sites
         self.n_values = self.space.n_values
-        every_token = hf_folder.tokens_of(options, folder, n_vocab, words)
-        tokens = every_token[self.space.to_ids(np.arange(self.n_values))]
-        identical = len(tokens) == n_vocab
-        self._token_ids = None if identical else torch.from_numpy(tokens).to(device)
-        around = hf_folder.frame_of(options, folder, n_vocab, words)
-        self.n_sites = hf_folder.sites_within(options, around)
-        check_length(self.lm, options.length, str(folder), around)
-        self._before, self._after = (torch.tensor(ids, device=device).long() for ids in around)
-        self._text = tokenizer.Text(words, tokens, *around)
+        check_length(self.lm, options.length, str(folder), self._frame.around)
         self._mask_needed = self._one_by_one = False
-        self._special = special_tokens(self.lm, words)
+        self._special = special_tokens(self.lm, self._frame.words)
         self._try_out(f"model.path = {folder}")
 
     @torch.no_grad()
     def output(self, x: torch.Tensor) -> torch.Tensor:
         """Return z, float32 [W], of x, int64 [W, D]."""
-        return self._z(self._logits(self._tokens(x)))
+        return self._z(self._logits(self._frame.tokens(x)))
 
     def output_and_gradient(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return z [W] and dz/d one_hot(x), float32 [W, D, n_values]."""
@@ -82,19 +74,19 @@ class SequenceClassifier:
     @cached_property
     def without_gradient(self) -> str:
         """Why the model has no gradient; "" if it has one. Tried at the first access."""
-        return gradient_problem(self, self._trial(), self._tokens)
+        return gradient_problem(self, self._trial(), self._frame.tokens)
 
     @cached_property
     def embedding(self) -> torch.Tensor:
         """Float32 [n_values, E]."""
-        return table_of(self.lm, self._ids_of(torch.arange(self.n_values, device=self._device)))
+        return table_of(self.lm, self._frame.every_id)
 
     def output_and_factors(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tuple[()]]:
         """Return z [W] and e, float32 [W, D, E]; there is no target part."""
         with torch.enable_grad(), EmbeddingLeaf(self.lm) as embedded:
-            z = self._z(self._logits(self._tokens(x)))
+            z = self._z(self._logits(self._frame.tokens(x)))
             e = embedded.gradient(z.sum())
-        return z.detach(), e[:, len(self._before) :][:, : self.n_sites].float(), ()
+        return z.detach(), e[:, self._frame.before :][:, : self.n_sites].float(), ()
 
     def target_rows(self, rest: tuple[()], site: torch.Tensor) -> torch.Tensor:
         """Return zeros, float32 [W, n_values]."""
@@ -102,14 +94,7 @@ class SequenceClassifier:
 
     def render(self, x: torch.Tensor) -> list[str]:
         """Return the text of each input with the tokens around it."""
-        return self._text.render(x.cpu().numpy())
-
-    def _tokens(self, x: torch.Tensor) -> torch.Tensor:
-        before, after = (ids.expand(len(x), -1) for ids in (self._before, self._after))
-        return torch.cat([before, self._ids_of(x), after], dim=1)
-
-    def _ids_of(self, x: torch.Tensor) -> torch.Tensor:
-        return x if self._token_ids is None else self._token_ids[x]
+        return self._frame.text.render(x.cpu().numpy())
 
     def _logits(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return the logits of all classes, float32 [W, C]."""
@@ -136,8 +121,7 @@ class SequenceClassifier:
         return z
 
     def _trial(self) -> list[torch.Tensor]:
-        ids = self._ids_of(torch.arange(self.n_values, device=self._device))
-        return trial_inputs(self._special, ids, self.n_sites)
+        return trial_inputs(self._special, self._frame.every_id, self.n_sites)
 
     @torch.no_grad()
     def _try_out(self, where: str) -> None:
@@ -148,7 +132,7 @@ class SequenceClassifier:
         evaluate an input.
         """
         self._mask_needed, why = True, ""
-        trial = [self._tokens(x) for x in self._trial()]
+        trial = [self._frame.tokens(x) for x in self._trial()]
         try:
             alone = [torch.cat([self._evaluate(one[None]) for one in x]) for x in trial]
         except ForeignError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from omniinput_hpc.config import CausalLm, Config, SequenceClassifier
+from omniinput_hpc.config import CausalLm, Config
 from omniinput_hpc.models.language import hf_folder, tokenizer
 from omniinput_hpc.models.language.tokenizer import Vocabulary
 
@@ -35,7 +35,7 @@ class Beginning:
 def lines(config: Config) -> list[str]:
     """Return the lines of `models.about_tokens`."""
     options = config.model
-    assert isinstance(options, CausalLm | SequenceClassifier)
+    assert isinstance(options, hf_folder.TextModel)
     folder = hf_folder.resolve(options.path)
     words = tokenizer.read(folder)
     if words is None:
@@ -57,10 +57,10 @@ def about(begins: Beginning) -> str:
     )
 
 
-def beginning_of(options: CausalLm | SequenceClassifier) -> Beginning | None:
+def beginning_of(options: hf_folder.TextModel) -> Beginning | None:
     """Return the tokens with which a decoder's tokenizer begins every text; None if there are none.
 
-    It asks transformers, which imports torch. For a classifier it is None: they are there.
+    It asks transformers, which imports torch. For other models it is None: they are there.
     """
     folder = hf_folder.resolve(options.path)
     words = tokenizer.read(folder)

@@ -89,7 +89,9 @@ def test_roberta_whose_settings_name_no_token_has_its_ends(tmp_path):
     assert hf_folder.frame(tmp_path, 7, tokenizer.read(tmp_path)) == ([0], [2])
     AutoTokenizer.from_pretrained(tmp_path).backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
     assert hf_folder.frame(tmp_path, 7, tokenizer.read(tmp_path)) == ([0], [2])
-    with pytest.raises(UserError, match=r"a classifier's input: the token '</s>' \(2\) is not one"):
+    with pytest.raises(
+        UserError, match=r"the tokens around a text: the token '</s>' \(2\) is not one"
+    ):
         hf_folder.frame(tmp_path, 2, tokenizer.read(tmp_path))
 
 
