@@ -136,3 +136,25 @@ def counts_of_letters(automaton):
         if automaton.accepting_q[state]:
             found[z] = found.get(z, 0) + n
     return found
+
+
+class IndependentSites:
+    """A law of independent sites: the rows of a file of ln p, float32 [D, V], perhaps -inf."""
+
+    predicted_from = 0
+
+    def __init__(self, log_p):
+        self.n_sites, self.n_values = log_p.shape
+        self._log_p = log_p
+
+    def conditional_logits(self, x):
+        sites = torch.arange(self.n_sites, device=x.device)
+        rows = self._log_p.expand(len(x), -1, -1)  # [W, D, V]
+        return -self._log_p[sites, x].mean(dim=1), rows
+
+    def output(self, x):
+        return self.conditional_logits(x)[0]
+
+
+def independent(file, device="cpu"):
+    return IndependentSites(torch.from_numpy(np.load(file)).to(device))

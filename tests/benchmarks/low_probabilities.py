@@ -1,0 +1,332 @@
+"""How likely is it that a rare token is the likeliest next one, when prompts are drawn from a law?
+
+    OMP_NUM_THREADS=1 .venv/bin/python tests/benchmarks/low_probabilities.py --folder /tmp/low
+        [--law few|all] [--seconds 20] [--tune 0.5 1 2] [--itgis 0.5] [--mhis 1] [--kernel sites]
+
+P(t) = P(argmax of the next token's logits = t) for independent tokens, by four methods at equal CPU
+time per target: plain sampling; ITGIS and MHIS of Wu & Hilton (arXiv 2410.13211), written anew; and
+this program, with z = largest other logit - logit of t (`[output] name = "next"`), P = P(z < 0).
+
+Two laws of six tokens before the English model: `few`, eight tokens per site, whose 8^6 prompts are
+all evaluated, so that P is exact; `all`, its 2,000 tokens with the frequencies of its own texts,
+whose reference is a longer ITGIS of another seed, which is unbiased. `--tune` prints
+what ITGIS and MHIS find at some temperatures for targets of their own, `--kernel` what this program
+finds with settings of `KERNELS`. It goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import GPT2LMHeadModel
+
+from omniinput_hpc.cli import run as launch
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.errors.jackknife import jackknife_error
+from omniinput_hpc.runfile.reader import open_run
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/helpers"))  # also for the law's factory
+
+from rare_tokens import Estimate, Problem, exact, itgis, mhis, of_mean, plain  # noqa: E402
+
+MODEL = ROOT / "inputs/models/english"
+N_SITES, N_FEW = 6, 8
+RANGE = (1e-12, 1e-5)
+INPUT = """[run]
+output = "{folder}/run.h5"
+seed = {seed}
+rounds = {rounds}
+burn_in = {burn_in}
+[model]
+kind = "causal-lm"
+path = "{model}"
+length = {length}
+[law]
+kind = "python"
+factory = "law_models:independent"
+options = {{ file = "{rows}" }}
+[output]
+name = "next"
+targets = [{target}]
+against = {others}
+aggregate = "max"
+[sampler]
+walkers = {walkers}
+steps = 5
+exchanges = 4
+[ladder]
+{ladder}
+{kernel}
+[bins]
+lower = -20.0
+upper = 40.0
+width = 0.125
+[samples]
+every = 20
+"""
+LADDER = "betas = [0.0, 0.5, 1.0, 1.6, 2.4, 3.4, 4.6, 6.0]\ntune = true"
+
+
+@dataclass(frozen=True)
+class Program:
+    """Runs of this program for one law; `rounds` and `kernel` as in the input file."""
+
+    folder: Path
+    rows: Path
+    model: Path = MODEL
+    walkers: int = 16
+    ladder: str = LADDER
+    kernel: str = ""
+
+    def estimate(self, target: int, rounds: int, seed: int) -> Estimate:
+        """Run the program, and read P(z < 0) off its density."""
+        log_p = np.load(self.rows, mmap_mode="r")
+        n_sites, n_values = log_p.shape
+        text = INPUT.format(
+            folder=self.folder, seed=seed, rounds=rounds, burn_in=max(1, rounds // 4),
+            model=self.model, length=n_sites, rows=self.rows, target=target,
+            others=[v for v in range(n_values) if v != target], walkers=self.walkers,
+            ladder=self.ladder, kernel=self.kernel,
+        )  # fmt: skip
+        path = self.folder / "run.toml"
+        (self.folder / "run.h5").unlink(missing_ok=True)
+        path.write_text(text)
+        begun = time.process_time()
+        code = launch.main([str(path)])
+        seconds = time.process_time() - begun
+        if code:
+            raise RuntimeError(f"the program ended with {code}")
+        return self._read(seconds)
+
+    def _read(self, seconds: float) -> Estimate:
+        with open_run(self.folder / "run.h5") as run:
+            density = density_of_run(run.data)
+        use_b = (density.edges[1:] <= 0) & (density.count_b > 0)
+        n = int(density.count_b.sum())
+        if not use_b.any():
+            return Estimate(-np.inf, np.inf, n, seconds)
+        value = float(np.logaddexp.reduce(density.log_g_b[use_b]))
+        each = np.logaddexp.reduce(density.log_g_jb[:, use_b], axis=1)
+        return Estimate(value, float(jackknife_error(value, each, density.lanes_g)), n, seconds)
+
+
+KERNELS: dict[str, dict[str, Any]] = {
+    "sites": {"kernel": '[kernel]\nname = "from-law"\nweights = { site = 1.0 }'},
+    "gradients": {
+        "kernel": '[kernel]\nname = "mixture"\n[[kernel.parts]]\nname = "from-law"\n'
+        '[[kernel.parts]]\nname = "gibbs-with-gradients"'
+    },
+    "64 walkers": {"walkers": 64},
+}
+"""What `--kernel` tries of this program beside its defaults."""
+
+
+def own_frequencies(lm: Any, n: int = 48, length: int = 16) -> NDArray[np.float64]:
+    """Return the mean next-token distribution along n texts that the model draws."""
+    random = torch.Generator().manual_seed(1)
+    x, mean = torch.zeros((n, 1), dtype=torch.int64), 0.0
+    with torch.no_grad():
+        for _ in range(length):
+            p = lm(x, logits_to_keep=1).logits[:, -1].double().softmax(dim=1)
+            mean = mean + p.mean(dim=0) / length
+            x = torch.cat([x, torch.multinomial(p, 1, generator=random)], dim=1)
+    return np.asarray(mean)
+
+
+def law_rows(name: str, lm: Any) -> NDArray[np.float32]:
+    """Return ln p of the sites of the law `few` or `all`, float32 [D, V]."""
+    p_v = own_frequencies(lm)
+    rows = np.tile(p_v, (N_SITES, 1))
+    if name == "few":
+        random = np.random.default_rng(1)
+        for row in rows:  # half common, half rare tokens
+            common = random.choice(len(p_v), N_FEW // 2, replace=False, p=p_v / p_v.sum())
+            left = np.setdiff1d(np.arange(len(p_v)), common)
+            rare = random.choice(left, N_FEW - N_FEW // 2, replace=False)
+            row[np.setdiff1d(left, rare)] = 0.0
+    with np.errstate(divide="ignore"):
+        return np.log(rows / rows.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+def piloted(
+    problem: Problem, seen_v: list[int], temperature: float, n: int, seconds: float = 1.5
+) -> list[int]:
+    """Return n random tokens, not among those seen, for which a short ITGIS finds a P in `RANGE`.
+
+    This favours ITGIS: a token that it misses is never a target.
+    """
+    found: list[int] = []
+    unseen = np.flatnonzero(np.equal(seen_v, 0))
+    for target in np.random.default_rng(5).permutation(unseen).tolist():
+        log_p = itgis(problem, target, temperature, seconds, 7).log_p
+        if RANGE[0] <= np.exp(log_p) <= RANGE[1]:
+            found.append(target)
+        print(f"pilot: {target} {log_p:.2f}", flush=True)
+        if len(found) == n:
+            break
+    return found
+
+
+def spread(log_p_v: NDArray[np.float64], n: int, seed: int) -> list[int]:
+    """Return n tokens, one from each of n equal parts of ln `RANGE`, as far as there are any."""
+    random, found = np.random.default_rng(seed), []
+    edges = np.linspace(*np.log(RANGE), n + 1)
+    for low, high in pairwise(edges):
+        inside = np.flatnonzero((log_p_v >= low) & (log_p_v < high))
+        if len(inside):
+            found.append(int(random.choice(inside)))
+    return found
+
+
+class Table:
+    """What was measured, kept in a file, so that the benchmark goes on where it was stopped."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._rows = json.loads(path.read_text()) if path.exists() else {}
+
+    def get(self, key: str, measure: Callable[[], Any]) -> Any:
+        """Return what is kept under a key; measure it if there is nothing."""
+        if key not in self._rows:
+            found = measure()
+            self._rows[key] = asdict(found) if isinstance(found, Estimate) else found
+            self._path.write_text(json.dumps(self._rows))
+        return self._rows[key]
+
+    def estimate(self, key: str, measure: Callable[[], Estimate]) -> Estimate:
+        """Return the estimate of a key, printed."""
+        found = Estimate(**self.get(key, measure))
+        print(f"{key}: {found}, {found.evaluations} evaluations, {found.seconds:.0f} s", flush=True)
+        return found
+
+
+def main() -> None:
+    """Measure and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path, required=True, help="for what was measured")
+    parser.add_argument("--law", choices=("few", "all"), default="few")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of CPU, per method and target")
+    parser.add_argument("--targets", type=int, default=10)
+    parser.add_argument("--tune", nargs="*", type=float, help="temperatures to try, on 2 targets")
+    parser.add_argument("--itgis", type=float, default=1.0, help="temperature")
+    parser.add_argument("--mhis", type=float, default=1.0, help="temperature")
+    parser.add_argument("--longer", type=int, default=4, help="times the seconds of a reference")
+    parser.add_argument("--kernel", nargs="*", default=[], help="of ours; see `KERNELS`")
+    options = parser.parse_args()
+    logging.disable(logging.INFO)
+    torch.set_num_threads(1)
+    folder = options.folder / options.law
+    folder.mkdir(parents=True, exist_ok=True)
+    lm = GPT2LMHeadModel.from_pretrained(MODEL, dtype=torch.float32).eval()
+    if not (folder / "rows.npy").exists():
+        np.save(folder / "rows.npy", law_rows(options.law, lm))
+    rows = np.load(folder / "rows.npy")
+    problem, table = Problem(lm, torch.from_numpy(rows)), Table(folder / "found.json")
+    n = 2 if options.tune else options.targets
+    if options.law == "few":
+        with np.errstate(divide="ignore"):
+            log_p_v = np.log(table.get("exact", lambda: exact(problem).tolist()))
+        targets = spread(log_p_v, n, seed=2 if options.tune else 1)
+    else:
+        log_p_v = None
+        seen_v, _ = drawn(problem, table, options.seconds)
+        targets = table.get(f"targets {n}", lambda: piloted(problem, seen_v, options.itgis, n))
+    if options.tune:
+        tune(problem, table, targets, options)
+    else:
+        compare(problem, table, targets, log_p_v, options, folder)
+
+
+def tune(problem: Problem, table: Table, targets: list[int], options: argparse.Namespace) -> None:
+    """Print what ITGIS and MHIS find at several temperatures."""
+    for target in targets:
+        for t in options.tune:
+            for method in (itgis, mhis):
+                key = f"{method.__name__} {target} at T = {t}, {options.seconds} s"
+                table.estimate(
+                    key, lambda m=method, a=target, b=t: m(problem, a, b, options.seconds, 3)
+                )
+
+
+def compare(
+    problem: Problem,
+    table: Table,
+    targets: list[int],
+    log_p_v: NDArray[np.float64] | None,
+    options: argparse.Namespace,
+    folder: Path,
+) -> None:
+    """Print the estimates of all methods, their errors, and the rms error of each method."""
+    seconds, program = options.seconds, Program(folder, folder / "rows.npy")
+    kernels = {"omniinput": program}
+    for name in options.kernel:
+        kernels[f"omniinput, {name}"] = replace(program, **KERNELS[name])
+    counts, n = drawn(problem, table, seconds)
+    errors: dict[str, list[float]] = {}
+    for target in targets:
+        share = counts[target] / n
+        found = {"plain": of_mean(share, np.sqrt(share / n), n, seconds)}
+        for name, method, t in (("ITGIS", itgis, options.itgis), ("MHIS", mhis, options.mhis)):
+            key = f"{name} {target} at T = {t}, {seconds} s"
+            found[name] = table.estimate(
+                key, lambda m=method, a=target, b=t: m(problem, a, b, seconds, 1)
+            )
+        for name, ours in kernels.items():
+            rounds = table.get(f"rounds {name} {seconds}", lambda o=ours: _rounds(o, seconds))
+            found[name] = table.estimate(
+                f"{name} {target}, {seconds} s",
+                lambda o=ours, a=target, r=rounds: o.estimate(a, r, 1),
+            )
+        if log_p_v is not None:
+            true = float(log_p_v[target])
+        else:
+            long, t = options.longer * seconds, options.itgis
+            true = table.estimate(
+                f"reference {target} at T = {t}, {long} s",
+                lambda a=target, t=t, long=long: itgis(problem, a, t, long, 2),
+            ).log_p
+        print(
+            f"| {target} | {true:.2f} | " + " | ".join(map(str, found.values())) + " |", flush=True
+        )
+        for name, estimate in found.items():
+            errors.setdefault(name, []).append(estimate.log_p - true)
+    for name, each in errors.items():
+        off = np.array(each)
+        there = off[np.isfinite(off)]
+        rms = np.sqrt(np.mean(there**2)) if len(there) else np.nan
+        print(f"{name}: rms error {rms:.2f} of {len(there)}, no estimate {len(off) - len(there)}")
+
+
+def drawn(problem: Problem, table: Table, seconds: float) -> tuple[list[int], int]:
+    """Return the counts of plain sampling, and the number of draws; the same for all targets."""
+
+    def measure() -> list[Any]:
+        counts_v, n = plain(problem, seconds, 1)
+        return [counts_v.tolist(), n]
+
+    found: tuple[list[int], int] = table.get(f"plain {seconds}", measure)
+    return found
+
+
+def _rounds(program: Program, seconds: float) -> int:
+    """Return how many rounds take so many seconds of CPU."""
+    few, more = (program.estimate(0, rounds, 1).seconds for rounds in (4, 12))
+    per_round = (more - few) / 8
+    return max(8, int((seconds - few) / per_round) + 4)
+
+
+if __name__ == "__main__":
+    main()
