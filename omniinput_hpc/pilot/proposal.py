@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_CPU_WALKERS = 64
 """On a CPU more walkers gain little, and each walker would make fewer moves per round."""
-GIVEN = ("run", "model", "law", "output", "space")
+GIVEN = ("model", "law", "output", "space", "run")
 """Tables that the pilot takes as they are."""
 SHARES = {"at zero": 0.07, "spread": 0.28, "first": 0.2, "second": 0.4}
 """Shares of the pilot's seconds. The rest is for finding the number of walkers."""
