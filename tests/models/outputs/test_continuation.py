@@ -119,7 +119,7 @@ def test_the_gradient_is_the_derivative_by_one_hot(keys, output):
 
             hook = layer.register_forward_hook(nudge)
             with torch.no_grad():
-                logits = model.lm(input_ids=model._tokens(x)).logits[:, -model._n_read :]
+                logits = model.lm(input_ids=model._tokens(x)).logits[:, -model.n_read :]
                 moved.append(model._z_of(logits.double()))
             hook.remove()
         slope = (moved[0] - moved[1]) / (2 * step)
