@@ -100,7 +100,7 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
             built.config, built.geometry, world.texts(built.device), hosts, about["bytes"],
             models.offers_of(built.model).cache_bytes(), writer_kind, reason, found,
             trials, measured, built.without_anchor, forecasted, built.model_beta,
-            world.on_rank_0(lambda: models.about_tokens(config)), built.inside.get("n_inputs"),
+            world.on_rank_0(lambda: models.about_tokens(config)), built.inside,
         ),
     )  # fmt: skip
     world.on_rank_0(lambda: restart.check_resume(built.config, built.geometry, here, found))

@@ -181,8 +181,8 @@ class Config(Table):
     kernel: Kernel = Field(
         Metropolis(),
         description="How a walker moves. The keys depend on `name`. Default: `metropolis`; under a "
-        "[law], or with `space.pattern`, `space.end` or lists in `space.allowed`, a mixture of it "
-        "(0.1) and `from-law` (0.9).",
+        "[law], or with `space.pattern`, `space.end`, `space.canonical` or lists in "
+        "`space.allowed`, a mixture of it (0.1) and `from-law` (0.9).",
     )
     bins: Bins = Field(
         description="The histogram of z: half-open bins of equal width, the last one closed."
@@ -203,6 +203,7 @@ class Config(Table):
         space = space if isinstance(space, dict) else {}
         constrained = "pattern" in space or isinstance(space.get("allowed"), list)
         constrained |= "end" in space
+        constrained |= space.get("canonical") is True
         return {**tables, "kernel": UNDER_LAW} if tables.get("law") or constrained else tables
 
     @field_validator("kernel", mode="before")

@@ -42,6 +42,17 @@ class Space(Table):
             raise ValueError(f'expected "eos" or a token id, found {given!r}')
         return given
 
+    canonical: bool | None = Field(
+        None,
+        description="Only sequences that the model's own tokenizer makes of their text, one per "
+        "text ([more](methods.md#canonical-sequences)). Left out: all sequences of tokens.",
+    )
+
+    @field_validator("canonical")
+    @classmethod
+    def _or_left_out(cls, given: bool | None) -> bool | None:
+        return given or None
+
     @field_validator("allowed", mode="before")
     @classmethod
     def _is_allowed(cls, given: Any) -> Any:
@@ -58,6 +69,7 @@ class Space(Table):
     def constraint(self) -> str:
         """The key that leaves out inputs of the sites' values, for messages; "" if none does."""
         lists = "a list in space.allowed" if isinstance(self.allowed, list) else ""
+        lists = "space.canonical" if self.canonical else lists
         ends = lists if self.end is None else "space.end"
         return ends if self.pattern is None else "space.pattern"
 
@@ -75,6 +87,11 @@ class Space(Table):
             )
         if "lm-conditional" in config.kernel.names:
             return f'kernel.name = "lm-conditional" does not keep to {key}; leave [kernel] out'
+        if self.canonical and kind not in ("causal-lm", "sequence-classifier"):
+            return (
+                f'space.canonical is for models with a tokenizer, not for model.kind = "{kind}"; '
+                "leave it out"
+            )
         if key == "space.pattern" and kind == "image-classifier":
             return "space.pattern is for models whose values stand for text"
         return "" if self.end is None else self._end_problem(config)
@@ -84,6 +101,8 @@ class Space(Table):
         kind, output = config.model.kind, None if config.output is None else config.output.name
         if self.pattern is not None or isinstance(self.allowed, list):
             return "space.end does not go with space.pattern or lists in space.allowed"
+        if self.canonical:
+            return "space.end does not go with space.canonical"
         if kind not in ("causal-lm", "python"):
             return f'space.end is for texts of a language model, not for model.kind = "{kind}"'
         if self.end == "eos" and kind == "python":

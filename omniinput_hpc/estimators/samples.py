@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
 from omniinput_hpc.estimators.populations import log_q_of
-from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
 from omniinput_hpc.histogram import bin_of
 
+FEWEST_ROUNDS = 32
+"""Rounds that a few samples are spread over, if there are so many."""
 MAX_SAMPLES = 1_000_000
 """Recorded samples to search for different inputs."""
 
@@ -43,18 +46,28 @@ class RecordedSamples:
     log_q_ik: FloatArray | None
 
 
-def samples_in_bins(run: RunData, edges: FloatArray) -> Iterator[RecordedSamples]:
+def samples_in_bins(
+    run: RunData, edges: FloatArray, most: int | None = None
+) -> Iterator[RecordedSamples]:
     """Yield a run's recorded samples inside some bins, per round and rung.
 
     Rungs without a sample inside the bins are skipped. The edges, float64 [B + 1], may differ from
-    those of the run.
+    those of the run. With `most`, only about so many samples of the run are looked at: evenly
+    spaced in time, and the same number of each lane.
     """
-    log_q = log_q_of(run)
-    for round_, (x_ksd, z_ks) in enumerate(run.source.samples()):
-        log_q_ksj = next(log_q) if log_q is not None else None
+    rounds, stride, per_round = range(run.rounds), 1, len(run.beta_k) * run.samples_per_round
+    if most is not None and run.rounds:
+        rounds = evenly_spaced_rounds(run, max(most, FEWEST_ROUNDS * per_round)).tolist()
+        stride = max(1, len(rounds) * per_round // most)
+    log_q, read = log_q_of(run), 0
+    for round_, (x_ksd, z_ks) in zip(rounds, run.source.samples(rounds), strict=True):
+        log_q_ksj = next(islice(log_q, round_ - read, None)) if log_q is not None else None
+        read = round_ + 1
         for rung, z_s in enumerate(z_ks.astype(np.float64)):
             bin_s = bin_of(z_s, edges)
-            index_i = np.flatnonzero((bin_s >= 0) & (bin_s < len(edges) - 1))
+            inside_s = (bin_s >= 0) & (bin_s < len(edges) - 1)
+            inside_s &= (np.arange(len(z_s)) // run.walkers + rung + round_) % stride == 0
+            index_i = np.flatnonzero(inside_s)
             if index_i.size:
                 yield RecordedSamples(
                     round_=round_,

@@ -2,34 +2,47 @@
 
 ``space.pattern`` is a regular expression over the text of an input. It becomes an automaton over
 bytes, and this one over values, since a token may be a part of a character. Lists in
-``space.allowed`` say which values each site may take. Importing this module does not import torch.
+``space.allowed`` say which values each site may take. With ``space.canonical`` neighbours must be
+possible pairs of the tokenizer. Importing this module does not import torch.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betaincinv
 
 from omniinput_hpc.config import CausalLm, Config
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.language import hf_folder, tokenizer
+from omniinput_hpc.models.language import canonical, hf_folder, tokenizer
+from omniinput_hpc.models.language.tokenizer import Vocabulary
 from omniinput_hpc.models.protocol import space_of
 from omniinput_hpc.models.table import KINDS
 from omniinput_hpc.text import first_line
 
 MAX_TRANSITIONS = 1 << 27
 """The largest table of transitions: 512 MiB."""
+MAX_PAIRS = 1 << 24
+"""The most pairs of values that are tried with a tokenizer: 16 million take some minutes."""
+N_DRAWN = 4096
+"""Inputs that are drawn to estimate which share of a space is canonical."""
+SHARE = ("canonical_share", "canonical_share_low", "canonical_share_high")
+"""What the run file calls this share and the ends of its 95 % interval."""
 N_BYTES, BEFORE = 256, 0
 """A byte that stands before every text: the library builds no pattern that may match nothing."""
+
+
+Table = tuple[NDArray[np.int32], NDArray[np.bool_]]
+"""The states after each value, and which states accept, as in `Automaton`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +56,7 @@ class Automaton:
     allowed_iv : bool [D, V], the values of each site; None: all
     n_sites : D
     end : the value that ends texts; None if they have a fixed length
+    is_canonical : whether inputs, [n, D], are canonical, bool [n]; None: not asked, or all are
     """
 
     next_qv: NDArray[np.int32]
@@ -50,6 +64,7 @@ class Automaton:
     allowed_iv: NDArray[np.bool_] | None
     n_sites: int
     end: int | None = None
+    is_canonical: Callable[[NDArray[np.int64]], NDArray[np.bool_]] | None = None
 
     @property
     def by_site(self) -> bool:
@@ -96,7 +111,32 @@ class Automaton:
         digest.update(b"" if self.allowed_iv is None else self.allowed_iv.tobytes())
         # Unlike str(int), Decimal has no limit of digits
         n_inputs = {"n_inputs": str(Decimal(self.n_inputs)), "log_inputs": math.log(self.n_inputs)}
-        return {**n_inputs, "space_fingerprint": f"sha256:{digest.hexdigest()}"}
+        share = dict(zip(SHARE, self.canonical_share, strict=True)) if self.is_canonical else {}
+        return {**n_inputs, **share, "space_fingerprint": f"sha256:{digest.hexdigest()}"}
+
+    def draw(self, random: np.random.Generator, n: int) -> NDArray[np.int64]:
+        """Return independent uniform draws of inputs, int64 [n, D]."""
+        log_ways, n_values = self.log_ways, self.next_qv.shape[1]
+        x, state = np.empty((n, self.n_sites), dtype=np.int64), np.zeros(n, dtype=np.int32)
+        for t in range(self.n_sites):
+            for q in np.unique(state):
+                with np.errstate(invalid="ignore"):
+                    p = np.exp(log_ways[t + 1, self.next_qv[q]] - log_ways[t, q])
+                p = p if self.allowed_iv is None else p * self.allowed_iv[t]
+                here = state == q
+                x[here, t] = random.choice(n_values, here.sum(), p=p / p.sum())
+            state = self.next_qv[state, x[:, t]]
+        return x
+
+    @cached_property
+    def canonical_share(self) -> tuple[float, float, float]:
+        """The share of inputs that are canonical, with its 95 % interval, from draws."""
+        assert self.is_canonical is not None
+        x = self.draw(np.random.default_rng(0), N_DRAWN)
+        k, n = int(self.is_canonical(x).sum()), len(x)
+        low = float(betaincinv(k, n - k + 1, 0.025)) if k else 0.0
+        high = float(betaincinv(k + 1, n - k, 0.975)) if k < n else 1.0
+        return k / n, low, high
 
 
 def _steps(next_qv: NDArray[np.int32]) -> list[list[tuple[int, int]]]:
@@ -172,7 +212,13 @@ def of(config: Config, model: Any) -> Automaton | None:
                 "which is too many; choose a simpler one"
             )
         next_qv, accepting_q = over_values(next_qb, accepting_q, texts)
-    found = Automaton(next_qv, accepting_q, allowed_iv, n_sites)
+    is_canonical = None
+    if config.space.canonical:
+        words, ids = _words(config, model, "space.canonical")
+        next_qv, accepting_q = _canonical(words, ids, (next_qv, accepting_q))
+        if not canonical.pairs_decide(words):
+            is_canonical = partial(_is_canonical, words, ids)
+    found = Automaton(next_qv, accepting_q, allowed_iv, n_sites, is_canonical=is_canonical)
     if found.n_inputs == n_values**n_sites:
         raise UserError(f"{config.constraint} leaves out no input; leave it out")
     if found.n_inputs < 2:
@@ -205,11 +251,7 @@ def _allowed(lists: list[list[int]], n_values: int, n_sites: int) -> NDArray[np.
 def _texts(config: Config, model: Any) -> list[bytes | None]:
     """Return the text of each value in bytes; None: it never matches (a special token)."""
     if KINDS[config.model.kind].has_tokenizer:
-        options: Any = config.model
-        folder = hf_folder.resolve(options.path)
-        words = tokenizer.require(tokenizer.read(folder), folder, "space.pattern")
-        tokens = hf_folder.tokens_of(options, folder, hf_folder.n_vocab_of(folder), words)
-        ids = tokens[space_of(model).to_ids(np.arange(model.n_values))]
+        words, ids = _words(config, model, "space.pattern")
         return words.bytes_of(ids.tolist(), "space.pattern")
     given = getattr(getattr(model, "base", model), "tokens", None)
     if given is None or len(given) != model.n_values:
@@ -220,6 +262,63 @@ def _texts(config: Config, model: Any) -> list[bytes | None]:
     if not all(isinstance(text, str | bytes) for text in given):
         raise UserError("space.pattern: the model's tokens are not all texts")
     return [text.encode() if isinstance(text, str) else text for text in given]
+
+
+def _words(config: Config, model: Any, key: str) -> tuple[Vocabulary, NDArray[np.int64]]:
+    """Return the tokenizer of a model's folder, and the token of each value, int64 [V]."""
+    options: Any = config.model
+    folder = hf_folder.resolve(options.path)
+    words = tokenizer.require(tokenizer.read(folder), folder, key)
+    tokens = hf_folder.tokens_of(options, folder, hf_folder.n_vocab_of(folder), words)
+    return words, tokens[space_of(model).to_ids(np.arange(model.n_values))]
+
+
+def _canonical(words: Vocabulary, ids: NDArray[np.int64], given: Table) -> Table:
+    """Return an automaton that accepts what `given` does, if all pairs of neighbours are possible.
+
+    Raises a `UserError` if the tokenizer cannot tell, or has too many tokens.
+    """
+    if len(ids) ** 2 > MAX_PAIRS:
+        raise UserError(
+            f"space.canonical tries all pairs of values, too many of {len(ids):,}; leave it out: "
+            "omniinput reweight prints which share of a run's sequences is canonical, at each z, "
+            "and the number of canonical ones"
+        )
+    texts = words.bytes_of(ids.tolist(), "space.canonical", special=True)
+    words.check_encoding()
+    whole = over_values(*canonical.whole_characters(), texts)
+    return _both(_both(canonical.automaton(words, ids, texts), whole), given)
+
+
+def _is_canonical(
+    words: Vocabulary, ids: NDArray[np.int64], x_nd: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    return canonical.is_canonical(words, ids[x_nd])
+
+
+def _both(one: Table, other: Table) -> Table:
+    """Return an automaton over values that accepts what two do.
+
+    Raises a `UserError` if it needs too many states.
+    """
+    (next_pv, accepting_p), (next_qv, accepting_q) = one, other
+    n, dead_p, dead_q = len(next_qv), len(next_pv) - 1, len(next_qv) - 1
+    states, number, rows = [0], {0: 0, -1: -1}, []
+    for state in states:  # it grows
+        p_v, q_v = next_pv[state // n], next_qv[state % n]
+        after = np.where((p_v == dead_p) | (q_v == dead_q), -1, p_v.astype(np.int64) * n + q_v)
+        different, which = np.unique(after, return_inverse=True)
+        for new in different.tolist():
+            if new not in number:
+                number[new] = len(states)
+                states.append(new)
+        if len(states) * len(p_v) > MAX_TRANSITIONS:
+            raise UserError("[space] needs too many states; leave out one of its keys")
+        rows.append(np.array([number[new] for new in different.tolist()], dtype=np.int32)[which])
+    next_sv = np.stack([*rows, np.full_like(rows[0], -1)])
+    next_sv[next_sv < 0] = len(states)
+    s = np.array(states)
+    return next_sv, np.append(accepting_p[s // n] & accepting_q[s % n], False)
 
 
 def byte_automaton(pattern: str) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:

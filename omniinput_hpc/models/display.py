@@ -23,6 +23,8 @@ class Display:
     prefix : the text that all inputs begin with; None without one
     note : how inputs are shown, for the user
     tokens : maps values, int64 [n, D], to the tokens of each input; None without a tokenizer
+    canonical : maps values, int64 [n, D], to whether the tokenizer makes each input of its own
+        text, bool [n]; None without a tokenizer that can encode
     """
 
     kind: Literal["text", "image"]
@@ -30,6 +32,7 @@ class Display:
     prefix: str | None
     note: str
     tokens: Callable[[Values], list[list[str]]] | None = None
+    canonical: Callable[[Values], NDArray[np.bool_]] | None = None
 
     def until(self, end: int) -> Display:
         """Return how texts are shown that end with a value, whose token is only among `tokens`."""

@@ -51,7 +51,7 @@ def space_of(name: str, config: Config, n_sites: int, n_values: int) -> Space:
     row = KINDS.get(model.kind)
     path = getattr(model, "path", None) if row is not None and row.has_tokenizer else None
     restriction = {f"model.{key}": getattr(model, key, old) for key, old in RESTRICTIONS.items()}
-    for key in ("allowed", "pattern", "end"):
+    for key in ("allowed", "pattern", "end", "canonical"):
         restriction[f"space.{key}"] = getattr(config.space, key, None)
     vocabulary = vocabulary_of(path) if path else None
     return Space(name, n_sites, n_values, vocabulary, restriction, _law_of(config))

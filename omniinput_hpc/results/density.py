@@ -24,6 +24,7 @@ from omniinput_hpc.estimators.errors.convergence import MAX_BLOCKS, Check
 from omniinput_hpc.estimators.errors.jackknife import t_quantile
 from omniinput_hpc.estimators.populations import constants_of, is_annealed
 from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.results.canonical import CanonicalShare, share_lines
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.tables import Columns
@@ -42,6 +43,7 @@ class DensityResult(Written):
     exact : exact values in the same bins, to compare with
     further : lines on other estimates from the same runs
     bins : name of bins other than the run's; "" for the run's own
+    share : which share of the inputs is canonical, or why that is unknown; None: not asked
     remark : clause about such bins, for the source
     """
 
@@ -53,6 +55,7 @@ class DensityResult(Written):
     further: Sequence[str] = ()
     bins: str = ""
     remark: str = ""
+    share: CanonicalShare | str | None = None
 
     @property
     def estimate(self) -> Density:
@@ -135,6 +138,7 @@ class DensityResult(Written):
         """Return what ``omniinput reweight`` prints."""
         constants = constants_lines(self.estimate.ends, self.estimate.pinned)
         lines = [self.source, *self.summary(), *constants, *self._of_targets(), *self.further]
+        lines += share_lines(self.share)
         if self.exact is not None:
             lines += map(str, compared_densities(self.estimate, self.exact))
         return lines + check_lines(self.checks)
@@ -221,6 +225,12 @@ class DensityResult(Written):
             f"source: {self.source}",
         ]
         return lines
+
+    def record(self, into: Record) -> None:
+        """Add the verdict, the numbers, and the canonical share."""
+        super().record(into)
+        if isinstance(self.share, CanonicalShare):
+            self.share.record(into, self.names[0] if self.names else into.run_path.stem)
 
     def figure(self) -> Figure:
         """Return the density with its errors, or with its difference from the exact one."""

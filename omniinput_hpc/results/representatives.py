@@ -22,6 +22,7 @@ from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Side
 from omniinput_hpc.estimators.run_data import evenly_spaced_rounds
 from omniinput_hpc.models.images.files import shape_of
+from omniinput_hpc.results.canonical import CanonicalShare, share_lines
 from omniinput_hpc.results.redact import mask
 from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.tables import Columns, describe_run
@@ -77,6 +78,7 @@ class Representatives:
     prefix : a text that all inputs begin with, displayed separately; None without one
     note : how the inputs are displayed
     how_drawn : description of the drawing
+    share : which share of all inputs is canonical, or why that is unknown; None: not asked
     edges : float64 [B + 1], of the bins
     items : by bin
     """
@@ -87,6 +89,7 @@ class Representatives:
     how_drawn: str
     edges: FloatArray
     items: Sequence[Representative]
+    share: CanonicalShare | str | None = None
 
     def of_bin(self, bin_: int) -> list[Representative]:
         """Return the inputs of a bin."""
@@ -187,7 +190,7 @@ class RepresentativesResult(Written):
         return [
             line
             for run, one in pairs
-            for line in (describe_run(run), f"{one.note}; {one.how_drawn}")
+            for line in (describe_run(run), f"{one.note}; {one.how_drawn}", *share_lines(one.share))
         ]
 
     def about(self) -> list[str]:

@@ -7,9 +7,10 @@ import os
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,7 @@ class Plan:
     forecast: ExchangeTrial | None = None  # from trial exchanges, if any were made
     model_beta: float | None = None  # of the model's own distribution
     tokens: Sequence[str] = ()  # notes on a language model's tokens
-    n_inputs: str | None = None  # of a constrained space, in digits
+    inside: Mapping[str, Any] = field(default_factory=dict)  # of a constrained space, as stored
 
 
 def describe(plan: Plan) -> str:
@@ -87,7 +88,7 @@ def describe(plan: Plan) -> str:
     rows = {
         "model": f"{c.model.kind}, {g.n_sites} sites of {g.n_values:,} values: "
         f"a space of 10^{g.n_sites * np.log10(g.n_values):.1f} inputs",
-        "space": "" if plan.n_inputs is None else describe_space(plan.n_inputs, c),
+        "space": describe_space(plan.inside, c) if plan.inside else "",
         "output": "" if c.output is None else models.z_label(c),
         "law": "" if c.law is None else describe_law(c.law),
         "tokens": "; ".join(plan.tokens),
@@ -114,11 +115,16 @@ def describe(plan: Plan) -> str:
     return "\n".join(lines + _forecast(plan))
 
 
-def describe_space(n_inputs: str, config: Config) -> str:
-    """Return how many inputs a constrained space has, in words; `n_inputs` in digits."""
+def describe_space(inside: Mapping[str, Any], config: Config) -> str:
+    """Return how many inputs a constrained space has, in words; `inside` is what is stored."""
+    n_inputs, share = inside["n_inputs"], inside.get("canonical_share")
     shown = f"{Decimal(n_inputs):{',' if len(n_inputs) <= MAX_DIGITS else '.4e'}}"
     drawn = "" if config.law is not None else "; beta = 0 draws them uniformly"
-    return f"{shown} of these inputs, by {config.constraint}{drawn}"
+    shown += f" of these inputs, by {config.constraint}{drawn}"
+    if share is None:
+        return shown
+    low, high = inside["canonical_share_low"], inside["canonical_share_high"]
+    return f"{shown}; {share:.2%} of them are canonical ({low:.2%} to {high:.2%})"
 
 
 def describe_law(law: Law) -> str:

@@ -26,6 +26,21 @@ def test_every_sample_inside_the_bins_comes_once(edges):
     assert seen == ((run.z_rks >= edges[0]) & (run.z_rks <= edges[-1])).sum()
 
 
+@pytest.mark.parametrize("most", [1, 300, 10**9])
+def test_few_samples_are_spread_over_rounds_rungs_and_lanes(most):
+    run = ancestral_run(MODEL, np.outer([0.0, 2.0], np.ones(5)), EDGES, rounds=9)
+    parts = list(samples_in_bins(run, EDGES, most))
+    n = sum(len(some.index_i) for some in parts)
+    per_lane = np.bincount(np.concatenate([some.lane_i for some in parts]), minlength=run.walkers)
+    assert n == run.z_rks.size if most > run.z_rks.size else 0 < n < max(2 * most, run.walkers + 1)
+    assert (per_lane == per_lane[0]).all()
+    assert len({some.round_ for some in parts}) == 9 or most == 1
+    for some in parts:
+        place = some.round_, some.rung, some.index_i
+        np.testing.assert_array_equal(some.log_q_ik, run.log_q[place])
+        np.testing.assert_array_equal(some.z_i, run.z_rks[place])
+
+
 def test_draws_bring_their_log_probabilities():
     run = ancestral_run(MODEL, np.outer([0.0, 2.0], np.ones(5)), EDGES, rounds=2)
     for some in samples_in_bins(run, EDGES):

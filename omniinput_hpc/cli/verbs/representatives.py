@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 
 from omniinput_hpc.cli.scripts import (
     add_figure_options,
@@ -22,12 +23,14 @@ from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.density.density import Density, density_of_run
 from omniinput_hpc.models.table import z_label
 from omniinput_hpc.plots import look
+from omniinput_hpc.results.canonical import canonical_share
 from omniinput_hpc.results.curves import confident_side
 from omniinput_hpc.results.names import names_of
 from omniinput_hpc.results.representatives import (
     Representatives,
     RepresentativesResult,
     edges_for,
+    how_to_show,
     representatives,
     with_tokens,
 )
@@ -78,6 +81,8 @@ def _inputs_of(
     run: RunReader, density: Density, edges: FloatArray, options: argparse.Namespace
 ) -> Representatives:
     found = representatives(run, density, edges, options.per_bin, options.seed, options.render)
+    side, how = confident_side(run, options.side).end, how_to_show(run.config, render=False)
+    found = replace(found, share=canonical_share([run.data], density, side, how))
     found = with_tokens(found, run.config) if options.tokens else found
     return found.masked() if options.mask else found
 

@@ -23,6 +23,9 @@ from omniinput_hpc.estimators.density.certified import KnownBelow, certify, pred
 from omniinput_hpc.plots import look
 from omniinput_hpc.results import density as results
 from omniinput_hpc.results import tables
+from omniinput_hpc.results.canonical import canonical_share
+from omniinput_hpc.results.curves import confident_side
+from omniinput_hpc.results.representatives import how_to_show
 from omniinput_hpc.results.run_groups import RunGroup
 from omniinput_hpc.runfile import census_file
 from omniinput_hpc.runfile.reader import RunReader, open_run
@@ -68,6 +71,8 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
             remark = "; " + results.other_bins_clause(runs[0])
             runs = [other_bins.in_other_bins(run, options.bins) for run in runs]
         density = joined_density(runs)
+        side, how = confident_side(files[0]).end, how_to_show(files[0].config, render=False)
+        share = canonical_share(runs, density, side, how)
         further = [line for file in files for line in results.constants_of_run(file.data)]
         further += [results.mbar_line(runs[0], density.f_k)] if options.unbinned else []
         more: list[str] = []
@@ -79,7 +84,7 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
             certified = results.CertifiedResult(files, [density], bounds)
             more, further = certified.write(record), further + certified.summary()
     exact = tables.read_exact(options.exact, density.edges) if options.exact else None
-    result = results.DensityResult(files, [density], exact, further, bins, remark)
+    result = results.DensityResult(files, [density], exact, further, bins, remark, share)
     written = result.write(record)
     record.notes = result.lines()
     record.save()

@@ -88,6 +88,7 @@ def sum_scores_of_runs(
     density: Density,
     rule: Rule,
     counted: int = curves.FEWEST_INPUTS,
+    most: int | None = None,
 ) -> ScoreSums:
     """Score every recorded sample of a density's runs, one round and rung at a time.
 
@@ -109,8 +110,8 @@ def sum_scores_of_runs(
     itself an error; so replicates keep the factors fixed. With another run's weights, or one weight
     for all, sum_k n_k p_k would not cancel: the joint mean of a hot and a cold run would be biased.
 
-    Weights are relative to those at the bin's mean z to prevent over- and underflow. A bin's
-    distinct inputs are counted up to `counted`. Lanes of different runs count as different lanes.
+    Weights are relative to those at the bin's mean z, against overflow. A bin's distinct inputs are
+    counted up to `counted`; of a run about `most` samples are scored. Lanes of runs are different.
 
     Parameters
     ----------
@@ -124,7 +125,7 @@ def sum_scores_of_runs(
     """
     distinct: list[set[bytes]] = [set() for _ in density.count_b]
     each = [
-        _sums_of_run(run, density, number, rule, distinct, counted)
+        _sums_of_run(run, density, number, rule, distinct, counted, most)
         for number, run in enumerate(runs)
     ]
     if not any(sums.count_gb.any() for sums in each):
@@ -146,7 +147,7 @@ def sum_scores_of_runs(
 
 def _sums_of_run(
     run: RunData, density: Density, number: int, rule: Rule, distinct: list[set[bytes]],
-    counted: int,
+    counted: int, most: int | None,
 ) -> ScoreSums:  # fmt: skip
     """Return the sums over one run's samples; their inputs are added to the sets in `distinct`."""
     n_bins, n_groups = len(density.count_b), len(density.lanes_g)
@@ -158,7 +159,7 @@ def _sums_of_run(
     square_b, score2_b = np.zeros(n_bins), np.zeros(n_bins)
     count = np.zeros(size, dtype=np.int64)
     seen_bw = np.zeros((n_bins, run.walkers), dtype=bool)
-    for part in samples_in_bins(run, density.edges):
+    for part in samples_in_bins(run, density.edges, most):
         r_i = rule(part.x_id.astype(np.int64))
         log_w_i = -density.log_mixture(part.z_i, part.log_q_ik, number)
         w_i = np.exp(log_w_i - reference_b[part.bin_i])

@@ -16,7 +16,7 @@ from omniinput_hpc.config import Allowed, CausalLm, MaskedLm, SequenceClassifier
 from omniinput_hpc.config.space import Space
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.display import Display
-from omniinput_hpc.models.language import gguf_file, hf_checks, tokenizer
+from omniinput_hpc.models.language import canonical, gguf_file, hf_checks, tokenizer
 from omniinput_hpc.models.language.hf_architectures import check_architecture
 from omniinput_hpc.models.language.hf_checks import Tensors, read_settings
 from omniinput_hpc.models.language.tokenizer import Vocabulary
@@ -364,7 +364,14 @@ def display(options: TextModel, allowed: Allowed = None) -> Display:
         return tokenizer.Text(words, tokens, *around).tokens(x_nd)
 
     show = tokenizer.Text(words, tokens).render
-    return Display("text", show, before, note, None if words is None else listed)
+    if words is None:
+        return Display("text", show, before, note)
+
+    def is_canonical(x_nd: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return canonical.is_canonical(words, tokens[x_nd])
+
+    encodes = is_canonical if words.encodes else None
+    return Display("text", show, before, note, listed, encodes)
 
 
 def about_unnamed(words: Vocabulary | None, tokens: NDArray[np.int64], allowed: Allowed) -> str:

@@ -53,13 +53,18 @@ class Vocabulary:
         added = tokenizer.get_added_tokens_decoder()
         self.special = {token_id for token_id, token in added.items() if token.special}
 
+    @property
+    def encodes(self) -> bool:
+        """Whether it can turn texts into tokens, not only tokens into text."""
+        return self._no_encoding is None
+
     def encode(self, text: str, plain: bool = False) -> list[int]:
         """Return the ids of a text, without the special tokens that a model puts around it.
 
         With `plain`, names of special tokens are read as plain text. Raises `UserError` if this
         tokenizer can only decode.
         """
-        self._check_encoding()
+        self.check_encoding()
         try:
             return self._encode(text, plain)
         except Exception as error:  # tokenizers raises a bare one if it lacks an unknown token
@@ -85,11 +90,11 @@ class Vocabulary:
         in_bytes = "ByteLevel" in str(getattr(backend, "decoder", ""))
         return list(map(_as_text, names)) if in_bytes else names
 
-    def bytes_of(self, ids: Sequence[int], key: str) -> list[bytes | None]:
+    def bytes_of(self, ids: Sequence[int], key: str, special: bool = False) -> list[bytes | None]:
         """Return the bytes of each token: the text of several is their concatenation.
 
-        None for special tokens and unknown ids. Raises a `UserError`, which names `key`, for a
-        tokenizer whose decoder does more.
+        None for unknown ids and, without `special`, special tokens. Raises a `UserError`, which
+        names `key`, for a tokenizer whose decoder does more.
         """
         backend = getattr(self.tokenizer, "backend_tokenizer", self.tokenizer)
         if type(getattr(backend, "decoder", None)).__name__ != "ByteLevel":
@@ -97,7 +102,7 @@ class Vocabulary:
                 f"{key} needs a tokenizer whose tokens stand for bytes, as GPT-2's do (ByteLevel), "
                 f"which the one in {self.folder} is not"
             )
-        names = {i: token for token, i in self.ids.items() if i not in self.special}
+        names = {i: token for token, i in self.ids.items() if special or i not in self.special}
         return [_as_bytes(names[i]) if i in names else None for i in ids]
 
     def around(self) -> tuple[list[int], list[int]]:
@@ -136,7 +141,8 @@ class Vocabulary:
         found = next((token for token, i in self.ids.items() if i == token_id), None)
         return f"{token_id}" if found is None else f"{found!r} ({token_id})"
 
-    def _check_encoding(self) -> None:
+    def check_encoding(self) -> None:
+        """Raise a `UserError` if it can only decode."""
         if self._no_encoding:
             raise UserError(
                 f"{self.folder}: texts cannot be turned into tokens, since {self._no_encoding}; "
@@ -269,6 +275,8 @@ def _whole(file: Path) -> Any:
     from tokenizers import AddedToken, Tokenizer
 
     tokenizer = Tokenizer.from_buffer(read_bytes(file, "tokenizer", MAX_BYTES))
+    tokenizer.no_truncation()  # some files cut or pad every text
+    tokenizer.no_padding()
     for token_id, (token, special) in sorted(_added_tokens(file.parent).items()):
         if token_id == tokenizer.get_vocab_size() and tokenizer.token_to_id(token) is None:
             tokenizer.add_tokens([AddedToken(token, special=special, normalized=False)])
