@@ -125,10 +125,7 @@ class Program:
 
 KERNELS: dict[str, dict[str, Any]] = {
     "sites": {"kernel": '[kernel]\nname = "from-law"\nweights = { site = 1.0 }'},
-    "gradients": {
-        "kernel": '[kernel]\nname = "mixture"\n[[kernel.parts]]\nname = "from-law"\n'
-        '[[kernel.parts]]\nname = "gibbs-with-gradients"'
-    },
+    "gradients": {"kernel": '[kernel]\nname = "gibbs-with-gradients"'},
     "64 walkers": {"walkers": 64},
 }
 """What `--kernel` tries of this program beside its defaults."""

@@ -187,6 +187,17 @@ def test_other_kernels_are_exact(name, ensemble, temperature, rows):
     check_exact(make(options, model, 64), model, ensemble, draws, start=moved_away)
 
 
+def test_proposals_follow_the_rows_of_a_law_without_a_gradient():
+    rows = WithoutGradient(n_values=4)
+    x = rows.all_inputs()
+    log_p = rows.conditional_logits(x)[1]
+    expected = log_p / -2.0
+    expected[:, : rows.predicted_from] = 0.0
+    torch.testing.assert_close(Law(rows, 2.0).gradient(x), expected.float())
+    rows.conditional_logits = lambda x: (None, torch.full_like(log_p, -torch.inf))
+    assert Law(rows).gradient(x).isfinite().all()
+
+
 def moved_away(kernel, x, z):
     half = torch.full((len(x),), 0.5, dtype=torch.float64)
     before = kernel.start(x.roll(1, 0), z.roll(1, 0))

@@ -28,6 +28,8 @@ from omniinput_hpc.models.outputs.ended import Ended
 if TYPE_CHECKING:
     from omniinput_hpc.models.language.kv_cache import KVCache
 
+UNLIKELY = 1e4
+"""At most this is -ln of a probability that shapes proposals, so that differences are finite."""
 COMPARED = 1 << 24
 """Values of prompts that are compared at once."""
 RARELY = 7.0
@@ -187,13 +189,17 @@ class Law:
         """The exponent of the law's own loss, if that is z: q(x) is exp(-beta z) / V^f."""
         return float(self._predicted)
 
-    def gradient(self, x: torch.Tensor) -> torch.Tensor | None:
-        """Return about -d ln q / d one_hot(x), [W, D, n_values]; None if the model has none.
+    def gradient(self, x: torch.Tensor) -> torch.Tensor:
+        """Return about -d ln q / d one_hot(x), float32 [W, D, n_values].
 
         It shapes proposals only: that temperature normalizes rows, and the prompt, are left out.
+        Without a gradient of the law's model these are its rows: how likely a value is after those
+        before it, without its effect on those that follow.
         """
         if self.offers.output_and_gradient is None or self.offers.without_gradient():
-            return None
+            rows = self._conditional_logits(x)[1].float() * -self._b
+            rows[:, : self._first] = 0.0
+            return rows.clamp_(max=UNLIKELY)
         g = self.offers.output_and_gradient(x)[1]
         if self._ended is None:
             return g.mul_(self._predicted * self._b)
