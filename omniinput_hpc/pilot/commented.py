@@ -23,6 +23,7 @@ KERNELS = {
     "lm-conditional": "redraws tokens from the model's own next-token probabilities",
     "gibbs-with-gradients": "changes one value at a time, guided by the gradient of z",
     "metropolis": "changes one value at a time, at random: the model offers only outputs",
+    "mixture": "redraws parts of an input inside the space, and follows the gradient of z",
 }
 MODEL = {
     "length": "tokens per input",
@@ -182,7 +183,7 @@ def _table(name: str, values: dict[str, Any], comments: dict[str, str]) -> str:
         if key in tables:
             continue
         line = tomli_w.dumps({key: value}).strip()
-        if isinstance(value, list):
+        if isinstance(value, list) and not isinstance(value[0], dict):
             line = f"{key} = [{', '.join(_number(one) for one in value)}]"
         lines.append(f"{line:<{COLUMN}} # {comments[key]}" if key in comments else line)
     for key, value in tables.items():

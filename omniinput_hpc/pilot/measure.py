@@ -200,25 +200,36 @@ def _moved(built: Built, rung: Rung, number: int, after_move: AfterMove) -> Reco
     return segment.run(after_move)
 
 
-def kernel_table(built_model: Any, under_law: bool = False) -> dict[str, Any]:
+INSIDE = {
+    "name": "mixture",
+    "parts": [
+        {"name": "from-law", "weight": 0.4},
+        {"name": "gibbs-with-gradients", "weight": 0.6},
+    ],
+}
+"""In a constrained space uniform redraws alone seldom improve an input at high betas."""
+
+
+def kernel_table(built_model: Any, law: Any = None) -> dict[str, Any]:
     """Return the best kernel for the methods that a model offers, as a table ``kernel``.
 
-    Empty under a law, where the default is best.
+    `law` is that of the inputs, as kernels see it. Where the default is best, the table is empty.
     """
-    if under_law:
-        return {}
     offers = models.offers_of(built_model)
+    has_gradient = offers.output_and_gradient is not None or offers.factors is not None
+    has_gradient = has_gradient and not offers.without_gradient()
+    if law is not None:
+        return {"kernel": INSIDE} if has_gradient and hasattr(law, "automaton") else {}
     if offers.conditional_logits is not None:
         return {"kernel": {"name": "lm-conditional"}}
-    has_gradient = offers.output_and_gradient is not None or offers.factors is not None
-    if has_gradient and not offers.without_gradient():
+    if has_gradient:
         return {"kernel": {"name": "gibbs-with-gradients"}}
     return {"kernel": {"name": "metropolis"}}
 
 
 def steps_of(kernel: dict[str, Any], n_sites: int) -> int:
     """Return the number of moves between two exchanges, enough to change most of an input."""
-    if kernel.get("kernel", {}).get("name") in (None, "lm-conditional"):
+    if kernel.get("kernel", {}).get("name") in (None, "lm-conditional", "mixture"):
         return 5
     return int(np.clip(n_sites // 2, 10, 50))
 

@@ -98,7 +98,7 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
     Raises a UserError if the model cannot be sampled.
     """
     built.check_is_function()
-    kernel = measure.kernel_table(built.model, built.law is not None)
+    kernel = measure.kernel_table(built.model, built.law)
     built, a_move = _with_walkers(world, measure.with_kernel(built, kernel, 16))
     clock = clock_of(built.device, built.config.run.threads)
     deadline = measure.Deadline(SHARES["at zero"] * seconds, clock)

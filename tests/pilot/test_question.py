@@ -91,8 +91,21 @@ def test_bins_begin_at_0_if_z_is_a_loss(tables, floor):
 
 
 def test_under_a_law_the_kernel_is_the_default():
-    assert measure.kernel_table(None, under_law=True) == {}
+    model = SimpleNamespace(output_and_gradient=lambda x: None)
+    assert measure.kernel_table(model, SimpleNamespace()) == {}
     assert measure.steps_of({}, 100) == 5
+
+
+def test_inside_a_space_proposals_follow_the_gradient():
+    model, law = SimpleNamespace(output_and_gradient=lambda x: None), SimpleNamespace(automaton=1)
+    table = measure.kernel_table(model, law)
+    assert [part["name"] for part in table["kernel"]["parts"]] == [
+        "from-law",
+        "gibbs-with-gradients",
+    ]
+    assert measure.steps_of(table, 100) == 5
+    model.without_gradient = "none"
+    assert measure.kernel_table(model, law) == {}
 
 
 @pytest.mark.slow

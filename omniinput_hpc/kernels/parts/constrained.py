@@ -12,7 +12,7 @@ import math
 import numpy as np
 import torch
 
-from omniinput_hpc.kernels.parts.law import Law
+from omniinput_hpc.kernels.parts.law import Law, rise
 from omniinput_hpc.kernels.parts.spans import Span
 from omniinput_hpc.models.constraint import Automaton
 
@@ -55,8 +55,23 @@ class UniformInside:
             inside &= self._allowed[site, x].all(dim=1)
         return inside.double().log() - self._log_n
 
-    def gradient(self, x: torch.Tensor) -> None:
-        """Return None: q has no gradient."""
+    def gradient(self, x: torch.Tensor) -> torch.Tensor:
+        """Return 0 for values that one site of x may take, else `rise`: float32 [W, D, V].
+
+        It shapes proposals, so that few leave the space. Some must: a kernel that changes several
+        sites may pass through inputs outside.
+        """
+        outside = torch.empty((*x.shape, self._next.shape[1]), device=x.device)
+        states = [x.new_zeros(len(x))]
+        for t in range(self.n_sites - 1):
+            states.append(self._next[states[t], x[:, t]].long())
+        accepts = self._accepts.expand(len(x), -1)  # from each state, given the sites that follow
+        for t in reversed(range(self.n_sites)):
+            outside[:, t] = (~accepts.gather(1, self._next[states[t]].long())).float()
+            accepts = accepts.gather(1, self._next[:, x[:, t]].T.long())
+        if self._allowed is not None:
+            outside.masked_fill_(~self._allowed, 1.0)
+        return outside.mul_(rise(outside.shape[2]))
 
     def widened(self, span: Span) -> Span:
         """Return the span as it is: a constrained space has no prompt."""

@@ -107,12 +107,12 @@ class UnderLaw:
     Attributes
     ----------
     of_z : of z
-    of_law : of -ln q, or about (`Law.gradient`); None without one
+    of_law : of -ln q, or about (`Law.gradient`)
     log_q : float64 [W], ln q(x)
     """
 
     of_z: Gradient
-    of_law: Dense | None
+    of_law: Dense
     log_q: torch.Tensor
 
     def rows(self, begin: int, end: int) -> torch.Tensor:
@@ -125,9 +125,7 @@ class UnderLaw:
 
     def where(self, accepted: torch.Tensor, other: UnderLaw) -> UnderLaw:
         """Return this gradient for accepted walkers, and `other` for the rest."""
-        of_law = self.of_law
-        if of_law is not None and other.of_law is not None:
-            of_law = of_law.where(accepted, other.of_law)
+        of_law = self.of_law.where(accepted, other.of_law)
         of_z = self.of_z.where(accepted, other.of_z)
         return UnderLaw(of_z, of_law, accept(accepted, self.log_q, other.log_q))
 
@@ -189,9 +187,7 @@ class Differentiable:
         law = self._law
         if law is None or law.gives_z:
             return z, gradient
-        of_law = law.gradient(x)
-        dense = None if of_law is None else Dense(of_law)
-        return z, UnderLaw(gradient, dense, law.log_q(x, z))
+        return z, UnderLaw(gradient, Dense(law.gradient(x)), law.log_q(x, z))
 
     def force(self, gradient: Gradient, slope: torch.Tensor) -> tuple[Gradient, torch.Tensor]:
         """Return a gradient and a slope [W] whose product proposals follow, given those of z."""
@@ -201,8 +197,6 @@ class Differentiable:
         if law.gives_z:
             return gradient, slope + law.beta
         assert isinstance(gradient, UnderLaw)
-        if gradient.of_law is None:
-            return gradient.of_z, slope
         return Sum(gradient.of_z, gradient.of_law, slope), torch.ones_like(slope)
 
     def log_q_ratio(

@@ -33,7 +33,12 @@ UNLIKELY = 1e4
 COMPARED = 1 << 24
 """Values of prompts that are compared at once."""
 RARELY = 7.0
-"""-ln of how often gradient kernels propose to go on at a site after the end of a text."""
+"""-ln of how often gradient kernels propose, at a site, a value that leaves the space."""
+
+
+def rise(n_values: int) -> float:
+    """Return how far -ln q rises for values that leave the space, as proposals see it."""
+    return 2.0 * (math.log(n_values) + RARELY)  # they follow half of it
 
 
 class Prompt(Protocol):
@@ -206,8 +211,7 @@ class Law:
         g.mul_(self._ended.n_own(x)[:, None, None] * self._b)
         over = self._ended.is_over(x)
         other = torch.arange(self.n_values, device=x.device) != self._ended.end
-        rise = 2.0 * (math.log(self.n_values) + RARELY)  # proposals follow half of it
-        return g.masked_fill_(over[..., None] & other, rise)
+        return g.masked_fill_(over[..., None] & other, rise(self.n_values))
 
     def widened(self, span: Span) -> Span:
         """Return a span that holds the prompt as a whole or not at all."""

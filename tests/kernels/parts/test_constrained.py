@@ -152,6 +152,20 @@ def test_other_kernels_are_exact(name, space):
     assert connects(p, pi) == (space == "lists" or name == "discrete-langevin")
 
 
+@pytest.mark.parametrize("space", PATTERNS)
+def test_proposals_know_which_values_stay_inside(space):
+    law = UniformInside(automaton(space), "cpu")
+    model = inside(space)
+    x = model.all_inputs()
+    x = x[law.log_q(x, x).isfinite()]
+    stays = law.gradient(x) == 0.0
+    for site in range(3):
+        for value in range(3):
+            changed = x.clone()
+            changed[:, site] = value
+            assert torch.equal(stays[:, site, value], law.log_q(changed, x).isfinite())
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_kernel_that_forgets_the_space_fails(name, monkeypatch):
     make, options, draws = OTHERS[name]
