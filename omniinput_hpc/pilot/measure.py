@@ -219,7 +219,9 @@ def kernel_table(built_model: Any, law: Any = None) -> dict[str, Any]:
     has_gradient = offers.output_and_gradient is not None or offers.factors is not None
     has_gradient = has_gradient and not offers.without_gradient()
     if law is not None:
-        return {"kernel": INSIDE} if has_gradient and hasattr(law, "automaton") else {}
+        from omniinput_hpc.kernels.parts.constrained import UniformInside  # imports torch
+
+        return {"kernel": INSIDE} if has_gradient and isinstance(law, UniformInside) else {}
     if offers.conditional_logits is not None:
         return {"kernel": {"name": "lm-conditional"}}
     if has_gradient:
