@@ -201,9 +201,8 @@ class Config(Table):
             return tables
         space = tables.get("space")
         space = space if isinstance(space, dict) else {}
-        constrained = "pattern" in space or isinstance(space.get("allowed"), list)
-        constrained |= "end" in space
-        constrained |= space.get("canonical") is True
+        constrained = "pattern" in space or "end" in space or space.get("canonical") is True
+        constrained |= isinstance(space.get("allowed"), list)
         return {**tables, "kernel": UNDER_LAW} if tables.get("law") or constrained else tables
 
     @field_validator("kernel", mode="before")

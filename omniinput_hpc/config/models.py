@@ -79,9 +79,9 @@ class SequenceClassifier(Table):
     length: int = Field(
         ge=2,
         le=MAX_SITES,
-        description="Tokens of an input, with those that the tokenizer puts around a text ([CLS] "
-        "and [SEP], for example). All others are sites and may hold any token, even [PAD]; the "
-        "attention mask is all ones.",
+        description="Number of tokens of an input, including those that the tokenizer puts around "
+        "a text, such as [CLS] and [SEP]. The other tokens are the sites. A site may hold any "
+        "token, even [PAD]; no token is masked.",
     )
     target: int = Field(
         ge=0, le=2**31 - 1, description="The class, counted from 0. A reward model has only 0."

@@ -92,6 +92,18 @@ class Under:
         return getattr(self._model, name)
 
 
+class Watched(Under):
+    """Shows the proposals, also those that are never accepted."""
+
+    def output(self, x):
+        self.proposed = x
+        return self._model.output(x)
+
+    def output_and_gradient(self, x):
+        self.proposed = x
+        return self._model.output_and_gradient(x)
+
+
 def leaky(device="cpu"):
     """Return a model whose rows sum to 0.9."""
     model = ChainLaw(5, 6, rare=(0.05, 0.1), device=device, n_rare=2)

@@ -17,7 +17,7 @@ from exactness import (
     value_at,
     value_given,
 )
-from law_models import NormalizedRows, NormalizedRowsOnKvCache, Under
+from law_models import NormalizedRows, NormalizedRowsOnKvCache, Under, Watched
 from toy_models import CoupledModel
 
 from omniinput_hpc.config import kernels as tables
@@ -241,19 +241,11 @@ def test_from_law_needs_a_law():
         FromLaw(tables.FromLaw(name="from-law"), COUPLED, 4)
 
 
-class OfTexts(Under):
-    """Texts that end with value 1; shows the proposals, also those that are never accepted."""
+class OfTexts(Watched):
+    """Texts that end with value 1."""
 
     def all_inputs(self):
         return COUPLED_3.all_inputs()
-
-    def output(self, x):
-        self.proposed = x
-        return self._model.output(x)
-
-    def output_and_gradient(self, x):
-        self.proposed = x
-        return self._model.output_and_gradient(x)
 
     @property
     def kv_cache(self):

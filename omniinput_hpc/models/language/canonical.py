@@ -25,7 +25,7 @@ from omniinput_hpc.models.language.tokenizer import Vocabulary
 
 LEFT = ("", "'", "'r", "'v", "!", "1", "11")
 RIGHT = ("", "a", "l", "e", "!", "1", " ", "\n", "\N{CJK UNIFIED IDEOGRAPH-4E2D}")
-"""Texts around a pair, in which it may be possible if it is not alone.
+"""Texts around a pair of tokens: a pair that is not canonical alone may be so in one of them.
 
 They are what usual regular expressions look at: the end of blanks, 's and 're, groups of digits.
 """

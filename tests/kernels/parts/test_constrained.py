@@ -16,7 +16,7 @@ from exactness import (
     value_at,
     value_given,
 )
-from law_models import Under
+from law_models import Watched
 from toy_models import CoupledModel
 
 from omniinput_hpc import kernels
@@ -39,18 +39,6 @@ SPANS = [
     *(Span(1, i, i + 2) for i in range(2)),
     *(Span(2, i, 3) for i in range(3)),
 ]
-
-
-class Watched(Under):
-    """Shows the proposals, also those that are never accepted."""
-
-    def output(self, x):
-        self.proposed = x
-        return self._model.output(x)
-
-    def output_and_gradient(self, x):
-        self.proposed = x
-        return self._model.output_and_gradient(x)
 
 
 def automaton(name, d=3):
