@@ -160,7 +160,7 @@ def test_a_walker_does_not_depend_on_the_others():
 
 METROPOLIS = [Draw(3, site_changed), Draw(3, shift_of_value(4))]
 GRADIENT = [Draw(3, site_changed), Draw(4, value_given)]
-LANGEVIN = [Draw(4, value_at(site)) for site in range(3)]
+LANGEVIN = [Draw(4, value_at(site), of_x_alone=True) for site in range(3)]
 OTHERS = {
     "metropolis": (Metropolis, tables.Metropolis(), METROPOLIS),
     "gibbs-with-gradients": (

@@ -151,10 +151,14 @@ def test_runs_under_a_law_are_byte_equal_on_1_2_and_4_ranks(temperature, run_on,
     """Also one that goes on later; with the model's own loss as z, and with another law than it."""
     from mpi4py import MPI
 
+    if MPI.COMM_WORLD.rank == 0:
+        save_decoder("gpt2", shared_folder)
+    MPI.COMM_WORLD.barrier()
     settings = [
-        "law.kind=model", f"law.temperature={temperature}", "kernel.name=from-law",
-        "ladder.betas=[-1.0, 0.0, 2.0, 4.0]", "run.burn_in=1", "sampler.walkers=8",
-        "sampler.steps=3", "sampler.exchanges=3", "samples.every=3", "sampler.blocks=2",
+        f"model.path={shared_folder}", "law.kind=model", f"law.temperature={temperature}",
+        "kernel.name=from-law", "ladder.betas=[-1.0, 0.0, 2.0, 4.0]", "run.burn_in=1",
+        "sampler.walkers=8", "sampler.steps=3", "sampler.exchanges=3", "samples.every=3",
+        "sampler.blocks=2",
     ]  # fmt: skip
     sizes = [n for n in SIZES if n <= MPI.COMM_WORLD.size]
     most = sizes[-1]
