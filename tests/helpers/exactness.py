@@ -19,6 +19,8 @@ from omniinput_hpc.models import law_of
 
 BITS = 40
 """Steps are found to 1e-12, a hundredth of what `check_matrix` tells apart."""
+GUESSED_BITS = 32
+"""A guess that follows from steps found is good to so many."""
 BITS_AT_ONCE = ((1000, 1), (200, 2), (0, 3))
 """How many bits a call decides, from so many rows on: few rows take as long as some more."""
 
@@ -83,19 +85,19 @@ def value_at(site):
     return lambda x, x_new: x_new[:, site]
 
 
-def bisect(true_below, n):
+def bisect(true_below, n, low=0.0, bits=BITS):
     """Return the smallest u, float64 [n], at which true_below(u, row) fails; to 2^-BITS.
 
-    Where rows are few, a call decides several bits: it is given 2^bits - 1 points of each row, in
-    one batch, since a move of few walkers takes as long as one of many.
+    It lies within 2^(bits - BITS) above `low`, or [n] of these. Where rows are few, a call decides
+    several bits: it is given 2^bits - 1 points of each row, in one batch, since a move of few
+    walkers takes as long as one of many.
     """
-    low, width = torch.zeros(n, dtype=torch.float64), 1.0
-    at_once = next(bits for n_rows, bits in BITS_AT_ONCE if n >= n_rows)
-    left = BITS
-    while left:
-        bits = min(at_once, left)
-        left -= bits
-        n_points = 2**bits - 1
+    low, width = low + torch.zeros(n, dtype=torch.float64), 2.0 ** (bits - BITS)
+    at_once = next(at_once for n_rows, at_once in BITS_AT_ONCE if n >= n_rows)
+    while bits:
+        now = min(at_once, bits)
+        bits -= now
+        n_points = 2**now - 1
         width /= n_points + 1
         points = low + width * torch.arange(1, n_points + 1, dtype=torch.float64)[:, None]
         below = true_below(points.flatten(), torch.arange(n).repeat(n_points))
@@ -104,14 +106,30 @@ def bisect(true_below, n):
 
 
 def find_steps(true_below, guess):
-    """Return what `bisect` does, of as many rows as there are guesses, float64 [n]."""
-    n, found = len(guess), guess.clone()
-    beside = torch.cat([(guess - 2.0**-BITS).clamp(min=0.0), guess + 2.0**-BITS])
-    below, above = true_below(beside, torch.arange(n).repeat(2)).view(2, n)
-    (wrong,) = torch.where(~(below | (guess <= 2.0**-BITS)) | above)
-    if len(wrong):
-        found[wrong] = bisect(lambda u, row: true_below(u, wrong[row]), len(wrong))
+    """Return what `bisect` does, of as many rows as there are guesses, float64 [n].
+
+    Guesses are tried as they are, then as good to `GUESSED_BITS`, as those from steps found are.
+    """
+    found = guess.clone()
+    rows = torch.arange(len(guess))
+    for bits in (0, BITS - GUESSED_BITS):
+        half = 2.0 ** (bits - BITS - 1) if bits else 2.0**-BITS
+        low, n = (guess[rows] - half).clamp(min=0.0), len(rows)
+        points = torch.cat([low, guess[rows] + half])
+        below, above = true_below(points, rows.repeat(2)).view(2, n)
+        right = (below | (guess[rows] <= half)) & ~above
+        some = rows[right]
+        if bits and len(some):
+            found[some] = bisect(of(true_below, some), len(some), low[right], bits)
+        rows = rows[~right]
+        if not len(rows):
+            return found
+    found[rows] = bisect(of(true_below, rows), len(rows))
     return found
+
+
+def of(true_below, some):
+    return lambda u, row: true_below(u, some[row])
 
 
 @dataclass
