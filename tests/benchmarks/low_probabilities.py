@@ -126,6 +126,7 @@ class Program:
 KERNELS: dict[str, dict[str, Any]] = {
     "sites": {"kernel": '[kernel]\nname = "from-law"\nweights = { site = 1.0 }'},
     "gradients": {"kernel": '[kernel]\nname = "gibbs-with-gradients"'},
+    "site gradients": {"kernel": '[kernel]\nname = "gibbs-with-gradients"\nproposal = "site"'},
     "64 walkers": {"walkers": 64},
 }
 """What `--kernel` tries of this program beside its defaults."""

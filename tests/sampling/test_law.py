@@ -39,7 +39,7 @@ factory = "law_models:events"
 options = {{ n_sites = {sites} }}
 [law]
 kind = "python"
-factory = "law_models:chain"
+factory = "law_models:quick_chain"
 options = {{ n_sites = {sites} }}
 [sampler]
 walkers = 32
