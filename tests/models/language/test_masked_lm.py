@@ -1,5 +1,6 @@
 """Masked language models: z is the pseudo-loss by transformers' own network, one mask at a time."""
 
+import copy
 import json
 
 import numpy as np
@@ -11,18 +12,9 @@ from omniinput_hpc.config import MaskedLm
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import hf_folder, masked_lm
 from omniinput_hpc.pilot import model_table
+from omniinput_zoo import esm2
 
-ESM = [
-    "<cls>",
-    "<pad>",
-    "<eos>",
-    "<unk>",
-    *"LAGVSERTIDPKQNFYMHWCXBUZO",
-    ".",
-    "-",
-    "<null_1>",
-    "<mask>",
-]
+ESM = list(esm2.TOKENS)
 ACIDS = list("ACDEFGHIKLMNPQRSTVWY")
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
 SIZES = {
@@ -141,15 +133,41 @@ def test_batches_of_masked_inputs_give_the_same(bert, monkeypatch):
     torch.testing.assert_close(model.output_and_gradient(x)[1], g, atol=1e-5, rtol=1e-4)
 
 
+def test_the_head_gets_only_masked_positions_if_it_gives_the_same(bert, monkeypatch):
+    """A head that looks at other positions gets all of them."""
+    seen = []
+
+    class Head(torch.nn.Module):
+        def __init__(self, own, mixes):
+            super().__init__()
+            self.own, self.mixes = own, mixes
+
+        def forward(self, hidden):
+            seen.append(hidden.shape[1])
+            return self.own(hidden + self.mixes * hidden.mean(dim=1, keepdim=True))
+
+    whole = {}
+    for mixes in (0.0, 1.0):
+        network = copy.deepcopy(bert[1])
+        network.cls = Head(network.cls, mixes)
+        monkeypatch.setattr(masked_lm, "load", lambda *_, n=network: n)
+        model = masked_lm.build(options(bert[0]), "cpu")
+        seen.clear()
+        whole[mixes] = model.output(inputs(13))
+        assert set(seen) == ({8} if mixes else {1})
+    assert (whole[0.0] - whole[1.0]).abs().min() > 1e-3
+
+
 def test_what_is_known_before_it_is_built(esm):
     found = hf_folder.preflight(options(esm[0], tokens=ACIDS, length=12))
     assert (found["n_sites"], found["n_values"]) == (10, 20)
     shown = hf_folder.display(options(esm[0], tokens=ACIDS))
     x = np.array([[0, 1, 2, 3, 4, 5]])
     assert shown.tokens(x) == [["<cls>", *"ACDEFG", "<eos>"]]
+    assert list(shown.show(x)) == shown.letters(x) == ["ACDEFG"]
     assert hf_folder.encoder(options(esm[0], tokens=ACIDS))("ACDXEF") == [0, 1, 2, -1, 3, 4]
     table = model_table.of(str(esm[0]), None, 12)
-    assert (table["kind"], table["length"], table["tokens"]) == ("masked-lm", 12, "no-special")
+    assert (table["kind"], table["length"], table["tokens"]) == ("masked-lm", 12, ACIDS)
 
 
 @pytest.mark.parametrize(
