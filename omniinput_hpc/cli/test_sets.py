@@ -299,6 +299,7 @@ def _run(arguments: Sequence[str] | None, program: str) -> None:
     named = [(name, role) for role, names in {**roles, "data": args.data}.items() for name in names]
     own = [Path(name) for name, _ in named if not _is_known(name)]
     check_output(args.output, [args.input, *own], ".csv")
+    check_output(args.output and args.output.with_suffix(".fasta"), own)
     for name, _ in named:  # report mistakes before the model is loaded
         if _is_known(name) and isinstance(config.model, ImageClassifier):
             read_set(name)

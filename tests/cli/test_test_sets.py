@@ -137,7 +137,7 @@ def test_an_output_on_the_upper_edge_is_inside_the_last_bin():
     config = input_file.load(ROOT / "inputs/toy.toml", [])
     edges = config.bins.edges
     z = np.array([edges[0], edges[-1], edges[-1] + 1.0, edges[0] - 1.0])
-    _, row = test_sets.table([test_sets.Outputs("a", "data", z)], config)
+    _, row = test_sets.table([test_sets.Outputs("a", "data", z, np.zeros((4, 8)))], config)
     assert row.endswith("50.0%")
 
 
