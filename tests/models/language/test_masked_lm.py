@@ -6,15 +6,15 @@ import json
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertForMaskedLM, EsmConfig, EsmForMaskedLM
+from run_tools import ROOT
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, EsmConfig, EsmForMaskedLM
 
 from omniinput_hpc.config import MaskedLm
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import hf_folder, masked_lm
 from omniinput_hpc.pilot import model_table
-from omniinput_zoo import esm2
 
-ESM = list(esm2.TOKENS)
+ESM = ["<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>"]
 ACIDS = list("ACDEFGHIKLMNPQRSTVWY")
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
 SIZES = {
@@ -183,3 +183,23 @@ def test_what_is_known_before_it_is_built(esm):
 def test_what_is_refused(esm, keys, message):
     with pytest.raises(UserError, match=message):
         hf_folder.preflight(options(esm[0], **keys))
+
+
+def test_z_of_the_pages_esm2_is_that_of_transformers(tmp_path, monkeypatch):
+    """The 8M shape made by the script of docs/models.md, with its tokenizer, token by token."""
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/models.md").read_text()
+    found = {}
+    exec(page.partition("```python\n")[2].partition("```")[0], found)
+    network, folder = found["network"].eval(), tmp_path / "esm2-8m"
+    assert sum(p.numel() for p in network.parameters()) == 7_512_474
+    table = model_table.of(str(folder), None, 10)
+    model = masked_lm.build(MaskedLm.model_validate(table), "cpu")
+    x = torch.randint(20, (3, 8), generator=torch.Generator().manual_seed(1))
+    words = AutoTokenizer.from_pretrained(folder)
+    texts = ["".join(ACIDS[v] for v in row) for row in x.tolist()]
+    rows = words(texts, return_tensors="pt").input_ids
+    assert rows.shape == (3, 10)
+    expected = pseudo_losses(network, rows, words.mask_token_id).mean(dim=1)
+    torch.testing.assert_close(model.output(x), expected, rtol=1e-5, atol=0)
+    assert expected.std() > 0.03
