@@ -29,26 +29,33 @@ class Potts:
 
     def output(self, x: torch.Tensor) -> torch.Tensor:
         """Return z, float32 [W], of x, int64 [W, D]."""
-        rows = x + self._first
-        twice = self._coupling[rows[:, :, None], rows[:, None, :]].double().sum(dim=(1, 2))
-        return (-self._h[rows].double().sum(dim=1) - 0.5 * twice).float()
+        return self._energy(x + self._first, self._field(x))
 
     def output_and_gradient(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return z [W] and dz/d one_hot(x), float32 [W, D, n_values]."""
-        field = embedding_bag(x + self._first, self._coupling, mode="sum") + self._h
-        return self.output(x), -field.view(*x.shape, self.n_values)
+        field = self._field(x)
+        return self._energy(x + self._first, field), -field.view(*x.shape, self.n_values)
+
+    def _field(self, x: torch.Tensor) -> torch.Tensor:
+        """Return h_i(a) + sum_j J_ij(a, x_j) of each row, float32 [W, D n_values]."""
+        return embedding_bag(x + self._first, self._coupling, mode="sum") + self._h
+
+    def _energy(self, rows: torch.Tensor, field: torch.Tensor) -> torch.Tensor:
+        """Return the energy, float32 [W]: the sum over fields counts each pair twice."""
+        twice = (self._h[rows] + field.gather(1, rows)).sum(dim=1, dtype=torch.float64)
+        return -0.5 * twice.float()
 
     def change(self, x: torch.Tensor, site: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         """Return the change of z if one site of each input is set to a value, float64 [W]."""
         rows, old = x + self._first, x.gather(1, site[:, None])[:, 0]
-        before, after = (self._energy(site * self.n_values + v, rows) for v in (old, value))
+        before, after = (self._of_site(site * self.n_values + v, rows) for v in (old, value))
         return after - before
 
     def render(self, x: torch.Tensor) -> list[str]:
         """Return the letters of each input."""
         return list(self._shown.show(x.cpu().numpy()))
 
-    def _energy(self, row: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    def _of_site(self, row: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Return the energy of one site's value [W] among the values of all sites, float64 [W]."""
         pairs = self._coupling[row[:, None], rows].double()  # 0 within the site
         return -self._h[row].double() - pairs.sum(dim=1)
