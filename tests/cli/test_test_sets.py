@@ -77,8 +77,8 @@ def test_sets_of_images_are_not_for_language_models(capsys, monkeypatch):
 def test_the_table_is_written_whole_or_a_plain_message_says_why_not(tmp_path):
     name = 'mnist:a "folder", b'
     found = [
-        test_sets.Outputs(name, "positive", np.array([1.5, 1 / 3])),
-        test_sets.Outputs("digits:0", "negative", np.array([-2.0])),
+        test_sets.Outputs(name, "positive", np.array([1.5, 1 / 3]), np.zeros((2, 8))),
+        test_sets.Outputs("digits:0", "negative", np.array([-2.0]), np.zeros((1, 8))),
     ]
     path = tmp_path / "new" / "z.csv"
     record = Record(tmp_path / "toy.h5", "test-sets", "", {})
