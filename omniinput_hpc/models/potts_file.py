@@ -122,10 +122,10 @@ def _of_text(path: Path, data: bytes, alphabet: str | None) -> Found:
     lines = texts.with_line_feeds(texts.decode(data, path), path).split("\n")
     fields = [words for words in map(str.split, (x for x in lines if x[:1] == "h")) if words[3:]]
     names = list(dict.fromkeys(name for _, _, name, *_ in fields))
-    numbered = all(map(str.isdecimal, names))
+    numbered = all(map(_is_number, names))
     alphabet = None if numbered else alphabet or "".join(names)
     values = {a: int(a) if numbered else v for v, a in enumerate(alphabet or names)}
-    sites = {site: int(site) for _, site, *_ in fields if site.isdecimal()}
+    sites = {site: int(site) for _, site, *_ in fields if _is_number(site)}
     n_sites, q = max(sites.values(), default=0) + 1, max(values.values(), default=0) + 1
     if len(fields) != n_sites * q:
         raise UserError(
@@ -144,6 +144,10 @@ def _of_text(path: Path, data: bytes, alphabet: str | None) -> Found:
             ) from None
     h, coupling = (np.where(np.isnan(table), 0.0, table).astype(np.float32) for table in tables)
     return h, coupling + coupling.transpose(2, 3, 0, 1), alphabet
+
+
+def _is_number(word: str) -> bool:
+    return word.isdecimal() and len(word) < len(str(MAX_ROWS)) + 1
 
 
 def _enter(
