@@ -10,11 +10,10 @@ from exactness import (
     Tabulated,
     check_alone,
     check_exact,
-    check_matrix,
+    check_sites,
     distribution,
     shift_of_value,
     site_changed,
-    value_at,
     value_given,
 )
 from law_models import NormalizedRows, Under
@@ -155,27 +154,28 @@ def test_a_gradient_of_the_wrong_shape_is_bad_input():
 
 
 SITE = Options(name="gibbs-with-gradients", proposal="site")
+UNDER_A_LAW = Under(COUPLED, Law(NormalizedRows(n_values=4)))
 
 
-def check_sites(model, ensemble, base=GibbsWithGradients):
-    """Check the transition matrix of `proposal = "site"`: the mean of those of each site."""
+class AtSite(GibbsWithGradients):
+    """Redraws one site."""
 
-    class AtSite(base):
-        def _random_site(self, stream, n):
-            return torch.full((n,), site)
+    def __init__(self, site, model):
+        super().__init__(SITE, model, 64)
+        self._site = site
 
-    together = 0.0
-    for site in range(model.n_sites):
-        draws = [Draw(model.n_values, value_at(site))]
-        kernel = AtSite(SITE, model, 64)
-        together = together + check_exact(kernel, model, ensemble, draws, (), False, after_a_swap)
-    return check_matrix(together / model.n_sites, distribution(model, ensemble))
+    def _random_site(self, stream, n):
+        return torch.full((n,), self._site)
+
+
+def check(model, ensemble, kernel=AtSite):
+    check_sites(lambda site: kernel(site, model), model, ensemble, start=after_a_swap)
 
 
 @pytest.mark.parametrize("ensemble", ENSEMBLES[1::2])
 @pytest.mark.parametrize("law", [False, True], ids=["uniform", "law"])
 def test_site_proposals_are_exact(ensemble, law):
-    check_sites(Under(COUPLED, Law(NormalizedRows(n_values=4))) if law else COUPLED, ensemble)
+    check(UNDER_A_LAW if law else COUPLED, ensemble)
 
 
 def test_site_proposals_choose_every_site():
@@ -187,18 +187,21 @@ def test_site_proposals_choose_every_site():
 def test_site_proposals_that_forget_the_law_fail(monkeypatch):
     monkeypatch.setattr(Law, "log_q", lambda self, x, z: torch.zeros(len(x), dtype=torch.float64))
     with pytest.raises(AssertionError):
-        check_sites(Under(COUPLED, Law(NormalizedRows(n_values=4))), Canonical(1.0))
+        check(UNDER_A_LAW, Canonical(1.0))
 
 
 def test_site_proposals_without_their_reverse_fail(monkeypatch):
     monkeypatch.setattr(gibbs_with_gradients, "decide", without_proposal_term)
     with pytest.raises(AssertionError):
-        check_sites(COUPLED, Canonical(1.0))
+        check(COUPLED, Canonical(1.0))
 
 
 def test_site_proposals_with_one_slope_fail():
+    class OneSlopeAtSite(AtSite, NoSlopeAtTheNewOutput):
+        pass
+
     with pytest.raises(AssertionError):
-        check_sites(COUPLED, Gaussian(), NoSlopeAtTheNewOutput)
+        check(COUPLED, Gaussian(), OneSlopeAtSite)
 
 
 def mean_over_the_batch(ensemble, z, z_new, log_proposal_ratio, u):
