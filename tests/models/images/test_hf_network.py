@@ -8,6 +8,7 @@ from PIL import Image
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 
 from omniinput_hpc.config import ImageClassifier
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.images import classifier, files
 from omniinput_hpc.pilot import model_table
 
@@ -87,3 +88,21 @@ def test_one_channel_stands_for_three(folders):
     assert (grey.n_sites, grey.n_values) == (144, 16)
     same = x.repeat_interleave(3, dim=1)
     torch.testing.assert_close(grey.output(x), colour.output(same), atol=1e-6, rtol=1e-6)
+
+
+def test_a_network_by_its_name_on_the_hub(folders, tmp_path, monkeypatch):
+    from huggingface_hub import constants
+
+    folder, _ = folders["resnet"]
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(UserError, match=r"hf download someone/resnet --include"):
+        files.preflight(options("someone/resnet"))
+    model = tmp_path / "models--someone--resnet"
+    (model / "snapshots").mkdir(parents=True)
+    (model / "snapshots" / ("0" * 40)).symlink_to(folder)
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text("0" * 40)
+    found = files.preflight(options("someone/resnet"))
+    assert found["fingerprint"] == files.preflight(options(folder))["fingerprint"]
+    assert classifier.build(options("someone/resnet"), "cpu").n_sites == found["n_sites"]
+    assert model_table.of("someone/resnet", None, None)["kind"] == "image-classifier"
