@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import written_pages
 from hub_images import CONFIGS, PROCESSORS, write_processor
 from PIL import Image
 from transformers import AutoImageProcessor, AutoModelForImageClassification
@@ -106,3 +107,14 @@ def test_a_network_by_its_name_on_the_hub(folders, tmp_path, monkeypatch):
     assert found["fingerprint"] == files.preflight(options(folder))["fingerprint"]
     assert classifier.build(options("someone/resnet"), "cpu").n_sites == found["n_sites"]
     assert model_table.of("someone/resnet", None, None)["kind"] == "image-classifier"
+
+
+@pytest.mark.release
+def test_the_vit_of_the_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    found = written_pages.run_block("## A classifier of images")
+    assert float(capsys.readouterr().out.partition("%")[0]) > 95
+    model = classifier.build(options("digits-vit"), "cpu")
+    x = torch.randint(256, (5, model.n_sites), generator=torch.Generator().manual_seed(2))
+    expected = logits_of(found["network"], tmp_path / "digits-vit", np.stack(model.render(x)))[:, 1]
+    torch.testing.assert_close(model.output(x), expected, atol=1e-5, rtol=1e-5)
