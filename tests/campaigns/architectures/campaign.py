@@ -47,6 +47,12 @@ PATIENCE = 150.0
 nothing else."""
 MOST_APART = 2e-3
 N_COMPARED = 60
+DETOURS = {
+    "whole inputs are evaluated": "whole inputs",
+    "are evaluated again": "states",
+    "one by one": "one by one",
+}
+"""What the log says of inputs that are not evaluated by keys and values, in short."""
 RIGHT, REFUSED, UNMAKEABLE = "right", "refused", "unmakeable"
 
 INPUT = """
@@ -102,7 +108,7 @@ def row_of(task, model_type, work):
     apart = float((z[some] - z_of(task, truth, work / "model", x[some])).abs().max())
     gradient, apart_too = gradient_of(task, work / "model", x[some][:16])
     wrong = not (apart <= MOST_APART and apart_too <= MOST_APART)
-    notes = [line[:200] for line in lines if "whole inputs" in line or "one by one" in line]
+    notes = [line[:200] for line in lines if any(words in line for words in DETOURS)]
     return {
         "class": "WRONG" if wrong else RIGHT, "apart": apart, "gradient": gradient, "notes": notes
     }  # fmt: skip
@@ -241,6 +247,19 @@ def problems_of(rows):
     """Return the rows that no type may have."""
     good = (RIGHT, REFUSED, UNMAKEABLE)
     return [row for row in rows if row["class"] not in good]
+
+
+def table_of(rows):
+    """Return a table in Markdown: of each type how it is evaluated, or why not."""
+    lines = ["| type | result | evaluated by | reason |", "| --- | --- | --- | --- |"]
+    for row in rows:
+        said = next(iter(row.get("notes", [])), "")
+        way = next((short for words, short in DETOURS.items() if words in said), "keys and values")
+        why = said.rpartition(": ")[2] if row["class"] == RIGHT else row["why"]
+        why = why.replace("|", "/").partition(": ")[2] if row["class"] == REFUSED else why
+        way = way if row["class"] == RIGHT else ""
+        lines.append(f"| {row['type']} | {row['class']} | {way} | {why[:160]} |")
+    return "\n".join(lines)
 
 
 def main(arguments=None):
