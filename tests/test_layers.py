@@ -17,7 +17,7 @@ MAX_ROOT_MODULES = 11
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 450, 60, 7
 MAX_ROOM_LINES = {
     "annotation": 4000, "api": 400, "cli": 4600, "config": 2550, "estimators": 9350,
-    "kernels": 4500, "models": 9450, "parallel": 600, "pilot": 1400, "plots": 1600, "report": 850,
+    "kernels": 4500, "models": 9750, "parallel": 600, "pilot": 1400, "plots": 1600, "report": 850,
     "results": 4150, "runfile": 4100, "sampling": 4300, "tempering": 900, "untrusted": 900,
 }  # fmt: skip
 """Lines of a room at most, with the rooms inside it; a change that needs more says why."""

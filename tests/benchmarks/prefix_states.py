@@ -20,8 +20,9 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS / "campaigns"), str(TESTS / "helpers"), str(TESTS.parent)]
+if __name__ == "__main__":
+    TESTS = Path(__file__).resolve().parents[1]
+    sys.path[:0] = [str(TESTS / "campaigns"), str(TESTS / "helpers"), str(TESTS.parent)]
 
 import torch
 from architectures import folders
@@ -55,22 +56,27 @@ def none(lm: Any, *rest: Any) -> None:
 
 
 def compare(folder: Path, length: int) -> tuple[int, float, float]:
-    """Return the weights of a model, and how far z and rows are from those of whole inputs."""
+    """Return the weights of a model, and how far z and rows are from those of whole inputs.
+
+    z is of proposals that share half of their sites with other inputs, rows are of single tokens.
+    """
     options = CausalLm.model_validate({"kind": "causal-lm", "path": str(folder), "length": length})
     model = causal_lm.build(options, "cpu")
-    x = torch.randint(model.n_values, (8, length), generator=torch.Generator().manual_seed(1))
-    z, rows = model.conditional_logits(x)
     assert model.kv_cache is not None
-    cache = model.kv_cache(len(x))
-    cache.evaluate(x.roll(1, 0))
-    half = x.clone()
-    half[:, : length // 2] = x.roll(1, 0)[:, : length // 2]
-    cache.propose(half, length // 2)
-    z = cache.propose(x, 0)
-    model.__dict__["_decoder"] = None
+    x = torch.randint(model.n_values, (8, length), generator=torch.Generator().manual_seed(1))
+    cache, half = model.kv_cache(len(x)), length // 2
+    cache.evaluate(torch.cat([x[:, :half], x.roll(1, 0)[:, half:]], dim=1))
+    z = cache.propose(x, half)
+    cache.begin_anew()
+    rows = []
+    for t in range(length - 1):
+        cache.extend(x[:, t])
+        rows.append(cache.row())
+    vars(model)["_decoder"] = None
     z_too, rows_too = model.conditional_logits(x)
-    n = sum(p.numel() for p in model.lm.parameters())
-    return n, float((z - z_too).abs().max()), float((rows - rows_too).abs().max())
+    apart = (torch.stack(rows, dim=1) - rows_too[:, 1:]).abs().max()
+    n_weights = sum(weights.numel() for weights in model.lm.parameters())
+    return n_weights, float((z - z_too).abs().max()), float(apart)
 
 
 def main() -> None:
@@ -95,7 +101,7 @@ def main() -> None:
             seconds = []
             for decoder_of in (make, none):
                 hf_decoder.make = decoder_of
-                seconds.append(statistics.median(seconds_per_move(case, 1)))
+                seconds.append(statistics.mean(seconds_per_move(case, 1)))
             hf_decoder.make = make
         states, whole = (1 / s for s in seconds)
         print(f"{model_type:14}{n:13,}{states:10.1f}{whole:10.1f}{states / whole:7.2f}"

@@ -42,7 +42,7 @@ def kv_cache_of(model, n_walkers):
 def assert_alike(found, expected, kind):
     """Assert that z, or rows, agree: to the bit where the decoder is our own."""
     atol = 0.0 if kind == "gpt2" else 1e-5 if found.dim() == 1 else 2e-5
-    torch.testing.assert_close(found, expected, atol=atol, rtol=0)
+    torch.testing.assert_close(found, expected, atol=atol, rtol=atol / 4)
 
 
 def random(seed):
@@ -51,7 +51,7 @@ def random(seed):
 
 def assert_rows(found, expected):
     """Rows [k, W, V] against l [W, k, V] of Hugging Face's own forward."""
-    torch.testing.assert_close(found.transpose(0, 1), expected, atol=2e-5, rtol=0)
+    torch.testing.assert_close(found.transpose(0, 1), expected, atol=2e-5, rtol=5e-6)
 
 
 def own_rows(model, x):
