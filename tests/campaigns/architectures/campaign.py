@@ -1,6 +1,7 @@
 """Every decoder and text classifier of transformers: is the recorded z Hugging Face's own?
 
     .venv/bin/python tests/campaigns/architectures/campaign.py [TASK[/TYPE] ...] [--rows FILE]
+        [--table FILE]
 
 A TASK is `causal` or `classifier`. Of each type a tiny folder with random weights is made, the
 command is run on it, and each recorded z is compared with Hugging Face's loss, or logit, of the
@@ -20,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -250,16 +252,25 @@ def problems_of(rows):
 
 
 def table_of(rows):
-    """Return a table in Markdown: of each type how it is evaluated, or why not."""
-    lines = ["| type | result | evaluated by | reason |", "| --- | --- | --- | --- |"]
+    """Return a table in Markdown: which types are evaluated how, and why; or why not."""
+    alike = {}
     for row in rows:
-        said = next(iter(row.get("notes", [])), "")
-        way = next((short for words, short in DETOURS.items() if words in said), "keys and values")
-        why = said.rpartition(": ")[2] if row["class"] == RIGHT else row["why"]
-        why = why.replace("|", "/").partition(": ")[2] if row["class"] == REFUSED else why
+        said = next(iter(row.get("notes", [])), row.get("why", ""))
+        way = next((name for words, name in DETOURS.items() if words in said), "keys and values")
         way = way if row["class"] == RIGHT else ""
-        lines.append(f"| {row['type']} | {row['class']} | {way} | {why[:160]} |")
+        alike.setdefault((row["class"], way, reason_of(said, row["class"])), []).append(row["type"])
+    lines = ["| z is | evaluated by | why | types |", "| --- | --- | --- | --- |"]
+    for (result, way, why), types in sorted(alike.items(), key=lambda item: -len(item[1])):
+        lines.append(f"| {result} | {way} | {why} | {len(types)}: {', '.join(types)} |")
     return "\n".join(lines)
+
+
+def reason_of(said, result):
+    """Return the reason in a line of the log, without numbers and names that differ by type."""
+    if result == UNMAKEABLE:
+        return "no tiny model could be made here"
+    reason = re.split(r"every move: |again: |/model: ", said)[-1]
+    return re.sub(r"( \(|, so this |; | at non-).*", "", reason).replace("|", "/")
 
 
 def main(arguments=None):
@@ -269,6 +280,7 @@ def main(arguments=None):
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no type after so many")
     parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds for a type")
     parser.add_argument("--keep", type=Path, help="keep the folders of what went wrong here")
+    parser.add_argument("--table", type=Path, help="write a table in Markdown")
     options = parser.parse_args(arguments)
     rows, begin = [], time.monotonic()
     if options.rows and options.rows.exists():
@@ -291,6 +303,8 @@ def main(arguments=None):
             shutil.rmtree(work)
     if options.keep is None:
         shutil.rmtree(root)
+    if options.table:
+        options.table.write_text(table_of(rows) + "\n")
     counts = Counter((row["task"], row["class"]) for row in rows)
     print("\n".join(f"{task} {kind}: {n}" for (task, kind), n in sorted(counts.items())))
     return 1 if problems_of(rows) else 0
