@@ -93,6 +93,12 @@ class GibbsWithGradients(KernelTable):
     name: Literal["gibbs-with-gradients"] = Field(
         description="The gradient of z guides the choice of a site and its new value."
     )
+    proposal: Literal["joint", "site"] = Field(
+        "joint",
+        description='`"joint"`: site and value are drawn together. `"site"`: a random site is '
+        "redrawn from its distribution given the others, as the gradient predicts it; for large "
+        "vocabularies under a `[law]`.",
+    )
 
 
 class DiscreteLangevin(KernelTable):

@@ -39,12 +39,18 @@ class GibbsWithGradients(Untuned):
     first, by its sum over values, and then the value. The move is accepted by Metropolis-Hastings.
     Under a law q, the gradient of b z - ln q takes the place of b g.
     It takes one forward and one backward pass of the model.
+
+    With ``proposal = "site"`` the site is uniform and q(v | x) proportional to exp(-b g[i, v]), v =
+    x_i included: an approximate Gibbs update, the proposal of MHIS (Wu & Hilton,
+    arXiv 2410.13211). The square root above proposes far too many values that are rare under q, if
+    there are thousands of them.
     """
 
     def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
         super().__init__()
         self._model = gradients.Differentiable(model, options.name)
         self.parts = options.part_names
+        self._n_sites, self._by_site = model.n_sites, options.proposal == "site"
         self.uniforms_per_move = 3 * n_walkers
 
     def start(self, x: torch.Tensor, z: torch.Tensor) -> State:
@@ -54,6 +60,8 @@ class GibbsWithGradients(Untuned):
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """Move every walker once."""
+        if self._by_site:
+            return self._redraw_site(state, ensemble, stream)
         x, z, cached = state.x, state.z, state.cache
         slope = ensemble.slope(z.double())  # [W]
         # Only a canonical slope is constant: that of a Wang-Landau ensemble changes while learning.
@@ -82,6 +90,39 @@ class GibbsWithGradients(Untuned):
         cache = GibbsCache(gradient.where(accepted, cached.gradient), beta, log_s)
         moved = State(accept(accepted, x_new, x), accept(accepted, z_new, z), cache)
         return moved, Info(accepted)
+
+    def _redraw_site(
+        self, state: State, ensemble: Ensemble, stream: DeviceStream
+    ) -> tuple[State, Info]:
+        """Redraw a random site of every walker from exp(-b g[i, v]), the old value included."""
+        x, z, gradient = state.x, state.z, state.cache.gradient
+        site = self._random_site(stream, len(x))
+        old = pick(x, site)
+        rows = self._site_rows(gradient, site, ensemble.slope(z.double()))
+        new = draw(rows, stream.uniform(len(x)))
+        log_ratio = log_sum(rows) - pick(rows, new)
+
+        x_new = x.scatter(1, site[:, None], new[:, None])
+        z_new, gradient_new = self._model.evaluate(x_new)
+        rows = self._site_rows(gradient_new, site, ensemble.slope(z_new.double()))
+        log_ratio += pick(rows, old) - log_sum(rows)
+        log_ratio = log_ratio + self._model.log_q_ratio(z, gradient, z_new, gradient_new)
+        accepted = decide(ensemble, z, z_new, log_ratio, stream.uniform(len(x)))
+        cache = GibbsCache(gradient_new.where(accepted, gradient))
+        moved = State(accept(accepted, x_new, x), accept(accepted, z_new, z), cache)
+        return moved, Info(accepted & (new != old))
+
+    def _random_site(self, stream: DeviceStream, n: int) -> torch.Tensor:
+        """Return a site of each of n walkers, int64 [n]."""
+        return (stream.uniform(n) * self._n_sites).long()
+
+    def _site_rows(
+        self, gradient: Gradient, site: torch.Tensor, slope: torch.Tensor
+    ) -> torch.Tensor:
+        """Return -b g of one site of each walker, [W, V]."""
+        force, slope = self._model.force(gradient, slope)
+        rows = force.at(site)
+        return rows * -slope.to(rows.dtype)[:, None]
 
     def _log_site_weights(
         self, gradient: Gradient, x: torch.Tensor, slope: torch.Tensor

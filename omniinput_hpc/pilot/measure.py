@@ -204,7 +204,7 @@ INSIDE = {
     "name": "mixture",
     "parts": [
         {"name": "from-law", "weight": 0.4},
-        {"name": "gibbs-with-gradients", "weight": 0.6},
+        {"name": "gibbs-with-gradients", "proposal": "site", "weight": 0.6},
     ],
 }
 """In a constrained space uniform redraws alone seldom improve an input at high betas."""

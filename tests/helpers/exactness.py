@@ -236,6 +236,19 @@ def check_exact(kernel, model, ensemble, draws, choices=(), irreducible=True, st
     return p
 
 
+def check_sites(kernel_at, model, ensemble, irreducible=True, start=None):
+    """Assert the same of the mean of kernels that redraw one site; `kernel_at` makes that of one.
+
+    Return the mean matrix.
+    """
+    together, n = 0.0, model.n_sites
+    for site in range(n):
+        draws = [Draw(model.n_values, value_at(site))]
+        together += check_exact(kernel_at(site), model, ensemble, draws, (), False, start) / n
+    check_matrix(together, distribution(model, ensemble), irreducible)
+    return together
+
+
 def check_alone(kernel, model, ensemble, n_draws, choices=(), n_walkers=64):
     """Assert that each walker of a batch moves as it would alone, to the last bit.
 

@@ -10,11 +10,13 @@ from exactness import (
     Tabulated,
     check_alone,
     check_exact,
+    check_sites,
     distribution,
     shift_of_value,
     site_changed,
     value_given,
 )
+from law_models import NormalizedRows, Under
 from toy_models import AutoregressiveModel, CoupledModel, lattice
 from wrong_variants import OneSlope, without_proposal_term
 
@@ -25,6 +27,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import gibbs_with_gradients
 from omniinput_hpc.kernels.gibbs_with_gradients import GibbsCache, GibbsWithGradients
 from omniinput_hpc.kernels.parts.gradients import Dense
+from omniinput_hpc.kernels.parts.law import Law
 from omniinput_hpc.kernels.state import Info, State
 from omniinput_hpc.tempering.ensembles import Canonical
 
@@ -148,6 +151,57 @@ def test_a_gradient_of_the_wrong_shape_is_bad_input():
     kernel = kernels.build(OPTIONS, Wrong(), 2)
     with pytest.raises(UserError, match=r"found \[2\] and \[2, 4\]"):
         kernel.start(x, COUPLED.output(x))
+
+
+SITE = Options(name="gibbs-with-gradients", proposal="site")
+UNDER_A_LAW = Under(COUPLED, Law(NormalizedRows(n_values=4)))
+
+
+class AtSite(GibbsWithGradients):
+    """Redraws one site."""
+
+    def __init__(self, site, model):
+        super().__init__(SITE, model, 64)
+        self._site = site
+
+    def _random_site(self, stream, n):
+        return torch.full((n,), self._site)
+
+
+def check(model, ensemble, kernel=AtSite):
+    check_sites(lambda site: kernel(site, model), model, ensemble, start=after_a_swap)
+
+
+@pytest.mark.parametrize("ensemble", ENSEMBLES[1::2])
+@pytest.mark.parametrize("law", [False, True], ids=["uniform", "law"])
+def test_site_proposals_are_exact(ensemble, law):
+    check(UNDER_A_LAW if law else COUPLED, ensemble)
+
+
+def test_site_proposals_choose_every_site():
+    kernel = GibbsWithGradients(SITE, COUPLED, 6)
+    u = torch.linspace(0, 1, 7, dtype=torch.float64)[:6]
+    assert kernel._random_site(ScriptedStream([u]), 6).tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_site_proposals_that_forget_the_law_fail(monkeypatch):
+    monkeypatch.setattr(Law, "log_q", lambda self, x, z: torch.zeros(len(x), dtype=torch.float64))
+    with pytest.raises(AssertionError):
+        check(UNDER_A_LAW, Canonical(1.0))
+
+
+def test_site_proposals_without_their_reverse_fail(monkeypatch):
+    monkeypatch.setattr(gibbs_with_gradients, "decide", without_proposal_term)
+    with pytest.raises(AssertionError):
+        check(COUPLED, Canonical(1.0))
+
+
+def test_site_proposals_with_one_slope_fail():
+    class OneSlopeAtSite(AtSite, NoSlopeAtTheNewOutput):
+        pass
+
+    with pytest.raises(AssertionError):
+        check(COUPLED, Gaussian(), OneSlopeAtSite)
 
 
 def mean_over_the_batch(ensemble, z, z_new, log_proposal_ratio, u):

@@ -104,6 +104,7 @@ def test_inside_a_space_proposals_follow_the_gradient():
         "from-law",
         "gibbs-with-gradients",
     ]
+    assert table["kernel"]["parts"][1]["proposal"] == "site"
     assert measure.steps_of(table, 100) == 5
     model.without_gradient = "none"
     assert measure.kernel_table(model, law) == {}

@@ -39,12 +39,12 @@ factory = "law_models:events"
 options = {{ n_sites = {sites} }}
 [law]
 kind = "python"
-factory = "law_models:chain"
+factory = "law_models:quick_chain"
 options = {{ n_sites = {sites} }}
 [sampler]
-walkers = 32
+walkers = {walkers}
 steps = {steps}
-exchanges = 20
+exchanges = {exchanges}
 [ladder]
 lowest = 0.0
 highest = {highest}
@@ -65,16 +65,26 @@ KERNELS = {
 }
 
 
-DEEP = (40, 10, 60, 6.5, 40)
-"""Sites, rungs, rounds, largest beta and steps of runs down to ln P = -100."""
+DEEP = {
+    "metropolis": {"rungs": 14, "rounds": 20, "exchanges": 40, "steps": 6},
+    "from-law": {"rungs": 10, "rounds": 16, "exchanges": 20, "steps": 20},
+}
+"""Runs down to ln P = -100, with 40 sites, 128 walkers and betas up to 6.5."""
 
 
-def scores(kernel, seed, folder, sites=6, rungs=3, rounds=40, highest=3.0, steps=3):
+def deep_scores(kernel, seed, folder):
+    return scores(kernel, seed, folder, 40, highest=6.5, walkers=128, **DEEP[kernel])
+
+
+def scores(
+    kernel, seed, folder, sites=6, rungs=3, rounds=40, highest=3.0, steps=3, walkers=32,
+    exchanges=20,
+):  # fmt: skip
     """Return the density of a run, and its z-scores in bins with intervals."""
     path, file = folder / f"{kernel}-{seed}.h5", folder / f"{kernel}-{seed}.toml"
     text = INPUT.format(
         output=path, seed=seed, sites=sites, rungs=rungs, rounds=rounds, highest=highest,
-        steps=steps,
+        steps=steps, walkers=walkers, exchanges=exchanges,
     )  # fmt: skip
     tables = {"kernel": KERNELS[kernel]} if KERNELS[kernel] else {}
     file.write_text(text + tomli_w.dumps(tables))
@@ -105,7 +115,7 @@ def test_probabilities_are_exact(kernel, tmp_path):
 @pytest.mark.release
 @pytest.mark.parametrize("kernel", ["metropolis", "from-law"])
 def test_probabilities_are_exact_down_to_exp_minus_100(kernel, tmp_path):
-    every = [scores(kernel, seed, tmp_path, *DEEP) for seed in range(1, 11)]
+    every = [deep_scores(kernel, seed, tmp_path) for seed in range(1, 11)]
     score = np.concatenate([score for _, score, _ in every])
     assert min(exact.min() for _, _, exact in every) < -100
     assert 0.8 < rms(score) < 1.25 and np.abs(score).max() < 4.5
@@ -207,7 +217,7 @@ def main(kernel="from-law", seeds="10"):
     every = []
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(1, int(seeds) + 1):
-            density, score, exact = scores(kernel, seed, Path(folder), *DEEP)
+            density, score, exact = deep_scores(kernel, seed, Path(folder))
             every.append(score)
             print(
                 f"{kernel} seed {seed}: converged {density.verdict.converged}, {len(score)} bins "

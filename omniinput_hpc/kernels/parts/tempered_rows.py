@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from omniinput_hpc.kernels.look_ahead.twist import Twist
-from omniinput_hpc.kernels.parts.categorical import block_sums, draw_by_blocks, log_sum
+from omniinput_hpc.kernels.parts.categorical import BLOCK_SIZE, block_sums, draw_by_blocks, log_sum
 
 CPU_CHUNK_ELEMENTS = 1 << 17
 """Elements that are processed at once on a CPU: half a megabyte in float32."""
@@ -40,12 +40,24 @@ def log_sums(rows: torch.Tensor, b: torch.Tensor, twist: Twist | None = None) ->
 
 def log_sums_of_powers(row: torch.Tensor, b_k: torch.Tensor) -> torch.Tensor:
     """Return ln of the sum of exp(b_k l) over values, float64 [W, K], of rows l [W, V], b_k [K]."""
-    mask = needs_mask(b_k)
+    if not row.is_cpu or (b_k < 0).any():
+        return torch.stack([log_sums(row, b.expand(len(row))) for b in b_k], dim=1)
 
     def of_some(some: slice) -> torch.Tensor:  # all powers, while the rows are in the CPU's cache
         part = row[some]
-        sums = [log_sum(scaled_scores(part, b.expand(len(part)), mask)) for b in b_k]
-        return torch.stack(sums, dim=1)
+        n = part.shape[1]
+        largest = part.amax(dim=1, keepdim=True)  # of l, and so of every b l
+        below = part.new_full((len(part), n + -n % BLOCK_SIZE), -torch.inf)
+        torch.sub(part, largest, out=below[:, :n])
+        weights, sums = torch.empty_like(below), []
+        for b in b_k.tolist():
+            if b:
+                torch.mul(below, b, out=weights).exp_()
+            else:
+                torch.gt(below, -torch.inf, out=weights)
+            blocks = weights.unflatten(1, (-1, BLOCK_SIZE)).sum(dim=2)
+            sums.append(blocks.sum(dim=1, dtype=torch.float64).log())
+        return torch.stack(sums, dim=1) + b_k * largest
 
     return torch.cat([of_some(some) for some in _slices(row)])
 

@@ -10,6 +10,7 @@ from exactness import (
     Gaussian,
     check_exact,
     check_matrix,
+    check_sites,
     distribution,
     shift_of_value,
     site_changed,
@@ -138,6 +139,20 @@ def test_other_kernels_are_exact(name, space):
     pi = distribution(model, ensemble)
     assert (p[pi > 0][:, pi == 0] == 0).all(), "it leaves the space"
     assert connects(p, pi) == (space == "lists" or name == "discrete-langevin")
+
+
+@pytest.mark.parametrize("space", ["words", "lists"])
+def test_site_proposals_are_exact(space):
+    model, ensemble = inside(space), Canonical(0.8)
+    options = tables.GibbsWithGradients(name="gibbs-with-gradients", proposal="site")
+
+    def at(chosen):
+        kernel = GibbsWithGradients(options, model, 64)
+        kernel._random_site = lambda stream, n: torch.full((n,), chosen)
+        return kernel
+
+    p, pi = check_sites(at, model, ensemble, False), distribution(model, ensemble)
+    assert (p[pi > 0][:, pi == 0] == 0).all(), "it leaves the space"
 
 
 @pytest.mark.parametrize("space", PATTERNS)

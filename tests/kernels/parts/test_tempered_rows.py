@@ -40,10 +40,11 @@ def test_draws_by_blocks_invert_the_distribution(monkeypatch, n_values, cached):
         np.testing.assert_allclose(log_z, np.log(p.sum(1)), atol=2e-6)
 
 
+@pytest.mark.parametrize("lowest", [-1.0, 0.0])
 @pytest.mark.parametrize("cached", [1, 1000])
-def test_sums_of_powers_are_those_of_each_power(monkeypatch, cached):
+def test_sums_of_powers_are_those_of_each_power(monkeypatch, cached, lowest):
     monkeypatch.setattr(tempered_rows, "CPU_CHUNK_ELEMENTS", cached)
-    random, b_k = np.random.default_rng(3), np.array([-1.0, 0.0, 0.4, 1.0, 3.0])
+    random, b_k = np.random.default_rng(3), np.array([lowest, 0.0, 0.4, 1.0, 3.0])
     row = random.normal(size=(7, 200)) * 2
     row[:, ::3] = -np.inf
     allowed = np.isfinite(row[0])
