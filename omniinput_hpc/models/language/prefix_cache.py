@@ -15,9 +15,12 @@ from omniinput_hpc.models.language.foreign_code import ForeignError, as_close, f
 
 
 def cache_argument(module: torch.nn.Module) -> str:
-    """Return a decoder's argument for keys and values, which transformers 5.24 has renamed."""
+    """Return a decoder's argument for what it keeps, which transformers 5.24 has renamed.
+
+    Before, it was `cache_params` in decoders without attention.
+    """
     taken = inspect.signature(module.forward).parameters
-    return "cache" if "cache" in taken else "past_key_values"
+    return next((name for name in ("cache", "cache_params") if name in taken), "past_key_values")
 
 
 def reordered(cache: Any, rows: torch.Tensor) -> Any:
