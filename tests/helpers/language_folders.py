@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import (
+    AutoModelForCausalLM,
     DistilBertConfig,
     DistilBertForSequenceClassification,
     GPT2Config,
@@ -74,6 +76,15 @@ def save_decoder(kind, folder, scale=3.0):
         parameter.data *= scale
     model.save_pretrained(folder)
     save_tokenizer(folder)
+    return folder
+
+
+def save_first_layer(of, folder):
+    """Write a decoder of the GPT-2 kind that has another's first layer alone."""
+    shutil.copytree(of, folder, dirs_exist_ok=True)
+    lm = AutoModelForCausalLM.from_pretrained(of)
+    lm.transformer.h, lm.config.n_layer = lm.transformer.h[:1], 1
+    lm.save_pretrained(folder)
     return folder
 
 

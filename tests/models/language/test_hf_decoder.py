@@ -303,9 +303,10 @@ def wide(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "kernel"), [
-    ("llama", "metropolis"), ("olmo2", "lm-conditional"), ("gpt-neox", "lm-conditional"),
+    ("llama", "metropolis"), ("olmo2", "lm-conditional"),
     *(pytest.param(*case, marks=pytest.mark.release) for case in
-      [("llama", "lm-conditional"), ("olmo2", "metropolis"), ("gpt-neox", "metropolis")]),
+      [("llama", "lm-conditional"), ("olmo2", "metropolis"),
+       ("gpt-neox", "lm-conditional"), ("gpt-neox", "metropolis")]),
 ])  # fmt: skip
 def test_a_run_that_went_on_is_the_same_as_one_at_once(tmp_path, wide, kind, kernel):
     save_decoder(kind, tmp_path)
