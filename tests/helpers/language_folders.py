@@ -17,10 +17,16 @@ from transformers import (
     GPTNeoXForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    Mamba2Config,
+    Mamba2ForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
     Olmo2Config,
     Olmo2ForCausalLM,
     OlmoConfig,
     OlmoForCausalLM,
+    Qwen3NextConfig,
+    Qwen3NextForCausalLM,
 )
 
 V, POSITIONS = 29, 16
@@ -40,12 +46,32 @@ DECODERS = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(num_key_value_heads=2, **LLAMA_LIKE)),
     "gpt-neox": lambda: GPTNeoXForCausalLM(GPTNeoXConfig(**LLAMA_LIKE)),
 }
+STATES = {
+    "mamba": lambda: MambaForCausalLM(
+        MambaConfig(hidden_size=16, num_hidden_layers=2, state_size=4, time_step_rank=2, **NO_ENDS)
+    ),
+    "mamba2": lambda: Mamba2ForCausalLM(
+        Mamba2Config(
+            hidden_size=16, num_hidden_layers=2, state_size=4, num_heads=4, head_dim=8,
+            n_groups=1, chunk_size=4, pad_token_id=None, **NO_ENDS,
+        )
+    ),
+    "qwen3-next": lambda: Qwen3NextForCausalLM(
+        Qwen3NextConfig(
+            layer_types=["linear_attention", "full_attention"], head_dim=8, num_experts=4,
+            num_experts_per_tok=2, moe_intermediate_size=8, shared_expert_intermediate_size=8,
+            linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=4,
+            linear_value_head_dim=4, num_key_value_heads=2, **LLAMA_LIKE,
+        )
+    ),
+}  # fmt: skip
+"""Decoders with recurrent layers. Several tokens may follow a state, except in Mamba."""
 
 
 def save_decoder(kind, folder, scale=3.0):
     """Write a decoder and its tokenizer; weights far from zero give outputs far from uniform."""
     torch.manual_seed(4)
-    model = DECODERS[kind]()
+    model = (DECODERS | STATES)[kind]()
     for parameter in model.parameters():
         parameter.data *= scale
     model.save_pretrained(folder)
