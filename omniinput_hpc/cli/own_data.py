@@ -4,6 +4,7 @@
 | --- | --- |
 | ``.txt`` | one text per line; lines end with LF, CR LF or CR |
 | ``.jsonl`` | one object per line: ``text`` or ``values`` (a list), optionally ``label`` (1 positive, 0 negative) |
+| ``.fasta``, ``.fa``, ... | sequences of letters, in FASTA |
 | ``.npy`` | values, integers [n, D], or pictures, uint8 [n, h, w] or [n, h, w, 3] |
 | ``.csv``, ``.tsv`` | one input per row: values, or a column ``text``; a header row may name a column \
 ``label``; cells are separated by commas, semicolons or tabs |
@@ -26,17 +27,17 @@ from numpy.typing import NDArray
 from omniinput_hpc.config import Config
 from omniinput_hpc.config.space import Space
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models import table
 from omniinput_hpc.models.images import own_pictures
 from omniinput_hpc.models.images.own_pictures import Inputs, Render
-from omniinput_hpc.models.language import hf_folder
 from omniinput_hpc.text import counted
-from omniinput_hpc.untrusted import tables
+from omniinput_hpc.untrusted import fasta, tables
 from omniinput_hpc.untrusted.files import read_text
 from omniinput_hpc.untrusted.npy import read_array
 from omniinput_hpc.untrusted.parsing import parse_json
 
 MAX_BYTES = 1 << 28
-ENDINGS = (".txt", ".jsonl", ".npy", ".csv", ".tsv")
+ENDINGS = (".txt", ".jsonl", ".npy", ".csv", ".tsv", *fasta.ENDINGS)
 _WHOLE = re.compile(r"[+-]?[0-9]{1,300}")
 _NUMBER = re.compile(r"[+-]?[0-9.,]+([eE][+-]?[0-9]+)?")
 ROLES = {None: "data", 0: "negative", 1: "positive"}
@@ -52,12 +53,14 @@ class OwnData:
     role : [n], "positive" or "negative" according to the label, "data" without a label
     notes : messages to the user about items that were left out or cut
     of_texts : whether the file holds texts
+    names : the header of each input of a FASTA file; empty for other files
     """
 
     x: NDArray[np.int64]
     role: list[str]
     notes: list[str] = field(default_factory=list)
     of_texts: bool = False
+    names: list[str] = field(default_factory=list)
 
 
 def is_file_of_data(text: str) -> bool:
@@ -79,12 +82,17 @@ def read(
             f"{path}: a run with {config.constraint} cannot be compared with your own inputs"
         )
     inputs = Inputs(config.model, n_sites, space.n_ids, render)
-    items, label = _items(path, inputs, notes)
+    names: list[str] = []
+    if path.suffix.lower() in fasta.ENDINGS:
+        names, items = fasta.read(path, "test data", MAX_BYTES)
+        label: list[int | None] = [None] * len(items)
+    else:
+        items, label = _items(path, inputs, notes)
     if (isinstance(items, np.ndarray) and not items.ndim) or not len(items):
         raise UserError(f"{path} holds no inputs")
     if isinstance(items, list) and isinstance(items[0], str):
         kept, x = _of_texts(path, items, config, n_sites, notes)
-        label = [label[i] for i in kept]
+        label, names = [label[i] for i in kept], [names[i] for i in kept] if names else []
     else:
         array = _as_array(path, items)
         ids = _of_array(path, array, inputs)
@@ -96,7 +104,7 @@ def read(
     if not isinstance(items[0], str):  # tokens of texts are already checked
         _refuse(path, ids, (ids < 0) | (ids >= space.n_ids), f"is not from 0 to {space.n_ids - 1}")
         _refuse(path, ids, x < 0, "is not allowed at any site (space.allowed)")
-    return OwnData(x, [ROLES[one] for one in label], notes, isinstance(items[0], str))
+    return OwnData(x, [ROLES[one] for one in label], notes, isinstance(items[0], str), names)
 
 
 def _refuse(path: Path, x: NDArray[Any], wrong: NDArray[np.bool_], why: str) -> None:
@@ -240,9 +248,10 @@ def _of_texts(
     path: Path, texts: list[str], config: Config, n_sites: int, notes: list[str]
 ) -> tuple[list[int], NDArray[np.int64]]:
     """Return the indices of texts that are inputs of the model, and their values, int64 [n, D]."""
-    if not isinstance(config.model, hf_folder.TextModel):
-        raise UserError(f'{path} holds texts, but model.kind = "{config.model.kind}" takes none')
-    encode = hf_folder.encoder(config.model, config.allowed)
+    try:
+        encode = table.encoder(config)
+    except UserError as error:
+        raise UserError(f"{path} holds texts, but {error}") from None
     found = [encode(text) for text in texts]
     kept = [i for i, values in enumerate(found) if len(values) >= n_sites]
     kept = [i for i in kept if min(found[i][:n_sites]) >= 0]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from omniinput_hpc.config import Allowed, CausalLm, MaskedLm, SequenceClassifier
 from omniinput_hpc.config.space import Space
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.display import Display
+from omniinput_hpc.models.display import Display, letters_of
 from omniinput_hpc.models.language import canonical, gguf_file, hf_checks, tokenizer
 from omniinput_hpc.models.language.hf_architectures import check_architecture
 from omniinput_hpc.models.language.hf_checks import Tensors, read_settings
@@ -385,15 +385,18 @@ def display(options: TextModel, allowed: Allowed = None) -> Display:
             around = frame_of(options, folder, n_vocab, words)
         return tokenizer.Text(words, tokens, *around).tokens(x_nd)
 
-    show = tokenizer.Text(words, tokens).render
+    show: Callable[[NDArray[np.int64]], list[str]] = tokenizer.Text(words, tokens).render
     if words is None:
         return Display("text", show, before, note)
+    letters = letters_of(words.pieces(tokens.tolist()))
 
     def is_canonical(x_nd: NDArray[np.int64]) -> NDArray[np.bool_]:
         return canonical.is_canonical(words, tokens[x_nd])
 
     encodes = is_canonical if words.encodes else None
-    return Display("text", show, before, note, listed, encodes)
+    if letters and isinstance(options, MaskedLm):  # such tokenizers put blanks between letters
+        show = letters
+    return Display("text", show, before, note, listed, encodes, letters)
 
 
 def about_unnamed(words: Vocabulary | None, tokens: NDArray[np.int64], allowed: Allowed) -> str:

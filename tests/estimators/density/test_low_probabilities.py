@@ -75,7 +75,7 @@ def test_itgis_is_unbiased_and_needs_its_weights(problem, p_v):
 def test_mhis_is_right_and_needs_the_reverse_proposal(problem, rare):
     target, p = rare
     right, wrong = (
-        [rare_tokens.mhis(problem, target, 0.7, 400, seed, reverse) for seed in range(N_RUNS)]
+        [rare_tokens.mhis(problem, target, 0.7, 200, seed, reverse) for seed in range(N_RUNS)]
         for reverse in (True, False)
     )
     assert abs(sigmas_off(right, p)) < 3
