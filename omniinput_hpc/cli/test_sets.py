@@ -15,7 +15,7 @@ A set is one of these:
 - ``digits[:CLASSES]``, the test images of scikit-learn's digits.
 - A file of your own, for every kind of model: texts (.txt, one per line; .jsonl with "text" and
   optionally "label"), sequences of letters (.fasta), values (.npy, .csv, .jsonl with "values") or
-  pictures (.npy, a folder of PNG).
+  pictures (.npy, a folder of PNG, JPEG, TIFF, ...).
 
 --data takes files with labels (1 positive, 0 negative) or without. The model, the meaning of z and
 the side come from the input file.
@@ -161,7 +161,8 @@ def outputs_of(model: models.Model, config: Config, name: str, role: str) -> lis
     if _is_known(name) or not own_data.is_file_of_data(name):
         if role == "data":
             raise UserError(
-                f"--data {name}: expected a folder of *.png or one of {', '.join(own_data.ENDINGS)}"
+                f"--data {name}: expected a folder of pictures or one of "
+                f"{', '.join(own_data.ENDINGS)}"
             )
         if not isinstance(config.model, ImageClassifier):
             raise UserError(
@@ -170,7 +171,8 @@ def outputs_of(model: models.Model, config: Config, name: str, role: str) -> lis
             )
         images = read_set(name)
         return [Outputs(name, role, evaluate(model, images, name), images.x)]
-    data = own_data.read(Path(name), config, model.n_sites, models.space_of(model))
+    space, render = models.space_of(model), models.offers_of(model).render
+    data = own_data.read(Path(name), config, model.n_sites, space, render)
     for note in data.notes + (_about_texts(config) if data.of_texts else []):
         print(f"note: {note}")
     z, roles = _outputs(model, data.x), np.array(data.role)

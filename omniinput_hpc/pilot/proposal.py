@@ -123,7 +123,7 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
         seen = rehearse.run(world, built, config, SHARES[part] * seconds, stopping)
         _log_rehearsal(seen, len(config.beta_k))
         if not np.isfinite(seen.spread.beta_i).all():
-            break
+            continue  # there is more time for the second
         spread = _joined(seen.spread, spread)
         if part == "first" or np.nanmax(seen.rejection_k) > WORST_REJECTION:
             lambda_k = settings.measured_barrier(seen.spread, seen.rejection_k)

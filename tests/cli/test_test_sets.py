@@ -122,7 +122,7 @@ def test_labelled_values_of_ones_own_on_the_low_side(tmp_path, capsys, monkeypat
     [
         (["--positives", "a.txt"], "give --positives and --negatives, or --data"),
         ([], "give --positives and --negatives, or --data"),
-        (["--data", "nowhere"], "expected a folder of *.png or one of .txt"),
+        (["--data", "nowhere"], "expected a folder of pictures or one of .txt"),
         (["--data", "nowhere.txt"], "nowhere.txt"),
     ],
 )
