@@ -113,7 +113,7 @@ def test_token_by_token_is_as_all_at_once(tmp_path, heads, keys):
         x = torch.where(accepted[:, None], y, x)
 
 
-@pytest.mark.parametrize("heads", [*GPT2, "llama", "mamba", "qwen3-next"], indirect=True)
+@pytest.mark.parametrize("heads", [*GPT2, "llama", "mamba2", "qwen3-next"], indirect=True)
 @pytest.mark.parametrize("keys", KEYS, ids=str)
 @pytest.mark.parametrize("loaded", [False, True])
 def test_inputs_begun_anew_share_nothing_with_the_current_ones(tmp_path, heads, keys, loaded):
