@@ -91,5 +91,5 @@ def test_the_program_beside_them(problem, rare, decoder, tmp_path):
     np.save(tmp_path / "rows.npy", problem.log_p.numpy())
     bench = loaded("tests/benchmarks/low_probabilities.py")
     program = bench.Program(tmp_path, tmp_path / "rows.npy", tmp_path / "model")
-    found = program.estimate(target, 24, 1)
+    found = program.estimate(target, 120, 1)
     assert abs(found.log_p - np.log(p)) < 3 * found.error < 0.5
