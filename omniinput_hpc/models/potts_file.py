@@ -38,6 +38,7 @@ ALPHABETS = {21: "-ACDEFGHIKLMNPQRSTVWY", 5: "-ACGU"}
 ENDINGS = (".dat", ".npz")
 """Usual endings of such files."""
 _PLMC_HEAD = 40
+# What zipfile and numpy raise for archives that are damaged, or packed in ways they do not know
 _BROKEN = (KeyError, ValueError, OSError, EOFError, NotImplementedError)
 
 

@@ -3,7 +3,7 @@
 A picture of the model's shape is taken pixel by pixel. For a model from the hub, a file of another
 shape, or of the size that the network receives, is resized and cropped by the folder's own
 processor. For a ``python`` model, a picture is an input if its ``render`` shows it as that picture.
-This module imports torch and transformers only where it needs them.
+Only the functions that need torch and transformers import them.
 """
 
 from __future__ import annotations
