@@ -71,10 +71,10 @@ class Scored:
             score_ai=self.score_ai[:, keep_i],
         )
 
-    def of(self, annotator: int) -> Self:
-        """Return only one annotator's scores."""
-        score_ai = self.score_ai[[annotator]]
-        alone = replace(self, score_ai=score_ai, annotators=[self.annotators[annotator]])
+    def of(self, annotator: int) -> Scored:
+        """Return only one annotator's scores, without a judge's."""
+        score_ai, name = self.score_ai[[annotator]], self.annotators[annotator]
+        alone = Scored(self.edges, self.bin_i, self.lane_i, self.weight_i, score_ai, [name])
         return alone.part(~np.isnan(score_ai[0]))
 
     def means(self) -> BinScores:
