@@ -85,12 +85,12 @@ def judge_lines(result: ScoredCurve, scored: Scored) -> list[str]:
     weight_b, gain_b = scores.lambda_b[used_b], scores.gain_b[used_b]
     labels, gain = int(scores.inputs_b[used_b].sum()), aupr_gain(result, scores)
     lines = [
-        f"{_names(scored)} scored {counted(scores.judged, 'input')}; people's scores correct these "
-        f"and weigh them by lambda = {weight_b.min():.2f} to {weight_b.max():.2f} per bin (0: not "
-        "used)",
-        f"{labels} people's scores with the judge give the AUPR the scoring error of "
-        f"{gain * labels:.0f} without: {(gain - 1) * labels:.0f} saved ({gain:.1f} times; "
-        f"r of single bins: {gain_b.min():.1f} to {gain_b.max():.1f} times)",
+        f"the judge {_names(scored)} scored {counted(scores.judged, 'input')}, which people's "
+        f"scores correct; his weight lambda is {np.median(weight_b):.2f} in the median bin (0: he "
+        "is not used)",
+        f"with the judge, {labels:,} people's scores determine the AUPR as well as "
+        f"{gain * labels:,.0f} without: {max(gain - 1.0, 0.0) * labels:,.0f} saved, {gain:.1f} "
+        f"times (r of single bins: {gain_b.min():.1f} to {gain_b.max():.1f} times)",
     ]
     if scores.judged <= int(scores.inputs_b.sum()):
         lines.append("people scored all that the judge scored, so there is nothing to gain")

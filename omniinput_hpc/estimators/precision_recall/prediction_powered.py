@@ -85,6 +85,7 @@ class PoweredScores(BinScores):
     lambda_b : float64 [B], the judge's weight (mean over inputs); 0 if he is not used
     gain_b : float64 [B], number of people's scores without the judge that one is worth with him;
         NaN without scores
+    judge_b : float64 [B], the judge's own mean score, which may be biased; NaN without scores
     judge_error_b : float64 [B], standard error of the judge's mean over inputs without people's
         scores, times his weight in the estimate
     ends_b2 : float64 [B, 2], smallest and largest possible residual
@@ -97,6 +98,7 @@ class PoweredScores(BinScores):
 
     lambda_b: FloatArray
     gain_b: FloatArray
+    judge_b: FloatArray
     judge_error_b: FloatArray
     ends_b2: FloatArray
     bin_i: IntArray
@@ -227,6 +229,7 @@ def powered_scores(scored: JudgedScores) -> PoweredScores:
         **(vars(people) | changed),
         lambda_b=both.mean_b(lambda_i),
         gain_b=np.where(scored_b, gain_b, np.nan),
+        judge_b=np.where(scored_b, every.mean_b(judge_i), np.nan),
         judge_error_b=judge_error_b,
         ends_b2=ends_b2,
         bin_i=both.bin_i,
