@@ -100,7 +100,7 @@ class Estimates:
     ) -> CurveResult:
         """Return the curve by people's scores of some tasks and judges' scores of all of them.
 
-        People's scores correct the judge, so that the intervals hold however wrong he is.
+        People's scores correct the judge, so that the intervals hold however wrong it is.
 
         Parameters
         ----------

@@ -77,7 +77,7 @@ def _names(scored: JudgedScores) -> str:
 
 
 def judge_lines(result: ScoredCurve, scored: Scored) -> list[str]:
-    """Return the lines on the judge's weight, and on how many labels he saved; none without."""
+    """Return the lines on the judge's weight, and on how many labels it saved; none without."""
     scores = result.scores
     if not isinstance(scores, PoweredScores) or not isinstance(scored, JudgedScores):
         return []
@@ -86,19 +86,22 @@ def judge_lines(result: ScoredCurve, scored: Scored) -> list[str]:
     labels, gain = int(scores.inputs_b[used_b].sum()), aupr_gain(result, scores)
     lines = [
         f"the judge {_names(scored)} scored {counted(scores.judged, 'input')}, which people's "
-        f"scores correct; his weight lambda is {np.median(weight_b):.2f} in the median bin (0: he "
+        f"scores correct; its weight lambda is {np.median(weight_b):.2f} in the median bin (0: it "
         "is not used)",
-        f"with the judge, {labels:,} people's scores determine the AUPR as well as "
-        f"{gain * labels:,.0f} without: {max(gain - 1.0, 0.0) * labels:,.0f} saved, {gain:.1f} "
-        f"times (r of single bins: {gain_b.min():.1f} to {gain_b.max():.1f} times)",
     ]
+    if np.isfinite(gain):
+        lines.append(
+            f"with the judge, {labels:,} people's scores determine the AUPR as well as "
+            f"{gain * labels:,.0f} without: {max(gain - 1.0, 0.0) * labels:,.0f} saved, {gain:.1f} "
+            f"times (r of single bins: {gain_b.min():.1f} to {gain_b.max():.1f} times)"
+        )
     if scores.judged <= int(scores.inputs_b.sum()):
         lines.append("people scored all that the judge scored, so there is nothing to gain")
     if scores.selection_p < NOT_RANDOM:
         lines.append(
-            "warning: the judge scored the inputs that people scored otherwise than the rest "
-            f"(p = {scores.selection_p:.1g}): people must score a random part of the tasks, chosen "
-            "without regard to the judge"
+            "warning: the judge's scores of the inputs that people scored differ from those of the "
+            f"rest (p = {scores.selection_p:.1g}): people must score a random part of the tasks, "
+            "chosen without regard to the judge"
         )
     return lines
 
@@ -112,5 +115,5 @@ def error_of_judged_lines(result: ScoredCurve, found: Allocation) -> list[str]:
     error = float(np.sqrt(np.maximum(part_b[scores.inputs_b[found.bin_b] > 0].sum(), 0.0)))
     return [
         "people's scores cannot reduce the part from the number of inputs that the judge scored, "
-        f"{shown(error, '.2g')}: choose more tasks for him"
+        f"{shown(error, '.2g')}: choose more tasks for it"
     ]

@@ -91,10 +91,10 @@ def test_the_curve_says_what_the_judge_saved_and_python_gives_the_same(judged, i
 def test_other_verbs_take_the_judge(judged, inside, undrawn):
     words = ["lattice.h5", "--scores", PEOPLE, "--judge-scores", JUDGE, *FEW]
     code, out, err = inside("next_scores.py", *words)
-    assert (code, err) == (0, "") and "choose more tasks for him" in out
+    assert (code, err) == (0, "") and "choose more tasks for it" in out
     assert out.endswith("lattice.next.csv\n")
     code, out, err = inside("report.py", *words)
-    assert (code, err) == (0, "") and "with the judge, " in next(judged.glob("*.html")).read_text()
+    assert (code, err) == (0, "") and "ana with the judge jim" in next(judged.glob("*.html")).read_text()
 
 
 @pytest.mark.slow
@@ -130,7 +130,7 @@ def test_choices_that_are_not_random_and_judges_of_no_use_are_said(judged, insid
     )
     words = ["lattice.h5", "--judge-scores", JUDGE, *FEW, "--scores"]
     code, out, _ = inside("precision_recall.py", *words, "lattice.scores.bo.jsonl")
-    assert code == 0 and "warning: the judge scored the inputs that people scored otherwise" in out
+    assert code == 0 and "warning: the judge's scores of the inputs that people scored differ" in out
     rewritten(
         judged / JUDGE,
         judged / "lattice.scores.cy.jsonl",

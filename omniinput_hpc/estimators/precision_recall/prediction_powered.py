@@ -7,8 +7,8 @@ In a bin, people scored a random part of the inputs that the judge scored. The e
 which is unbiased for every judge, because both means of f estimate the same number
 (prediction-powered inference: Angelopoulos et al., Science 382, 669 (2023)). lambda is chosen for
 the smallest variance (PPI++: Angelopoulos, Duchi & Zrnic, arXiv 2311.01453): the slope of y on f,
-times the share of inputs without people's scores. It is 0 for a useless judge and negative for one
-who is right by being wrong. Each input's lambda is fitted without its own score, and is drawn
+times the share of inputs without people's scores. It is 0 for a useless judge and negative for a
+judge that prefers wrong inputs. Each input's lambda is fitted without its own score, and is drawn
 towards that of the other bins, so that few scores do not fit their own noise.
 
 Draws of r are Dirichlet-weighted means of the residuals y - lambda f, with one extra residual that
@@ -82,12 +82,12 @@ class PoweredScores(BinScores):
 
     Attributes
     ----------
-    lambda_b : float64 [B], the judge's weight (mean over inputs); 0 if he is not used
-    gain_b : float64 [B], number of people's scores without the judge that one is worth with him;
+    lambda_b : float64 [B], the judge's weight (mean over inputs); 0 if it is not used
+    gain_b : float64 [B], number of people's scores without the judge that one is worth with it;
         NaN without scores
     judge_b : float64 [B], the judge's own mean score, which may be biased; NaN without scores
     judge_error_b : float64 [B], standard error of the judge's mean over inputs without people's
-        scores, times his weight in the estimate
+        scores, times its weight in the estimate
     ends_b2 : float64 [B, 2], smallest and largest possible residual
     bin_i, share_i, residual_i : [n], of the inputs that people scored: bin, weight in the bin's
         mean, and residual
@@ -317,7 +317,7 @@ def _selection_p(every: _Group, known_i: BoolArray, judge_i: FloatArray, lane_i:
 def aupr_gain(result: ScoredCurve, scores: PoweredScores) -> float:
     """Return how many people's scores without the judge one is worth, for the AUPR's error.
 
-    To first order, the scores' part of the AUPR's variance is the sum of the squared slopes times
+    NaN if the AUPR has no such error. To first order, the scores' part of the AUPR's variance is the sum of the squared slopes times
     the bins' variances.
     """
     bins, curve = np.flatnonzero(result.used_b), result.curve
@@ -325,4 +325,5 @@ def aupr_gain(result: ScoredCurve, scores: PoweredScores) -> float:
     slope_b = aupr_slopes(result.density.log_g_b[bins], curve.r_b[bins], curve.side, ends)
     part_b = (np.nan_to_num(slope_b) * scores.sampling_error_b[bins]) ** 2
     known = (scores.inputs_b[bins] > 0) & (part_b > 0)
-    return float((part_b * scores.gain_b[bins])[known].sum() / part_b[known].sum())
+    whole = float(part_b[known].sum())
+    return float((part_b * scores.gain_b[bins])[known].sum()) / whole if whole else np.nan
