@@ -94,7 +94,8 @@ def test_other_verbs_take_the_judge(judged, inside, undrawn):
     assert (code, err) == (0, "") and "choose more tasks for it" in out
     assert out.endswith("lattice.next.csv\n")
     code, out, err = inside("report.py", *words)
-    assert (code, err) == (0, "") and "ana with the judge jim" in next(judged.glob("*.html")).read_text()
+    page = next(judged.glob("*.html")).read_text()
+    assert (code, err) == (0, "") and "ana with the judge jim" in page
 
 
 @pytest.mark.slow
@@ -130,7 +131,7 @@ def test_choices_that_are_not_random_and_judges_of_no_use_are_said(judged, insid
     )
     words = ["lattice.h5", "--judge-scores", JUDGE, *FEW, "--scores"]
     code, out, _ = inside("precision_recall.py", *words, "lattice.scores.bo.jsonl")
-    assert code == 0 and "warning: the judge's scores of the inputs that people scored differ" in out
+    assert code == 0 and "warning: the judge's scores of the inputs that people scored" in out
     rewritten(
         judged / JUDGE,
         judged / "lattice.scores.cy.jsonl",

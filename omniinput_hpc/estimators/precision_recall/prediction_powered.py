@@ -83,8 +83,7 @@ class PoweredScores(BinScores):
     Attributes
     ----------
     lambda_b : float64 [B], the judge's weight (mean over inputs); 0 if it is not used
-    gain_b : float64 [B], number of people's scores without the judge that one is worth with it;
-        NaN without scores
+    gain_b : float64 [B], number of people's scores without the judge that one is worth with it
     judge_b : float64 [B], the judge's own mean score, which may be biased; NaN without scores
     judge_error_b : float64 [B], standard error of the judge's mean over inputs without people's
         scores, times its weight in the estimate
@@ -186,57 +185,90 @@ class _Group:
         return self.mean_b((value_i - self.mean_b(value_i)[self.bin_i]) ** 2)
 
 
+@dataclass(frozen=True)
+class _Fit:
+    """The judge's part of people's scores.
+
+    Attributes
+    ----------
+    every, both, rest : all inputs, those that people scored, and the others
+    known_i, judge_i : of all inputs, whether people scored it, and the judge's score
+    lambda_i : of people's inputs
+    residual_i, moved_i : of people's inputs, y - lambda (f - mean of the others), whose mean is r;
+        and of all inputs what is subtracted there
+    left_i : of people's inputs, the residual if the judge scored infinitely many others
+    """
+
+    every: _Group
+    both: _Group
+    rest: _Group
+    known_i: BoolArray
+    judge_i: FloatArray
+    lambda_i: FloatArray
+    residual_i: FloatArray
+    moved_i: FloatArray
+    left_i: FloatArray
+
+
+def _fit(scored: JudgedScores) -> _Fit:
+    """Fit the scores of inputs that people or the judge scored."""
+    known_i = ~np.isnan(scored.score_i)
+    every = _Group(scored.bin_i, scored.weight_i, len(scored.edges) - 1)
+    both, rest = every.part(known_i), every.part(~known_i)
+    judge_i, y_i = _filled(scored.judge_i, every), scored.score_i[known_i]
+    off_i = judge_i - rest.mean_b(judge_i[~known_i])[every.bin_i]
+    lambda_i = _lambdas(both, y_i, off_i[known_i], every.variance_b(judge_i))
+    used_i = lambda_i * (rest.sum_b(rest.weight_i) / every.weight_b)[both.bin_i]
+    return _Fit(
+        every, both, rest, known_i, judge_i, lambda_i,
+        residual_i=y_i - used_i * off_i[known_i],
+        moved_i=both.mean_b(used_i)[every.bin_i] * off_i,
+        left_i=y_i - lambda_i * off_i[known_i],
+    )  # fmt: skip
+
+
 def powered_scores(scored: JudgedScores) -> PoweredScores:
     """Return each bin's mean score and its errors, with the judge; raises as `JudgedScores.means`.
 
     An input that people scored and the judge did not gets the judge's mean of its bin.
     """
     _check_shared(scored)
-    people, n_bins = bin_scores(scored), len(scored.edges) - 1
+    people = bin_scores(scored)
     scored = scored.part(~np.isnan(scored.score_i) | ~np.isnan(scored.judge_i))
-    known_i = ~np.isnan(scored.score_i)
-    every = _Group(scored.bin_i, scored.weight_i, n_bins)
-    both, rest = every.part(known_i), every.part(~known_i)
-    judge_i, y_i = _filled(scored.judge_i, every), scored.score_i[known_i]
-    off_i = judge_i - rest.mean_b(judge_i[~known_i])[every.bin_i]
-    lambda_i = _lambdas(both, y_i, off_i[known_i], every.variance_b(judge_i))
-    used_i = lambda_i * (rest.sum_b(rest.weight_i) / every.weight_b)[both.bin_i]
-    residual_i, moved_i = y_i - used_i * off_i[known_i], both.mean_b(used_i)[every.bin_i] * off_i
-    r_b = both.mean_b(residual_i)
-    deviation_i = rest.spread_out(moved_i[~known_i], ~known_i)
-    deviation_i += both.spread_out(residual_i - r_b[both.bin_i], known_i)
-    effect = design_effect(every.bin_i, scored.lane_i, deviation_i, n_bins)
+    fit = _fit(scored)
+    every, both, rest, known_i = fit.every, fit.both, fit.rest, fit.known_i
+    r_b = both.mean_b(fit.residual_i)
+    deviation_i = rest.spread_out(fit.moved_i[~known_i], ~known_i)
+    deviation_i += both.spread_out(fit.residual_i - r_b[both.bin_i], known_i)
+    effect = design_effect(every.bin_i, scored.lane_i, deviation_i, every.n_bins)
     freedom_b = np.maximum(rest.kish_b / effect - 1.0, 1.0)
-    judge_error_b = np.sqrt(rest.variance_b(moved_i[~known_i]) / freedom_b)
-    r_b = _within(r_b, people, every.kish_b)
-    effective_b = both.kish_b / effect
-    residual_b, coin_b = _variances(r_b, both, residual_i)
-    left_b, _ = _variances(r_b, both, y_i - lambda_i * off_i[known_i])
-    with np.errstate(divide="ignore", invalid="ignore"):
+    judge_error_b = np.sqrt(rest.variance_b(fit.moved_i[~known_i]) / freedom_b)
+    r_b, effective_b = _within(r_b, people, every.kish_b), both.kish_b / effect
+    residual_b, coin_b = _variances(r_b, both, fit.residual_i)
+    left_b, _ = _variances(r_b, both, fit.left_i)
+    with np.errstate(divide="ignore", invalid="ignore"):  # nan in bins without people's scores
         variance_b = residual_b / effective_b + judge_error_b**2
-        worth_b, gain_b = coin_b / variance_b / effective_b, people.sampling_error_b**2 / variance_b
-    ends_b2 = np.tile([0.0, 1.0], (n_bins, 1))
-    np.minimum.at(ends_b2[:, 0], every.bin_i, -moved_i)
-    np.maximum.at(ends_b2[:, 1], every.bin_i, 1.0 - moved_i)
-    scored_b = people.inputs_b > 0
+        worth_b = coin_b / variance_b / effective_b
+        gain_b = people.sampling_error_b**2 / variance_b
+    ends_b2 = np.tile([0.0, 1.0], (every.n_bins, 1))
+    np.minimum.at(ends_b2[:, 0], every.bin_i, -fit.moved_i)
+    np.maximum.at(ends_b2[:, 1], every.bin_i, 1.0 - fit.moved_i)
     changed = {
-        "r_b": r_b, "spread_b": np.where(scored_b, np.sqrt(left_b), np.nan),
-        "effective_b": effective_b, "worth_b": np.where(scored_b, worth_b, 1.0),
-        "sampling_error_b": np.where(scored_b, np.sqrt(variance_b), people.sampling_error_b),
-        "design_effect": effect,
+        "r_b": r_b, "spread_b": np.sqrt(left_b), "effective_b": effective_b, "worth_b": worth_b,
+        "sampling_error_b": np.sqrt(variance_b), "design_effect": effect,
     }  # fmt: skip
     return PoweredScores(
         **(vars(people) | changed),
-        lambda_b=both.mean_b(lambda_i),
-        gain_b=np.where(scored_b, gain_b, np.nan),
-        judge_b=np.where(scored_b, every.mean_b(judge_i), np.nan),
+        lambda_b=both.mean_b(fit.lambda_i),
+        gain_b=gain_b,
+        judge_b=np.where(every.kish_b > 0, every.mean_b(fit.judge_i), np.nan),
         judge_error_b=judge_error_b,
         ends_b2=ends_b2,
         bin_i=both.bin_i,
         share_i=both.share_i,
-        residual_i=residual_i,
+        residual_i=fit.residual_i,
         judged=int((~np.isnan(scored.judge_i)).sum()),
-        selection_p=_selection_p(every, known_i, judge_i, scored.lane_i),
+        selection_p=_selection_p(fit, scored.lane_i),
     )
 
 
@@ -300,9 +332,9 @@ def _variances(
     return coin_b * (inner_b + 0.25) / (tossed_b + 0.25), coin_b
 
 
-def _selection_p(every: _Group, known_i: BoolArray, judge_i: FloatArray, lane_i: IntArray) -> float:
+def _selection_p(fit: _Fit, lane_i: IntArray) -> float:
     """Return the p-value of a chi-square test that people's inputs are judged as the others are."""
-    both, rest = every.part(known_i), every.part(~known_i)
+    every, both, rest, known_i, judge_i = fit.every, fit.both, fit.rest, fit.known_i, fit.judge_i
     mean_b, rest_b = both.mean_b(judge_i[known_i]), rest.mean_b(judge_i[~known_i])
     deviation_i = both.spread_out(judge_i[known_i] - mean_b[both.bin_i], known_i)
     deviation_i -= rest.spread_out(judge_i[~known_i] - rest_b[rest.bin_i], ~known_i)
@@ -317,8 +349,8 @@ def _selection_p(every: _Group, known_i: BoolArray, judge_i: FloatArray, lane_i:
 def aupr_gain(result: ScoredCurve, scores: PoweredScores) -> float:
     """Return how many people's scores without the judge one is worth, for the AUPR's error.
 
-    NaN if the AUPR has no such error. To first order, the scores' part of the AUPR's variance is the sum of the squared slopes times
-    the bins' variances.
+    To first order, the scores' part of the AUPR's variance is the sum of the squared slopes times
+    the bins' variances. NaN if it is 0.
     """
     bins, curve = np.flatnonzero(result.used_b), result.curve
     ends = curves.curve_range(curve.precision_t, curve.log_recall_t)
