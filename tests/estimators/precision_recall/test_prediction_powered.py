@@ -162,7 +162,7 @@ def test_coverage_of_the_95_percent_intervals(judge):
 def test_a_judge_without_correction_misses_the_truth():
     for judge in ("biased", "adversarial"):
         share, _ = judged_coverage(FALLING, judge, (25, 50), 6, uncorrected, seed=13)
-        assert (share < 0.6).all(), (judge, share)
+        assert (share < 0.4).all(), (judge, share)
 
 
 @pytest.mark.slow
