@@ -67,6 +67,8 @@ GROUPS = {
         "precision-recall": Verb("the precision-recall curve over all inputs"),
         "diagnose": Verb("how well a run mixes, and what to change"),
         "representatives": Verb("some inputs of each bin of the output"),
+        "average": Verb("the mean of an observable at each output"),
+        "joint": Verb("the joint density of the output and an observable"),
         "overlay": Verb("draw the densities of several runs in one picture"),
         "report": Verb("one HTML page about one or more runs"),
     },
