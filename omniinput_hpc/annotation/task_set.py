@@ -18,13 +18,14 @@ from omniinput_hpc.annotation.drawing import (
     choose,
     describe_draw,
 )
-from omniinput_hpc.annotation.jsonl import Text, UnitScore, checked, read_objects
+from omniinput_hpc.annotation.jsonl import Text, UnitScore, checked, read_objects, write_whole
 from omniinput_hpc.annotation.png import file_data_uri
 from omniinput_hpc.annotation.scores import find_scores
 from omniinput_hpc.annotation.task_bins import TaskBins
 from omniinput_hpc.annotation.tasks import DrawMethod, KeyItem, Kind, Task
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.untrusted import fasta
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,31 @@ def write_task_set(
     task_files.write_key(task_files.key_path(path), header, [key for _, key in mixed])
     task_files.write_tasks(path, kind, tasks)
     return len(mixed)
+
+
+def write_fasta(path: Path, drawn_runs: Sequence[DrawnRun]) -> Path | None:
+    """Write the drawn inputs of a task file as FASTA next to its key, with the id, z and bin.
+
+    As it shows z, it has the key's permissions. Returns its path; None if inputs are not sequences
+    of letters.
+    """
+    letters = [run.shown.letters for run in drawn_runs]
+    key_path = task_files.key_path(path)
+    key = task_files.read_key(key_path, task_files.read_tasks(path).tasks_id)
+    headers, sequences = [], []
+    for item in key.items:
+        if item.run is None or item.bin_lower is None or item.repeats is not None:
+            continue
+        show = letters[item.run]
+        if show is None:
+            return None
+        upper = item.bin_lower + key.width
+        headers.append(f"{item.id} z={item.z:.9g} bin={item.bin_lower:.6g}..{upper:.6g}")
+        sequences += show(np.array([item.x]))
+    found = key_path.with_suffix(".fasta")
+    data = fasta.text_of(headers, sequences).encode()
+    write_whole(found, data, task_files.KEY_MODE)
+    return found
 
 
 def _items_of(run: int, drawn: DrawnRun, rng: np.random.Generator) -> list[tuple[Task, KeyItem]]:

@@ -4,10 +4,11 @@
 | --- | --- |
 | ``.txt`` | one text per line; lines end with LF, CR LF or CR |
 | ``.jsonl`` | one object per line: ``text`` or ``values`` (a list), optionally ``label`` (1 positive, 0 negative) |
+| ``.fasta``, ``.fa``, ... | sequences of letters, in FASTA |
 | ``.npy`` | values, integers [n, D], or pictures, uint8 [n, h, w] or [n, h, w, 3] |
 | ``.csv``, ``.tsv`` | one input per row: values, or a column ``text``; a header row may name a column \
 ``label``; cells are separated by commas, semicolons or tabs |
-| a folder | pictures, ``*.png``, in the order of their names |
+| a folder | pictures that Pillow reads (PNG, JPEG, TIFF, ...), in the order of their names |
 
 Texts may be UTF-8 or UTF-16. Notes report how many empty lines, rows and other items are left out.
 This module does not import torch.
@@ -23,20 +24,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.annotation.png import file_data_uri, pixels, png_files
-from omniinput_hpc.config import Config, ImageClassifier
+from omniinput_hpc.config import Config
 from omniinput_hpc.config.space import Space
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.images.files import Shape, shape_of
-from omniinput_hpc.models.language import hf_folder
+from omniinput_hpc.models import table
+from omniinput_hpc.models.images import own_pictures
+from omniinput_hpc.models.images.own_pictures import Inputs, Render
 from omniinput_hpc.text import counted
-from omniinput_hpc.untrusted import tables
+from omniinput_hpc.untrusted import fasta, tables
 from omniinput_hpc.untrusted.files import read_text
 from omniinput_hpc.untrusted.npy import read_array
 from omniinput_hpc.untrusted.parsing import parse_json
 
 MAX_BYTES = 1 << 28
-ENDINGS = (".txt", ".jsonl", ".npy", ".csv", ".tsv")
+ENDINGS = (".txt", ".jsonl", ".npy", ".csv", ".tsv", *fasta.ENDINGS)
 _WHOLE = re.compile(r"[+-]?[0-9]{1,300}")
 _NUMBER = re.compile(r"[+-]?[0-9.,]+([eE][+-]?[0-9]+)?")
 ROLES = {None: "data", 0: "negative", 1: "positive"}
@@ -52,12 +53,14 @@ class OwnData:
     role : [n], "positive" or "negative" according to the label, "data" without a label
     notes : messages to the user about items that were left out or cut
     of_texts : whether the file holds texts
+    names : the header of each input of a FASTA file; empty for other files
     """
 
     x: NDArray[np.int64]
     role: list[str]
     notes: list[str] = field(default_factory=list)
     of_texts: bool = False
+    names: list[str] = field(default_factory=list)
 
 
 def is_file_of_data(text: str) -> bool:
@@ -65,8 +68,10 @@ def is_file_of_data(text: str) -> bool:
     return Path(text).suffix.lower() in ENDINGS or Path(text).is_dir()
 
 
-def read(path: Path, config: Config, n_sites: int, space: Space) -> OwnData:
-    """Read a file as inputs of a model with D = `n_sites` sites.
+def read(
+    path: Path, config: Config, n_sites: int, space: Space, render: Render | None = None
+) -> OwnData:
+    """Read a file as inputs of a model with D = `n_sites` sites; `render` is the model's.
 
     A text with more tokens than sites is cut after the last site; one with fewer is left out.
     Raises a `UserError` that names the file if it cannot be read or does not fit the model.
@@ -76,15 +81,21 @@ def read(path: Path, config: Config, n_sites: int, space: Space) -> OwnData:
         raise UserError(
             f"{path}: a run with {config.constraint} cannot be compared with your own inputs"
         )
-    items, label = _items(path, notes)
+    inputs = Inputs(config.model, n_sites, space.n_ids, render)
+    names: list[str] = []
+    if path.suffix.lower() in fasta.ENDINGS:
+        names, items = fasta.read(path, "test data", MAX_BYTES)
+        label: list[int | None] = [None] * len(items)
+    else:
+        items, label = _items(path, inputs, notes)
     if (isinstance(items, np.ndarray) and not items.ndim) or not len(items):
         raise UserError(f"{path} holds no inputs")
     if isinstance(items, list) and isinstance(items[0], str):
         kept, x = _of_texts(path, items, config, n_sites, notes)
-        label = [label[i] for i in kept]
+        label, names = [label[i] for i in kept], [names[i] for i in kept] if names else []
     else:
         array = _as_array(path, items)
-        ids = _of_array(path, array, config, n_sites)
+        ids = _of_array(path, array, inputs)
         x = space.to_values(ids)
     if x.shape[1] != n_sites:
         raise UserError(
@@ -93,7 +104,7 @@ def read(path: Path, config: Config, n_sites: int, space: Space) -> OwnData:
     if not isinstance(items[0], str):  # tokens of texts are already checked
         _refuse(path, ids, (ids < 0) | (ids >= space.n_ids), f"is not from 0 to {space.n_ids - 1}")
         _refuse(path, ids, x < 0, "is not allowed at any site (space.allowed)")
-    return OwnData(x, [ROLES[one] for one in label], notes, isinstance(items[0], str))
+    return OwnData(x, [ROLES[one] for one in label], notes, isinstance(items[0], str), names)
 
 
 def _refuse(path: Path, x: NDArray[Any], wrong: NDArray[np.bool_], why: str) -> None:
@@ -103,24 +114,17 @@ def _refuse(path: Path, x: NDArray[Any], wrong: NDArray[np.bool_], why: str) -> 
         raise UserError(f"{path}, input {row + 1}: the value {x[row][wrong[row]][0]} {why}")
 
 
-def _items(path: Path, notes: list[str]) -> tuple[Any, list[int | None]]:
+def _items(path: Path, inputs: Inputs, notes: list[str]) -> tuple[Any, list[int | None]]:
     """Return texts, lists of values, or an array, with a label (or None) for each."""
     ending = path.suffix.lower()
     if path.is_dir():
-        files = png_files(path)
-        other = [file for file in path.iterdir() if not file.name.startswith(".")]
-        _note(notes, path, len(other) - len(files), "other file")
-        pictures = [pixels(file_data_uri(file)) for file in files]
-        shapes = sorted({picture.shape for picture in pictures})
-        if len(shapes) > 1:
-            raise UserError(f"{path}: pictures have different shapes ({shapes[0]} and {shapes[1]})")
-        if not pictures:
-            raise UserError(f"{path}: the folder holds no *.png")
-        return np.stack(pictures), [None] * len(pictures)
+        x, n_other = own_pictures.of_folder(path, inputs)
+        _note(notes, path, n_other, "other file")
+        return x, [None] * len(x)
     if ending not in ENDINGS:
         remedy = "; save it as CSV (UTF-8)" if ending in tables.WORKBOOKS else ""
         remedy = "; unpack it first" if ending in (".gz", ".bz2", ".xz", ".zst", ".zip") else remedy
-        kinds = f"a folder of *.png, or one of {', '.join(ENDINGS)}"
+        kinds = f"a folder of pictures, or one of {', '.join(ENDINGS)}"
         raise UserError(f"{path}: expected {kinds}{remedy}")
     if ending == ".npy":
         array = read_array(path, str(path))
@@ -227,40 +231,27 @@ def _as_array(path: Path, items: Any) -> NDArray[Any]:
         raise UserError(f"{path}: each row must hold the same number of whole numbers") from None
 
 
-def _of_array(path: Path, array: NDArray[Any], config: Config, n_sites: int) -> NDArray[np.int64]:
+def _of_array(path: Path, array: NDArray[Any], inputs: Inputs) -> NDArray[np.int64]:
     if array.ndim == 2 and array.dtype.kind in "iu":
         if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
             raise UserError(f"{path}: its values are too large")
         return array.astype(np.int64)
-    if isinstance(config.model, ImageClassifier) and array.dtype == np.uint8 and array.ndim > 2:
-        return _of_pictures(path, array, shape_of(config.model))
+    if inputs.from_pictures and array.dtype == np.uint8 and array.ndim > 2:
+        return own_pictures.of_array(array, str(path), inputs)
     raise UserError(
         f"{path} holds {array.dtype} {list(array.shape)}; this model takes values, integers "
-        f"[n, {n_sites}]"
+        f"[n, {inputs.n_sites}]"
     )
-
-
-def _of_pictures(path: Path, pictures: NDArray[np.uint8], shape: Shape) -> NDArray[np.int64]:
-    """Return the grey levels of pictures, uint8 [n, h, w] or [n, h, w, 3]."""
-    if pictures.ndim == 4 and shape.channels == 1 and (pictures == pictures[..., :1]).all():
-        pictures = pictures[..., 0]  # grey, stored as RGB
-    last = (3,) if shape.channels == 3 else ()
-    if pictures.shape[1:] != (shape.height, shape.width, *last):
-        raise UserError(
-            f"{path}: the pictures are {list(pictures.shape[1:])}; the model takes "
-            f"{[shape.height, shape.width, *last]}"
-        )
-    levels = np.rint(pictures * ((shape.n_values - 1) / 255.0))
-    return np.asarray(levels, dtype=np.int64).reshape(len(pictures), -1)
 
 
 def _of_texts(
     path: Path, texts: list[str], config: Config, n_sites: int, notes: list[str]
 ) -> tuple[list[int], NDArray[np.int64]]:
     """Return the indices of texts that are inputs of the model, and their values, int64 [n, D]."""
-    if not isinstance(config.model, hf_folder.TextModel):
-        raise UserError(f'{path} holds texts, but model.kind = "{config.model.kind}" takes none')
-    encode = hf_folder.encoder(config.model, config.allowed)
+    try:
+        encode = table.encoder(config)
+    except UserError as error:
+        raise UserError(f"{path} holds texts, but {error}") from None
     found = [encode(text) for text in texts]
     kept = [i for i, values in enumerate(found) if len(values) >= n_sites]
     kept = [i for i in kept if min(found[i][:n_sites]) >= 0]

@@ -14,8 +14,8 @@ A set is one of these:
   which reproduces the papers' numbers), qmnist, cifar10 or cifar100.
 - ``digits[:CLASSES]``, the test images of scikit-learn's digits.
 - A file of your own, for every kind of model: texts (.txt, one per line; .jsonl with "text" and
-  optionally "label"), values (.npy, .csv, .jsonl with "values") or pictures (.npy, a folder of
-  PNG).
+  optionally "label"), sequences of letters (.fasta), values (.npy, .csv, .jsonl with "values") or
+  pictures (.npy, a folder of PNG, JPEG, TIFF, ...).
 
 --data takes files with labels (1 positive, 0 negative) or without. The model, the meaning of z and
 the side come from the input file.
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,12 +56,14 @@ from omniinput_hpc.models.images.data_sets import (
 )
 from omniinput_hpc.models.table import side_of
 from omniinput_hpc.results.record import Record
-from omniinput_hpc.text import print_any_text
+from omniinput_hpc.text import print_any_text, write_atomically
+from omniinput_hpc.untrusted import fasta
 
 BATCH = 256
 ROLES = ("positive", "negative", "data")
 KNOWN_SETS = ("digits", *IDX_SETS, "cifar10", "cifar100")
 PROGRAM = "omniinput test-sets"
+Letters = Callable[[NDArray[Any]], list[str]]
 
 
 def read_set(text: str) -> Images:
@@ -135,11 +137,15 @@ class Outputs:
     name : of the set
     role : "positive", "negative", or "data" if unknown
     z : float64 [n]
+    ids : int64 [n, D], of the inputs
+    names : of the inputs in a FASTA file; else empty
     """
 
     name: str
     role: str
     z: NDArray[np.float64]
+    ids: NDArray[Any]
+    names: Sequence[str] = ()
 
 
 def _is_known(name: str) -> bool:
@@ -155,21 +161,26 @@ def outputs_of(model: models.Model, config: Config, name: str, role: str) -> lis
     if _is_known(name) or not own_data.is_file_of_data(name):
         if role == "data":
             raise UserError(
-                f"--data {name}: expected a folder of *.png or one of {', '.join(own_data.ENDINGS)}"
+                f"--data {name}: expected a folder of pictures or one of "
+                f"{', '.join(own_data.ENDINGS)}"
             )
         if not isinstance(config.model, ImageClassifier):
             raise UserError(
                 f'{name} is a set of images, but model.kind = "{config.model.kind}"; give a '
                 "file of your own"
             )
-        return [Outputs(name, role, evaluate(model, read_set(name), name))]
-    data = own_data.read(Path(name), config, model.n_sites, models.space_of(model))
+        images = read_set(name)
+        return [Outputs(name, role, evaluate(model, images, name), images.x)]
+    space, render = models.space_of(model), models.offers_of(model).render
+    data = own_data.read(Path(name), config, model.n_sites, space, render)
     for note in data.notes + (_about_texts(config) if data.of_texts else []):
         print(f"note: {note}")
     z, roles = _outputs(model, data.x), np.array(data.role)
-    if role != "data":
-        return [Outputs(name, role, z)]
-    return [Outputs(name, one, z[roles == one]) for one in ROLES if (roles == one).any()]
+    ids = models.space_of(model).to_ids(data.x)
+    if role != "data" or data.names:  # sequences of a FASTA file have no labels
+        return [Outputs(name, role, z, ids, data.names)]
+    parts = [(one, roles == one) for one in ROLES if (roles == one).any()]
+    return [Outputs(name, one, z[its], ids[its]) for one, its in parts]
 
 
 def _about_texts(config: Config) -> list[str]:
@@ -187,10 +198,13 @@ def _about_texts(config: Config) -> list[str]:
     ]
 
 
-def write_outputs(path: Path, found: Sequence[Outputs], record: Record) -> None:
+def write_outputs(
+    path: Path, found: Sequence[Outputs], record: Record, letters: Letters | None = None
+) -> list[Path]:
     """Write the CSV ``set,role,z``, which omniinput overlay draws over rho(z), and the record.
 
-    Raises a UserError if it cannot be written.
+    With `letters` (see `Display.letters`) also the inputs of files as FASTA. Returns the files;
+    raises a UserError if one cannot be written.
     """
     sizes = [len(one.z) for one in found]
     columns = {
@@ -198,12 +212,28 @@ def write_outputs(path: Path, found: Sequence[Outputs], record: Record) -> None:
         "role": np.repeat([one.role for one in found], sizes),
         "z": np.array([float(f"{value:.7g}") for one in found for value in one.z]),
     }
+    files = [path, path.with_suffix(".fasta")] if letters else [path]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if letters:
+            write_atomically(files[1], _fasta(found, letters))
+            record.files.append(str(files[1]))
         record.add_table(path, ["outputs z of test sets"], columns)
         record.save()
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}") from None
+    return files
+
+
+def _fasta(found: Sequence[Outputs], letters: Letters) -> str:
+    """Return the inputs as FASTA: their names, or their file's name and their number, and z."""
+    headers: list[str] = []
+    sequences: list[str] = []
+    for one in found:
+        names = one.names or [f"{Path(one.name).stem}_{n + 1}" for n in range(len(one.z))]
+        headers += [f"{name} z={z:.7g}" for name, z in zip(names, one.z, strict=True)]
+        sequences += letters(one.ids)
+    return fasta.text_of(headers, sequences)
 
 
 def table(found: Sequence[Outputs], config: Config) -> list[str]:
@@ -271,6 +301,7 @@ def _run(arguments: Sequence[str] | None, program: str) -> None:
     named = [(name, role) for role, names in {**roles, "data": args.data}.items() for name in names]
     own = [Path(name) for name, _ in named if not _is_known(name)]
     check_output(args.output, [args.input, *own], ".csv")
+    check_output(args.output and args.output.with_suffix(".fasta"), own)
     for name, _ in named:  # report mistakes before the model is loaded
         if _is_known(name) and isinstance(config.model, ImageClassifier):
             read_set(name)
@@ -282,8 +313,10 @@ def _run(arguments: Sequence[str] | None, program: str) -> None:
     lines = table(found, config) + evaluation(found, side)
     record = new_record(program, arguments or sys.argv[1:], args, path.with_name(run.name))
     record.notes = lines
-    write_outputs(path, found, record)
-    print("\n".join([*lines, str(path)]))
+    # a python model says only how people see its inputs
+    letters = None if config.model.kind == "python" else models.display(config).letters
+    files = write_outputs(path, found, record, letters)
+    print("\n".join([*lines, *map(str, files)]))
 
 
 def main(arguments: Sequence[str] | None = None, program: str = PROGRAM) -> int:

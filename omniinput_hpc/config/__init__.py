@@ -38,6 +38,7 @@ from omniinput_hpc.config.models import (
     ImageClassifier,
     MaskedLm,
     Model,
+    Potts,
     PythonModel,
     SequenceClassifier,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "MaskedLm",
     "Measure",
     "Mixture",
+    "Potts",
     "Precision",
     "PythonModel",
     "RunTable",

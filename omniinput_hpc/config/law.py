@@ -28,8 +28,8 @@ class DataPrompt(Table):
 
     kind: Literal["data"] = Field(description="A row of a file, drawn with replacement.")
     file: PathText = Field(
-        description="Text file with a prompt per line, or a JSON list of texts or of lists of "
-        "values. Each must have `sites` tokens."
+        description="Text file with a prompt per line, a FASTA file, or a JSON list of texts or of "
+        "lists of values. Each must have `sites` tokens."
     )
     sites: WholePositive = SITES
 

@@ -194,6 +194,25 @@ class ImageClassifier(Table):
         return self
 
 
+class Potts(Table):
+    """``[model] kind = "potts"``: fields and couplings of direct coupling analysis."""
+
+    kind: Literal["potts"] = Field(
+        description="A Potts model (DCA) of sequences of one length: z is its energy, -sum h_i(a) "
+        "- sum J_ij(a, b), so that beta = 1 is the model's own distribution."
+    )
+    path: PathText = Field(
+        description="File of parameters: adabmDCA's text, plmc's binary file, or .npz with h "
+        "[L, q] and J [L, L, q, q]."
+    )
+    alphabet: Annotated[str, Field(min_length=2)] | None = Field(
+        None,
+        description="A character for each value, in order. Default: what the file names; "
+        '"-ACDEFGHIKLMNPQRSTVWY" for 21 values without names, "-ACGU" for 5.',
+    )
+    noise: bool = NOISE
+
+
 class PythonModel(Table):
     """``[model] kind = "python"``: an object that the user's own ``module:function`` returns."""
 
@@ -214,7 +233,7 @@ class PythonModel(Table):
 
 
 Model = Annotated[
-    CausalLm | ImageClassifier | MaskedLm | PythonModel | SequenceClassifier,
+    CausalLm | ImageClassifier | MaskedLm | Potts | PythonModel | SequenceClassifier,
     Field(discriminator="kind"),
 ]
 

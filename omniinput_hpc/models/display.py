@@ -25,6 +25,8 @@ class Display:
     tokens : maps values, int64 [n, D], to the tokens of each input; None without a tokenizer
     canonical : maps values, int64 [n, D], to whether the tokenizer makes each input of its own
         text, bool [n]; None without a tokenizer that can encode
+    letters : maps values, int64 [n, D], to sequences of one letter per site; None unless every
+        value stands for a letter
     """
 
     kind: Literal["text", "image"]
@@ -33,6 +35,7 @@ class Display:
     note: str
     tokens: Callable[[Values], list[list[str]]] | None = None
     canonical: Callable[[Values], NDArray[np.bool_]] | None = None
+    letters: Callable[[Values], list[str]] | None = None
 
     def until(self, end: int) -> Display:
         """Return how texts are shown that end with a value, whose token is only among `tokens`."""
@@ -41,7 +44,18 @@ class Display:
             self,
             show=lambda x: shown_until(show, x, lengths(x, end)),
             tokens=tokens and (lambda x: shown_until(tokens, x, [n + 1 for n in lengths(x, end)])),
+            letters=None,
         )
+
+
+def letters_of(names: Sequence[str]) -> Callable[[Values], list[str]] | None:
+    """Return `Display.letters` for the names of all values; None if they are not single letters.
+
+    A gap (``-`` or ``.``) and a stop (``*``) count as letters, as in FASTA files.
+    """
+    if not all(len(name) == 1 and (name.isalpha() or name in "-.*") for name in names):
+        return None
+    return lambda x_nd: ["".join(names[v] for v in x_d) for x_d in x_nd.tolist()]
 
 
 def values_as_text(x_nd: Values) -> list[str]:

@@ -28,6 +28,7 @@ from omniinput_hpc.models import constraint, input_space
 from omniinput_hpc.models.language import hf_folder, tokenizer
 from omniinput_hpc.models.protocol import offers_of, space_of
 from omniinput_hpc.models.table import KINDS, build_kind, preflight_kind
+from omniinput_hpc.untrusted import fasta
 from omniinput_hpc.untrusted.files import read_bytes, read_text
 from omniinput_hpc.untrusted.parsing import parse_json
 
@@ -206,6 +207,8 @@ def _rows(prompt: DataPrompt, config: Config, model: Any) -> NDArray[np.int64]:
 def _read(path: Path) -> list[Any]:
     """Return the texts, or lists of values, of a file."""
     what = "file of prompts"
+    if path.suffix.lower() in fasta.ENDINGS:
+        return fasta.read(path, what, MAX_PROMPT_BYTES)[1]
     if path.suffix != ".json":
         lines = read_text(path, what, MAX_PROMPT_BYTES).splitlines()
         return [line for line in lines if line]

@@ -99,6 +99,9 @@ KINDS = {
         options_of.MaskedLm, "language.masked_lm", "language.hf_folder",
         lambda model: "output z, mean pseudo-loss (nats per token)", lambda model: "low",
         has_tokenizer=True, files_are_large=True),
+    "potts": ModelKind(
+        options_of.Potts, "potts", "potts_file", lambda model: "output z, energy",
+        lambda model: "low"),
     "python": ModelKind(options_of.PythonModel, "custom", "custom", on_lattice=True),
     "sequence-classifier": ModelKind(
         options_of.SequenceClassifier, "language.sequence_classifier", "language.hf_folder",
@@ -216,6 +219,20 @@ def display(config: Config) -> Display:
         end = _module("constraint").end_id(config)
         return shown if end is None else shown.until(end)
     return show(options)  # type: ignore[no-any-return]
+
+
+def encoder(config: Config) -> Callable[[str], list[int]]:
+    """Return a function from a text to its values, -1 for a token that no site takes.
+
+    Raises a `UserError` if the model takes no texts.
+    """
+    kind, model = KINDS[config.model.kind], config.model
+    make = getattr(_module(kind.checks), "encoder", None)
+    if make is None:
+        raise UserError(f'model.kind = "{model.kind}" takes no texts')
+    found: Callable[[str], list[int]]
+    found = make(model, config.allowed) if kind.has_tokenizer else make(model)
+    return found
 
 
 def z_label(config: Config) -> str:

@@ -10,15 +10,17 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.images.files import DESCRIPTION
 from omniinput_hpc.models.language import hf_checks, hf_folder
 from omniinput_hpc.models.language.gguf_file import SUFFIX
+from omniinput_hpc.models.potts_file import ENDINGS
 from omniinput_hpc.plugins import split_name
 
 LENGTH = 25
 """Default number of tokens of an input, unless the model has fewer positions."""
-KINDS = ("causal-lm", "masked-lm", "sequence-classifier", "image-classifier", "python")
+AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
+KINDS = ("causal-lm", "masked-lm", "sequence-classifier", "image-classifier", "potts", "python")
 
 
 def of(model: str, kind: str | None, length: int | None, option: str = "MODEL") -> dict[str, Any]:
-    """Return the table ``[model]`` for a folder, a name on the hub, or a ``module:function``.
+    """Return the table ``[model]`` for a folder, a file, a name on the hub, or a module:function.
 
     kind : given by the user, or None to detect it from the model's files
     length : tokens of an input, or None for 25, or fewer if the model has fewer positions
@@ -30,6 +32,9 @@ def of(model: str, kind: str | None, length: int | None, option: str = "MODEL") 
     if kind == "python":
         _no_length(length, kind)
         return {"kind": kind, "factory": model}
+    if kind == "potts":
+        _no_length(length, kind)
+        return {"kind": kind, "path": model}
     if kind == "image-classifier":
         _no_length(length, kind)
         return {"kind": kind, "path": model, "target": _target(Path(model).expanduser())}
@@ -40,20 +45,22 @@ def of(model: str, kind: str | None, length: int | None, option: str = "MODEL") 
         classes = hf_checks.number_of_classes(config, hf_folder.settings_file(folder))
         table |= {"target": 1 if classes == 2 else 0, "output": "logit"}
     if kind == "masked-lm":
-        table["tokens"] = "no-special"
+        of_proteins = config.get("model_type") == "esm"
+        table["tokens"] = list(AMINO_ACIDS) if of_proteins else "no-special"
     return table
 
 
 def name_of(model: str) -> str:
     """Return a name for files about a model: the last part of its folder or of its module."""
     last = model.partition(":")[0].rpartition(".")[2] if _is_function(model) else Path(model).name
+    last = last.removesuffix(ENDINGS[0]).removesuffix(ENDINGS[1])
     kept = "".join(c if c.isalnum() or c in "-_." else "-" for c in last).strip("-.")
     return kept or "my"
 
 
 def default_side(table: dict[str, Any], has_conditionals: bool) -> str:
     """Return the side of z on which a model is confident: low for a loss, otherwise high."""
-    loss = table["kind"] in ("causal-lm", "masked-lm") or (
+    loss = table["kind"] in ("causal-lm", "masked-lm", "potts") or (
         table["kind"] == "python" and has_conditionals
     )
     flipped = table.get("sign", 1) == -1
@@ -64,12 +71,14 @@ def _kind_of(model: str, option: str) -> str:
     path = Path(model).expanduser()
     if _is_function(model) and not path.exists():
         return "python"
+    if path.is_file() and path.suffix in ENDINGS:
+        return "potts"
     if path.is_file() and path.suffix != SUFFIX:
         hint = (
             "give --kind image-classifier with --set model.factory=module:function, "
             "model.shape=[height, width] and model.n_values"
             if path.suffix == ".safetensors"
-            else "give a folder, a name on the hub, or module:function"
+            else "give a folder, a name on the hub, or module:function; or --kind potts"
         )
         raise UserError(f"{model} is a file: {hint}")
     if os.path.isdir(path) and (path / DESCRIPTION).is_file():

@@ -14,7 +14,7 @@ from omniinput_hpc.config import input_file
 from omniinput_hpc.pilot import measure, model_table, question, rehearse, settings
 from omniinput_hpc.pilot.rehearse import Seen
 from omniinput_hpc.pilot.settings import FloatArray, Length, Spread
-from omniinput_hpc.sampling import auto_walkers, build
+from omniinput_hpc.sampling import auto_walkers
 from omniinput_hpc.sampling.trial import clock_of
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
         seen = rehearse.run(world, built, config, SHARES[part] * seconds, stopping)
         _log_rehearsal(seen, len(config.beta_k))
         if not np.isfinite(seen.spread.beta_i).all():
-            break
+            continue  # there is more time for the second
         spread = _joined(seen.spread, spread)
         if part == "first" or np.nanmax(seen.rejection_k) > WORST_REJECTION:
             lambda_k = settings.measured_barrier(seen.spread, seen.rejection_k)
@@ -156,10 +156,8 @@ WORST_REJECTION = 0.8
 
 def _with_walkers(world: World, built: Built) -> tuple[Built, float]:
     """Return `built` with the number of walkers that fills the device, and seconds per move."""
-    found, trials, _ = auto_walkers.find_walkers(world, built)
-    if found.device == "cpu" and found.geometry.n_walkers > MAX_CPU_WALKERS:
-        found = build.with_walkers(world, found, MAX_CPU_WALKERS)
-        trials = [t for t in trials if t.n_walkers <= MAX_CPU_WALKERS]
+    most = MAX_CPU_WALKERS if built.device == "cpu" else None
+    found, trials, _ = auto_walkers.find_walkers(world, built, most)
     log.info("%d walkers per rung", found.geometry.n_walkers)
     return found, trials[-1].seconds
 

@@ -77,10 +77,11 @@ def run(world: World, built: Built, config: Config, seconds: float, stopping: St
     clock = clock_of(built.device, config.run.threads)
     tried = try_exchanges(world, built, 2, clock=clock, after_move=stopping.after_move)
     once, steps = max(tried.seconds, 1e-4), config.sampler.steps
-    times = once * LEAST_EXCHANGES * (BURN_IN + ROUNDS) / (PATIENCE * seconds)
+    times = once * (BURN_IN + ROUNDS) / (PATIENCE * seconds)  # with one exchange per round
     if times > 1.0:
         return _unseen(built.geometry, once / steps, steps, times)
-    exchanges = max(LEAST_EXCHANGES, int(seconds / once / (BURN_IN + ROUNDS)))
+    least = LEAST_EXCHANGES if LEAST_EXCHANGES * times <= 1.0 else 1
+    exchanges = max(least, int(seconds / once / (BURN_IN + ROUNDS)))
     with tempfile.TemporaryDirectory(prefix="omniinput-init-") as folder:
         output = Path(folder) / "pilot.h5"
         config = build.with_look_ahead(_short(config, str(output), exchanges), built.model)

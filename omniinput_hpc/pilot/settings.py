@@ -45,6 +45,9 @@ TRIPS = 3.0
 """A run lasts at least this many of the shortest possible round trips of a walker."""
 CORRELATION_TIMES = 60.0
 """The counted rounds last at least this many autocorrelation times: 4 blocks of 10, plus room."""
+TOO_SHORT = 2.0
+"""A rehearsal of n autocorrelation times shows them too short by this over n, relatively: a time of
+half the rehearsal was in truth twice as long (measured for a reward model)."""
 EQUILIBRATION = 4
 """Counted rounds per round of burn-in."""
 
@@ -235,8 +238,13 @@ class Rehearsal:
     trip: float = np.nan
 
     def least_moves(self, steps: int) -> float:
-        """Return the counted moves per walker needed to judge convergence; 0 if unknown."""
-        needed = np.array([CORRELATION_TIMES * self.tau, TRIPS * self.trip * steps])
+        """Return the counted moves per walker needed to judge convergence; 0 if unknown.
+
+        In a rehearsal that is not much longer than its autocorrelation time the walkers have not
+        reached the slowest regions yet, so the time is taken to be longer than it seems.
+        """
+        tau = self.tau * (1.0 + TOO_SHORT * self.tau / self.moves)
+        needed = np.array([CORRELATION_TIMES * tau, TRIPS * self.trip * steps])
         return float(np.nan_to_num(needed, nan=0.0, posinf=0.0).max())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,6 +20,7 @@ ROW_HEIGHT, IMAGE_HEIGHT = 0.48, 0.62  # inches
 CURVE_WIDTH = 2.5  # inches
 IMAGES_WIDTH = 1.9  # inches, for z and one image per row
 Z_LEFT, TEXT_LEFT, IMAGE_LEFT = 0.07, 0.56, 0.8  # inches, if the layout keeps the width
+LETTERS_PER_INCH = 11  # of the label of z
 MAX_LINES = 2
 TEXT_WIDTH = 4.5  # inches, at the letter size that `wrapped` measures; the text is drawn smaller
 
@@ -34,9 +36,10 @@ def density_with_inputs_figure(
     """
     height = (ROW_HEIGHT if texts else IMAGE_HEIGHT) * len(items)
     width = style.FULL_WIDTH - CURVE_WIDTH if texts else IMAGES_WIDTH
-    figure = style.blank(CURVE_WIDTH + width, max(3.0, height + 0.9))
+    tall = max(3.0, height + 0.9)
+    figure = style.blank(CURVE_WIDTH + width, tall)
     left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": [CURVE_WIDTH, width]})
-    _curve(left, density, label)
+    _curve(left, density, fill(label, round(LETTERS_PER_INCH * (tall - 0.9))))
     lowest, highest = min(item.z for item in items), max(item.z for item in items)
     room = 0.06 * max(highest - lowest, float(np.diff(density.edges).max()))
     left.set_ylim(lowest - room, highest + room)

@@ -25,13 +25,16 @@ from omniinput_hpc.models.images.files import shape_of
 from omniinput_hpc.results.canonical import CanonicalShare, share_lines
 from omniinput_hpc.results.redact import mask
 from omniinput_hpc.results.result import Written
-from omniinput_hpc.results.tables import Columns, describe_run
+from omniinput_hpc.results.tables import Columns, beside, describe_run
 from omniinput_hpc.runfile.reader import RunReader
+from omniinput_hpc.text import write_atomically
+from omniinput_hpc.untrusted import fasta
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from omniinput_hpc.plots.representatives import ShownBin, ShownInput
+    from omniinput_hpc.results.record import Record
 
 PER_BIN, MAX_BINS = 5, 12
 MAX_PICTURES, MAX_PICTURE_BYTES = 1_000_000, 1 << 28
@@ -81,6 +84,7 @@ class Representatives:
     share : which share of all inputs is canonical, or why that is unknown; None: not asked
     edges : float64 [B + 1], of the bins
     items : by bin
+    letters : see `Display.letters`
     """
 
     kind: Kind
@@ -90,6 +94,7 @@ class Representatives:
     edges: FloatArray
     items: Sequence[Representative]
     share: CanonicalShare | str | None = None
+    letters: Callable[[IntArray], list[str]] | None = None
 
     def of_bin(self, bin_: int) -> list[Representative]:
         """Return the inputs of a bin."""
@@ -149,6 +154,17 @@ class Representatives:
         """Return the bins that have inputs, beginning at the confident end."""
         return sorted({item.bin for item in self.items}, reverse=side == "high")
 
+    def fasta(self) -> str | None:
+        """Return the inputs as FASTA, with z, the bin and the draws; None if not of letters."""
+        if self.letters is None:
+            return None
+        headers = [
+            f"{n} z={i.z:.9g} bin={self.edges[i.bin]:.6g}..{self.edges[i.bin + 1]:.6g} "
+            f"draws={i.draws}"
+            for n, i in enumerate(self.items, 1)
+        ]
+        return fasta.text_of(headers, self.letters(np.stack([i.values for i in self.items])))
+
     def masked(self) -> Representatives:
         """Return the same with e-mail addresses, phone numbers and street addresses masked."""
         if self.kind == "image":
@@ -196,6 +212,17 @@ class RepresentativesResult(Written):
     def about(self) -> list[str]:
         """Return how the inputs are drawn, and the runs."""
         return [f"representative inputs: {self.found[0].how_drawn}", *map(describe_run, self.runs)]
+
+    def write(self, into: Record, tag: str = "") -> list[str]:
+        """Write the files of `Written.write`, and a FASTA file of sequences of letters."""
+        files = super().write(into, tag)
+        text = self.found[0].fasta() if self.with_values else None
+        if text is not None:
+            path = beside(into.run_path, f".{self.name}{tag}.fasta")
+            write_atomically(path, text)
+            into.files.append(str(path))
+            files.append(str(path))
+        return files
 
     def figure(self) -> Figure:
         """Return the inputs by bin, beginning at the side."""
@@ -291,7 +318,9 @@ def representatives(
     ]
     width = edges[1] - edges[0]
     how_drawn = f"{per_bin} draws per bin of width {width:.6g}, in proportion to weight"
-    return Representatives(how.kind, how.prefix, how.note, how_drawn, edges, items)
+    return Representatives(
+        how.kind, how.prefix, how.note, how_drawn, edges, items, letters=how.letters
+    )
 
 
 def with_tokens(found: Representatives, config: Config) -> Representatives:

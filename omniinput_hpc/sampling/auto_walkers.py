@@ -61,8 +61,10 @@ class MemoryBudget:
         return need <= self.device and need + self.records * n_walkers <= self.host
 
 
-def find_walkers(world: World, built: Built) -> tuple[Built, list[BatchTrial], str]:
-    """Find the number of walkers that fills the devices (all ranks call this).
+def find_walkers(
+    world: World, built: Built, most: int | None = None
+) -> tuple[Built, list[BatchTrial], str]:
+    """Find the number of walkers, at most `most`, that fills the devices (all ranks call this).
 
     Returns `built` with this number, the trials of the accepted numbers, and a sentence on memory.
     """
@@ -73,7 +75,7 @@ def find_walkers(world: World, built: Built) -> tuple[Built, list[BatchTrial], s
         world,
         partial(_try_walkers, world, built),
         budget,
-        most_walkers(built.config),
+        min(most or MAX_WALKERS, most_walkers(built.config)),
         sampler.moves_per_round * budget.n_batches,
     )
     built = build.with_walkers(world, built, trials[-1].n_walkers * sampler.blocks)

@@ -12,7 +12,6 @@ from omniinput_hpc.config import input_file
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.pilot.settings import typical_error
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.sampling import auto_walkers
 from omniinput_zoo.exact import Lattice
 
 FACTORY = "omniinput_hpc.zoo.exact:lattice"
@@ -27,11 +26,7 @@ def call(capfd, *arguments):
 
 @pytest.mark.slow
 def test_a_python_models_file_runs_and_is_right(capfd, tmp_path, monkeypatch):
-    """From init to a converged density whose errors are within the aim, against the exact one.
-
-    With no more walkers than pay: moves take longer the more there are.
-    """
-    monkeypatch.setattr(auto_walkers, "MAX_WALKERS", 512)
+    """From init to a converged density whose errors are within the aim, against the exact one."""
     monkeypatch.chdir(tmp_path)
     code, text = call(capfd, FACTORY, "--seconds", "4", "--errors", "0.3", "--output", "my.toml")
     assert code == 0, text

@@ -12,6 +12,7 @@ from omniinput_hpc.cli import own_data
 from omniinput_hpc.config import input_file
 from omniinput_hpc.config.space import Space
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.images.files import shape_of
 from omniinput_hpc.models.language import hf_folder
 
 D, V = 4, 29
@@ -126,7 +127,7 @@ def test_labels_of_jsonl_and_csv(language, tmp_path):
 
 def test_pictures_of_files_and_arrays(images, tmp_path):
     grey = np.random.default_rng(1).integers(0, 256, size=(3, 8, 8), dtype=np.uint8)
-    shape = own_data.shape_of(images.model)
+    shape = shape_of(images.model)
     expected = np.rint(grey / 255 * (shape.n_values - 1)).reshape(3, 64)
     np.save(tmp_path / "p.npy", grey)
     folder = tmp_path / "png"
@@ -136,7 +137,7 @@ def test_pictures_of_files_and_arrays(images, tmp_path):
     coloured = tmp_path / "coloured.npy"
     np.save(coloured, np.repeat(grey[..., None], 3, axis=3))
     (folder / "2.png").rename(folder / "2.PNG")
-    for name in ("._0.png", ".DS_Store", "more.jpg"):
+    for name in ("._0.png", ".DS_Store", "more.txt"):
         (folder / name).write_bytes(b"x")
     levels = Space(shape.n_values)
     assert "1 other file left out" in own_data.read(folder, images, 64, levels).notes[0]
@@ -182,7 +183,7 @@ def test_pictures_of_files_and_arrays(images, tmp_path):
         ("a.csv", "1,2,3,4\n\u0663,2,3,4\n", "number of whole numbers"),
         ("a.csv", "label,a,b,c,d\n1,1,2,3,4\nx,1,2,3,4\n", "line 3: the label 'x' is neither"),
         ("a.jsonl", '{"values": [1, 2, 3, "1_0"]}', "the same number of whole numbers"),
-        ("a.xls", "x", "expected a folder of \\*.png, or one of .txt"),
+        ("a.xls", "x", "expected a folder of pictures, or one of .txt"),
         ("a.xlsx", "x", "save it as CSV"),
         ("a.txt.gz", "x", "unpack it first"),
     ],
@@ -206,13 +207,13 @@ def test_pictures_for_other_models_and_texts_for_networks(language, images, tmp_
     with pytest.raises(UserError, match=r"this model takes values, integers \[n, 4\]"):
         own_data.read(tmp_path / "p.npy", language, D, ALL)
     np.save(tmp_path / "p.npy", np.zeros((2, 8, 7), np.uint8))
-    with pytest.raises(UserError, match=r"pictures are \[8, 7\]; the model takes \[8, 8\]"):
+    with pytest.raises(UserError, match=r"picture is \[8, 7\] .*the model takes \[8, 8\]"):
         own_data.read(tmp_path / "p.npy", images, 64, Space(16))
     (tmp_path / "t.txt").write_text("abcd\n")
     with pytest.raises(UserError, match="holds texts, but model"):
         own_data.read(tmp_path / "t.txt", images, 64, Space(16))
     (tmp_path / "none").mkdir()
-    with pytest.raises(UserError, match=r"the folder holds no \*.png"):
+    with pytest.raises(UserError, match=r"the folder holds no pictures"):
         own_data.read(tmp_path / "none", images, 64, Space(16))
 
 

@@ -77,8 +77,8 @@ def test_sets_of_images_are_not_for_language_models(capsys, monkeypatch):
 def test_the_table_is_written_whole_or_a_plain_message_says_why_not(tmp_path):
     name = 'mnist:a "folder", b'
     found = [
-        test_sets.Outputs(name, "positive", np.array([1.5, 1 / 3])),
-        test_sets.Outputs("digits:0", "negative", np.array([-2.0])),
+        test_sets.Outputs(name, "positive", np.array([1.5, 1 / 3]), np.zeros((2, 8))),
+        test_sets.Outputs("digits:0", "negative", np.array([-2.0]), np.zeros((1, 8))),
     ]
     path = tmp_path / "new" / "z.csv"
     record = Record(tmp_path / "toy.h5", "test-sets", "", {})
@@ -122,7 +122,7 @@ def test_labelled_values_of_ones_own_on_the_low_side(tmp_path, capsys, monkeypat
     [
         (["--positives", "a.txt"], "give --positives and --negatives, or --data"),
         ([], "give --positives and --negatives, or --data"),
-        (["--data", "nowhere"], "expected a folder of *.png or one of .txt"),
+        (["--data", "nowhere"], "expected a folder of pictures or one of .txt"),
         (["--data", "nowhere.txt"], "nowhere.txt"),
     ],
 )
@@ -137,7 +137,7 @@ def test_an_output_on_the_upper_edge_is_inside_the_last_bin():
     config = input_file.load(ROOT / "inputs/toy.toml", [])
     edges = config.bins.edges
     z = np.array([edges[0], edges[-1], edges[-1] + 1.0, edges[0] - 1.0])
-    _, row = test_sets.table([test_sets.Outputs("a", "data", z)], config)
+    _, row = test_sets.table([test_sets.Outputs("a", "data", z, np.zeros((4, 8)))], config)
     assert row.endswith("50.0%")
 
 

@@ -19,6 +19,7 @@ TEXTS = {"kind": "sequence-classifier", "path": "p", "length": 8, "target": 1}
 SIDES = [
     (LM, "low"),
     ({"kind": "masked-lm", "path": "p", "length": 8}, "low"),
+    ({"kind": "potts", "path": "p"}, "low"),
     (IMAGES, "high"),
     *[({**IMAGES, "target": t}, "high") for t in ("log-softmax", "log-likelihood")],
     ({**IMAGES, "sign": -1}, "low"),

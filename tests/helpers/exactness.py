@@ -2,7 +2,8 @@
 
 A kernel draws a proposal by a few uniform numbers, and then compares one more with its acceptance
 ratio. As a function of one uniform number, with those before it fixed, what a draw yields is a step
-function; its steps are found by bisection, and so is the acceptance probability.
+function; its steps are found by bisection, and so is the acceptance probability. Where a step is
+guessed, two numbers beside it decide whether it is there; a wrong guess only costs time.
 So the tree of all outcomes is walked, all inputs and all branches as one batch. What comes out is
 the exact distribution of the code that runs, whatever its formulas.
 """
@@ -18,6 +19,8 @@ from omniinput_hpc.models import law_of
 
 BITS = 40
 """Steps are found to 1e-12, a hundredth of what `check_matrix` tells apart."""
+GUESSED_BITS = 32
+"""A guess that follows from steps found is good to so many."""
 BITS_AT_ONCE = ((1000, 1), (200, 2), (0, 3))
 """How many bits a call decides, from so many rows on: few rows take as long as some more."""
 
@@ -51,10 +54,12 @@ class Draw:
     n : how many outcomes it decides between
     outcome : function of (x, x') that returns which one it was, int64 [W] in 0..n-1,
         nondecreasing in the uniform number
+    of_x_alone : whether its steps are guessed to be the same whatever was drawn before
     """
 
     n: int
     outcome: object
+    of_x_alone: bool = False
 
 
 def site_changed(x, x_new):
@@ -80,24 +85,51 @@ def value_at(site):
     return lambda x, x_new: x_new[:, site]
 
 
-def bisect(true_below, n):
+def bisect(true_below, n, low=0.0, bits=BITS):
     """Return the smallest u, float64 [n], at which true_below(u, row) fails; to 2^-BITS.
 
-    Where rows are few, a call decides several bits: it is given 2^bits - 1 points of each row, in
-    one batch, since a move of few walkers takes as long as one of many.
+    It lies within 2^(bits - BITS) above `low`, or [n] of these. Where rows are few, a call decides
+    several bits: it is given 2^bits - 1 points of each row, in one batch, since a move of few
+    walkers takes as long as one of many.
     """
-    low, width = torch.zeros(n, dtype=torch.float64), 1.0
-    at_once = next(bits for n_rows, bits in BITS_AT_ONCE if n >= n_rows)
-    left = BITS
-    while left:
-        bits = min(at_once, left)
-        left -= bits
-        n_points = 2**bits - 1
+    low, width = low + torch.zeros(n, dtype=torch.float64), 2.0 ** (bits - BITS)
+    at_once = next(at_once for n_rows, at_once in BITS_AT_ONCE if n >= n_rows)
+    while bits:
+        now = min(at_once, bits)
+        bits -= now
+        n_points = 2**now - 1
         width /= n_points + 1
         points = low + width * torch.arange(1, n_points + 1, dtype=torch.float64)[:, None]
         below = true_below(points.flatten(), torch.arange(n).repeat(n_points))
         low = low + width * below.view(n_points, n).sum(dim=0)
     return low + width
+
+
+def find_steps(true_below, guess):
+    """Return what `bisect` does, of as many rows as there are guesses, float64 [n].
+
+    Guesses are tried as they are, then as good to `GUESSED_BITS`, as those from steps found are.
+    """
+    found = guess.clone()
+    rows = torch.arange(len(guess))
+    for bits in (0, BITS - GUESSED_BITS):
+        half = 2.0 ** (bits - BITS - 1) if bits else 2.0**-BITS
+        low, n = (guess[rows] - half).clamp(min=0.0), len(rows)
+        points = torch.cat([low, guess[rows] + half])
+        below, above = true_below(points, rows.repeat(2)).view(2, n)
+        right = (below | (guess[rows] <= half)) & ~above
+        some = rows[right]
+        if bits and len(some):
+            found[some] = bisect(of(true_below, some), len(some), low[right], bits)
+        rows = rows[~right]
+        if not len(rows):
+            return found
+    found[rows] = bisect(of(true_below, rows), len(rows))
+    return found
+
+
+def of(true_below, some):
+    return lambda u, row: true_below(u, some[row])
 
 
 @dataclass
@@ -150,17 +182,28 @@ class Explorer:
         x, new, _ = self.move(branches, [*columns, *rest, torch.zeros_like(half)])
         return x, getattr(self.model, "proposed", new.x)
 
+    def edges(self, branches, draw, guess):
+        """Return where the outcomes of a draw end, float64 [branches, n]."""
+        many = branches.repeat(draw.n - 1)
+        outcome = torch.arange(draw.n - 1).repeat(len(branches.origin))
+
+        def not_beyond(u, row):
+            return draw.outcome(*self.propose(many.some(row), [u])) <= outcome[row]
+
+        edge = guess.clone()
+        edge[:, :-1] = find_steps(not_beyond, guess[:, :-1].flatten()).view(-1, draw.n - 1)
+        return edge
+
     def split(self, branches, draw):
         """Decide one more draw: n branches for each one."""
         edge = torch.ones((len(branches.origin), draw.n), dtype=torch.float64)
         if draw.n > 1:  # the last outcome ends at 1
-            many = branches.repeat(draw.n - 1)
-            outcome = torch.arange(draw.n - 1).repeat(len(branches.origin))
-
-            def not_beyond(u, row):
-                return draw.outcome(*self.propose(many.some(row), [u])) <= outcome[row]
-
-            edge[:, :-1] = bisect(not_beyond, len(outcome)).view(-1, draw.n - 1)
+            evenly = torch.arange(1, draw.n, dtype=torch.float64) / draw.n
+            edge[:, :-1] = evenly
+            if draw.of_x_alone:
+                first = torch.searchsorted(branches.origin, branches.origin.unique())
+                edge = self.edges(branches.some(first), draw, edge[first])[branches.origin]
+            edge = self.edges(branches, draw, edge)
         below = torch.cat([torch.zeros_like(edge[:, :1]), edge[:, :-1]], dim=1)
         width = edge - below
         middle = (below + width / 2).flatten()
@@ -168,9 +211,21 @@ class Explorer:
         many = branches.repeat(draw.n)
         return Branches(many.origin, [*many.columns, middle], probability.flatten())
 
+    def number_of(self, x):
+        weights = [self.model.n_values**i for i in range(x.shape[1] - 1, -1, -1)]
+        return (x * torch.tensor(weights)).sum(dim=1)
+
+    def balanced(self, branches, to):
+        """Return Metropolis and Hastings' acceptance probabilities, float64 [branches]."""
+        n, pi = len(self.x), torch.from_numpy(distribution(self.model, self.ensemble))
+        proposed = torch.zeros((n, n), dtype=torch.float64)
+        proposed.index_put_((branches.origin, to), branches.probability, accumulate=True)
+        flow = pi[:, None] * proposed
+        return (flow.T / flow)[branches.origin, to].nan_to_num(0.0).clamp(max=1.0)
+
     def matrix(self):
         """Return P [n, n] over all inputs."""
-        n, d = self.x.shape
+        n = len(self.x)
         branches = Branches(torch.arange(n), [], torch.ones(n, dtype=torch.float64))
         for draw in self.draws:
             branches = self.split(branches, draw)
@@ -190,7 +245,8 @@ class Explorer:
         last = torch.full_like(a, 1 - 2.0**-BITS)
         (rest,) = torch.where(~accepted(last, torch.arange(len(a))))  # few are, in most kernels
         if len(rest):
-            a[rest] = bisect(lambda u, row: accepted(u, rest[row]), len(rest))
+            guess = self.balanced(branches, self.number_of(proposed))
+            a[rest] = find_steps(lambda u, row: accepted(u, rest[row]), guess[rest])
         a[a <= 2.0**-BITS] = 0.0
         old = self.x[branches.origin]
         possible = torch.where((a > 0)[:, None], proposed, old)
@@ -198,8 +254,7 @@ class Explorer:
             _, new, _ = self.move(branches, [*branches.columns, u])
             some = u < 1 - 1e-15
             assert torch.equal(new.x[some], expected[some]), "neither moved nor stayed: no balance"
-        weights = torch.tensor([self.model.n_values**i for i in range(d - 1, -1, -1)])
-        to, origin = (proposed * weights).sum(dim=1).numpy(), branches.origin.numpy()
+        to, origin = self.number_of(proposed).numpy(), branches.origin.numpy()
         p = np.zeros((n, n))
         np.add.at(p, (origin, to), (branches.probability * a).numpy())
         np.add.at(p, (origin, origin), (branches.probability * (1 - a)).numpy())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import (
+    AutoModelForCausalLM,
     DistilBertConfig,
     DistilBertForSequenceClassification,
     GPT2Config,
@@ -15,10 +17,16 @@ from transformers import (
     GPTNeoXForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    Mamba2Config,
+    Mamba2ForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
     Olmo2Config,
     Olmo2ForCausalLM,
     OlmoConfig,
     OlmoForCausalLM,
+    Qwen3NextConfig,
+    Qwen3NextForCausalLM,
 )
 
 V, POSITIONS = 29, 16
@@ -38,16 +46,45 @@ DECODERS = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(num_key_value_heads=2, **LLAMA_LIKE)),
     "gpt-neox": lambda: GPTNeoXForCausalLM(GPTNeoXConfig(**LLAMA_LIKE)),
 }
+STATES = {
+    "mamba": lambda: MambaForCausalLM(
+        MambaConfig(hidden_size=16, num_hidden_layers=2, state_size=4, time_step_rank=2, **NO_ENDS)
+    ),
+    "mamba2": lambda: Mamba2ForCausalLM(
+        Mamba2Config(
+            hidden_size=16, num_hidden_layers=2, state_size=4, num_heads=4, head_dim=8,
+            n_groups=1, chunk_size=4, pad_token_id=None, **NO_ENDS,
+        )
+    ),
+    "qwen3-next": lambda: Qwen3NextForCausalLM(
+        Qwen3NextConfig(
+            layer_types=["linear_attention", "full_attention"], head_dim=8, num_experts=4,
+            num_experts_per_tok=2, moe_intermediate_size=8, shared_expert_intermediate_size=8,
+            linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=4,
+            linear_value_head_dim=4, num_key_value_heads=2, **LLAMA_LIKE,
+        )
+    ),
+}  # fmt: skip
+"""Decoders with recurrent layers. Several tokens may follow a state, except in Mamba."""
 
 
 def save_decoder(kind, folder, scale=3.0):
     """Write a decoder and its tokenizer; weights far from zero give outputs far from uniform."""
     torch.manual_seed(4)
-    model = DECODERS[kind]()
+    model = (DECODERS | STATES)[kind]()
     for parameter in model.parameters():
         parameter.data *= scale
     model.save_pretrained(folder)
     save_tokenizer(folder)
+    return folder
+
+
+def save_first_layer(of, folder):
+    """Write a decoder of the GPT-2 kind that has another's first layer alone."""
+    shutil.copytree(of, folder, dirs_exist_ok=True)
+    lm = AutoModelForCausalLM.from_pretrained(of)
+    lm.transformer.h, lm.config.n_layer = lm.transformer.h[:1], 1
+    lm.save_pretrained(folder)
     return folder
 
 

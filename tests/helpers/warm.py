@@ -301,12 +301,14 @@ def main(path, *libraries):
 
 
 def leave(code):
-    """End this process as Python does, but leave its modules' objects to the system.
+    """End this process as Python does, but leave its modules and libraries to the system.
 
-    Python would take all of them apart, which takes longer than a run of a test's size.
+    Python and C++ would take all of them apart, which takes longer than a run of a test's size.
     """
     threading._shutdown()
     atexit._run_exitfuncs()
+    if hdf5 := sys.modules.get("h5py.defs"):
+        ctypes.CDLL(hdf5.__file__).H5close()  # what is open is written
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi and mpi.Is_initialized() and not mpi.Is_finalized():
         mpi.Finalize()
@@ -315,7 +317,8 @@ def leave(code):
             stream.flush()
     except OSError:
         sys.exit(code)  # Python says so
-    ctypes.CDLL(None).exit(code)
+    ctypes.CDLL(None).fflush(None)
+    os._exit(code & 0xFF)
 
 
 if __name__ == "__main__":

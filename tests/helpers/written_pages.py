@@ -82,6 +82,14 @@ def filled(text):
     return text
 
 
+def run_block(heading):
+    """Run the first Python script (```py) after a heading of docs/models.md; return its names."""
+    after = (ROOT / "docs/models.md").read_text(encoding="utf-8").partition(heading)[2]
+    names = {}
+    exec(after.partition("```py\n")[2].partition("```")[0], names)
+    return names
+
+
 if __name__ == "__main__":
     sys.path.append(str(ROOT))
     from omniinput_hpc.config.describe import page

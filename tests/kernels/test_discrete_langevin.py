@@ -41,7 +41,7 @@ ENSEMBLES = [
     *map(Canonical, (-2.0, 2.0)), Gaussian(), Tabulated(),
     *(pytest.param(Canonical(beta), marks=pytest.mark.release) for beta in (0.5, 1.0)),
 ]  # fmt: skip
-DRAWS = [Draw(3, value_at(site)) for site in range(3)]
+DRAWS = [Draw(3, value_at(site), of_x_alone=True) for site in range(3)]
 
 
 def options(**keys):

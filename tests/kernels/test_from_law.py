@@ -1,5 +1,7 @@
 """All kernels under a law of inputs: exact for an output that is not its loss; wrong ones fail."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -84,9 +86,19 @@ def moved_elsewhere(kernel, x, z):
     return kernel.start(x, z)
 
 
-@pytest.mark.parametrize("ensemble", [Canonical(1.5), Gaussian()], ids=["canonical", "gaussian"])
-@pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("rows", [NormalizedRows, NormalizedRowsOnKvCache])
+def paired(*values):
+    """Return all combinations; half of them, which pair any two values, and half as `release`."""
+    for at in itertools.product(*(range(len(some)) for some in values)):
+        marks = [pytest.mark.release] if sum(at) % 2 else []
+        yield pytest.param(*(some[i] for some, i in zip(values, at, strict=True)), marks=marks)
+
+
+ROWS = [NormalizedRows, NormalizedRowsOnKvCache]
+
+
+@pytest.mark.parametrize(
+    ("rows", "law", "ensemble"), list(paired(ROWS, list(LAWS), [Canonical(1.5), Gaussian()]))
+)
 def test_from_law_is_exact(rows, law, ensemble):
     model = Under(COUPLED_3, LAWS[law](rows()))
     together = np.zeros((27, 27))
@@ -160,7 +172,7 @@ def test_a_walker_does_not_depend_on_the_others():
 
 METROPOLIS = [Draw(3, site_changed), Draw(3, shift_of_value(4))]
 GRADIENT = [Draw(3, site_changed), Draw(4, value_given)]
-LANGEVIN = [Draw(4, value_at(site)) for site in range(3)]
+LANGEVIN = [Draw(4, value_at(site), of_x_alone=True) for site in range(3)]
 OTHERS = {
     "metropolis": (Metropolis, tables.Metropolis(), METROPOLIS),
     "gibbs-with-gradients": (
@@ -177,10 +189,10 @@ class WithoutGradient(NormalizedRows):
     output_and_gradient = None
 
 
-@pytest.mark.parametrize("rows", [NormalizedRows, WithoutGradient])
-@pytest.mark.parametrize("temperature", [1.0, 2.0])
-@pytest.mark.parametrize("ensemble", [Canonical(1.5), Tabulated()], ids=["canonical", "flat"])
 @pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize(("ensemble", "temperature", "rows"), list(
+    paired([Canonical(1.5), Tabulated()], [1.0, 2.0], [NormalizedRows, WithoutGradient])
+))  # fmt: skip
 def test_other_kernels_are_exact(name, ensemble, temperature, rows):
     make, options, draws = OTHERS[name]
     model = Under(COUPLED, Law(rows(n_values=4), temperature))

@@ -8,6 +8,7 @@ from language_folders import save_decoder
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.config import input_file
 from omniinput_hpc.config.stored import parse as stored
+from omniinput_hpc.models import law as laws
 
 BASE = """
 [run]
@@ -109,3 +110,8 @@ def test_without_a_law_the_kernel_is_as_before_and_with_one_a_mixture(tmp_path):
 def test_a_stored_law_of_another_version_is_still_a_law(tmp_path):
     later = stored(text(tmp_path, law='[law]\nkind = "later"\nkey = 1'))
     assert later.measure == "probability" and later.law.kind == "later"
+
+
+def test_prompts_of_a_fasta_file_are_its_sequences(tmp_path):
+    (tmp_path / "a.fa").write_text(">one\nMK\n>two\nvi\n")
+    assert laws._read(tmp_path / "a.fa") == ["MK", "VI"]

@@ -7,8 +7,9 @@ from exact_moments import moments
 from runs_in_progress import WORLD, config_of
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.pilot import measure
-from omniinput_hpc.sampling import build
+from omniinput_hpc.pilot import measure, proposal
+from omniinput_hpc.sampling import auto_walkers, build
+from omniinput_hpc.sampling.trial import BatchTrial
 from omniinput_zoo.exact import lattice
 
 SETTINGS = ("ladder.betas=[0.0, 1e-9]", "sampler.walkers=32", "model.options={n_sites=20}")
@@ -25,6 +26,18 @@ def nothing():
 @pytest.fixture
 def built(tmp_path):
     return build.build(WORLD, config_of(tmp_path, *SETTINGS), None)
+
+
+def test_no_more_walkers_are_tried_than_a_cpu_takes(built, monkeypatch):
+    tried = []
+
+    def of_the_same_time(world, built, n_walkers):
+        tried.append(n_walkers)
+        return BatchTrial(n_walkers, 1e-4, 0, 0)
+
+    monkeypatch.setattr(auto_walkers, "_try_walkers", of_the_same_time)
+    found, seconds = proposal._with_walkers(WORLD, built)
+    assert found.geometry.n_walkers == max(tried) == proposal.MAX_CPU_WALKERS and seconds == 1e-4
 
 
 def test_outputs_at_zero_have_the_exact_moments(built):

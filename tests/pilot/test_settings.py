@@ -119,7 +119,9 @@ def test_a_length_follows_the_square_of_the_error():
 def test_a_length_holds_60_correlation_times_and_no_long_round():
     slow = Rehearsal(error=0.1, moves=1000, tau=500.0, seconds=0.01)
     length = settings.length_for_errors(0.1, slow, steps=5)
-    assert length.rounds * length.exchanges * length.steps >= 30_000
+    assert length.rounds * length.exchanges * length.steps >= 60_000  # too slow to be seen whole
+    longer = Rehearsal(error=0.1, moves=10**6, tau=500.0, seconds=0.01)
+    assert longer.least_moves(steps=5) == pytest.approx(30_000, rel=0.01)
     long = Rehearsal(error=10.0, moves=1000, tau=5.0, seconds=0.5)
     length = settings.length_for_errors(0.1, long, steps=5)
     assert length.exchanges * length.steps * 0.5 <= settings.LONGEST_ROUND
@@ -142,8 +144,8 @@ def test_hours_that_are_too_few_to_check_errors_by_name_those_that_do():
     seen = Rehearsal(error=0.4, moves=1000, tau=900.0, seconds=0.02)
     short = settings.length_for_time(600.0, seen, steps=5)
     hours = settings.hours_to_judge(short, seen)
-    # 60 autocorrelation times, and a quarter more for burn-in
-    assert hours == pytest.approx(60 * 900 * 1.25 * 0.02 / 3600)
+    # 60 autocorrelation times, longer than the rehearsal shows them; a quarter more for burn-in
+    assert hours == pytest.approx(60 * 900 * (1 + 2 * 0.9) * 1.25 * 0.02 / 3600)
     assert hours > 600 / 3600
     enough = settings.length_for_time(3600 * hours * 1.05, seen, steps=5)
     assert settings.hours_to_judge(enough, seen) is None

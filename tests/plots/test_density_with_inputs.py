@@ -13,6 +13,8 @@ from matplotlib.patches import ConnectionPatch
 from normalized_chain import NormalizedChain
 
 from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.plots.density_with_inputs import density_with_inputs_figure
+from omniinput_hpc.plots.representatives import ShownInput
 from omniinput_hpc.plots.style import save
 from omniinput_hpc.results.representatives import (
     Representative,
@@ -68,6 +70,18 @@ def test_texts_stand_from_the_confident_end_down_and_points_on_the_curve(side, t
     assert len([one for one in figure.artists if isinstance(one, ConnectionPatch)]) == len(bins)
     renderer = figure.canvas.get_renderer()
     assert max(t.get_window_extent(renderer).x1 for t in right.texts) < figure.bbox.width
+
+
+@pytest.mark.parametrize("n", [1, 4, 12])
+def test_a_long_label_of_z_fits_the_figure(n):
+    z_b = DENSITY.z_b[DENSITY.count_b > 0]
+    items = [ShownInput(float(z), "z", "", "a") for z in z_b[-n:]]
+    label = "output z, \N{MINUS SIGN}ln P(' Python') of the next token (nats), and more words"
+    figure = density_with_inputs_figure(DENSITY, items, True, "low", label)
+    figure.canvas.draw()
+    words = figure.axes[0].yaxis.label
+    assert " ".join(words.get_text().split()) == label
+    assert words.get_window_extent().height < 0.9 * figure.bbox.height
 
 
 def test_pictures_are_drawn_beside_their_bins(tmp_path):

@@ -180,7 +180,8 @@ def test_outputs_of_test_sets_are_read_as_they_were_written(tmp_path):
     path = tmp_path / "z.csv"
     z = [np.array([1.5, -2.0]), np.array([0.25])]
     names = ("digits:1", "digits:2,3")
-    made = [test_sets.Outputs(name, "data", part) for name, part in zip(names, z, strict=True)]
+    parts = zip(names, z, strict=True)
+    made = [test_sets.Outputs(name, "data", part, np.zeros((len(part), 8))) for name, part in parts]
     test_sets.write_outputs(path, made, Record(tmp_path / "toy.h5", "test-sets", "", {}))
     found = read_test_sets(path)
     assert list(found) == ["digits:1", "digits:2,3"]

@@ -186,11 +186,10 @@ def test_trial_moves_where_segments_end_in_draws_of_the_model(tmp_path, kernel):
     assert auto_walkers.memory_of_moves(WORLD, built) is not None
 
 
-def test_walkers_are_found_for_a_block(tmp_path, monkeypatch, quick):
+def test_walkers_are_found_for_a_block(tmp_path, quick):
     """And a rung has so many times as many."""
-    monkeypatch.setattr(auto_walkers, "MAX_WALKERS", 32)
     built = build.build(WORLD, config_of(tmp_path, "sampler.blocks=2"), None)
-    found, trials, _ = auto_walkers.find_walkers(WORLD, built)
+    found, trials, _ = auto_walkers.find_walkers(WORLD, built, 32)
     assert found.config.sampler.block_walkers == trials[-1].n_walkers in (16, 32)
     assert found.geometry.n_walkers == 2 * trials[-1].n_walkers
     assert [(rung.k, rung.block.number) for rung in found.rungs] == [

@@ -124,7 +124,7 @@ def test_probabilities_are_exact_down_to_exp_minus_100(kernel, tmp_path):
 @pytest.mark.slow
 def test_a_kernel_that_forgets_the_law_fails(tmp_path, monkeypatch):
     monkeypatch.setattr(Law, "log_q", lambda self, x, z: torch.zeros(len(x), dtype=torch.float64))
-    _, score, _ = scores("metropolis", 1, tmp_path)
+    _, score, _ = scores("metropolis", 1, tmp_path, rounds=16)
     assert rms(score) > 2
 
 
@@ -195,7 +195,7 @@ def test_of_20_pairs_under_both_laws_few_disagree(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("prompt", ["", "file", "uniform"])
+@pytest.mark.parametrize("prompt", [pytest.param("", marks=pytest.mark.release), "file", "uniform"])
 def test_enumeration_weighs_by_the_law(prompt, tmp_path):
     """A tempered law, after prompts; the run agrees with the enumeration that it is compared to."""
     law = '[law]\nkind = "model"\ntemperature = 2.0\n'

@@ -1,6 +1,7 @@
 """Draw the inputs for people to score, from one or more runs.
 
-Writes RUN.tasks.jsonl and its key RUN.tasks.key.jsonl, which annotators must not see.
+Writes RUN.tasks.jsonl and its key RUN.tasks.key.jsonl, which annotators must not see; for models of
+proteins, DNA or RNA also RUN.tasks.key.fasta.
 """
 
 from __future__ import annotations
@@ -50,9 +51,10 @@ def main(arguments: list[str], program: str = "choose.py") -> None:
     copies = header["duplicates"]
     print(f"{copies:,} recorded samples were copies; {n} tasks, repeats and gold included")
     record.add_value("tasks", n)
-    record.files += [str(output), str(key_path(output))]
+    hidden = [key_path(output), *filter(None, [task_set.write_fasta(output, drawn)])]
+    record.files += map(str, [output, *hidden])
     record.save()
-    print(f"{output}\n{key_path(output)} (not for annotators)")
+    print("\n".join([str(output), *(f"{path} (not for annotators)" for path in hidden)]))
 
 
 def read_arguments(arguments: list[str], program: str) -> argparse.Namespace:

@@ -93,7 +93,8 @@ def worth_of(sums: ScoreSums, inefficiency_b: FloatArray, log_g_b: FloatArray) -
     count_b = kish_b * graded_b
     alone_b = count_b / _design_effects(sums, inefficiency_b, deviation_gb, count_b, r_b)
     log_g = np.where(seen_b, log_g_b, -np.inf)
-    part_tb = log_g - np.logaddexp.accumulate(log_g)[:, None]
+    up_to_t = np.logaddexp.accumulate(log_g)  # -inf where the first bins have no samples
+    part_tb = log_g - np.where(np.isfinite(up_to_t), up_to_t, 0.0)[:, None]
     shares_tb = np.tril(np.exp(np.minimum(part_tb, 0.0)))  # above the diagonal it may be large
     summed_t = _sums_over_bins(deviation_gb, shares_tb, NEIGHBOURS)
     summed_b = _largest_after(summed_t, shares_tb)

@@ -38,7 +38,7 @@ RARELY = 7.0
 
 def rise(n_values: int) -> float:
     """Return how far -ln q rises for values that leave the space, as proposals see it."""
-    return 2.0 * (math.log(n_values) + RARELY)  # they follow half of it
+    return 2.0 * (math.log(n_values) + RARELY)  # joint proposals follow half of it, others all
 
 
 class Prompt(Protocol):

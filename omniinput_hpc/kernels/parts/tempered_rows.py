@@ -40,26 +40,30 @@ def log_sums(rows: torch.Tensor, b: torch.Tensor, twist: Twist | None = None) ->
 
 def log_sums_of_powers(row: torch.Tensor, b_k: torch.Tensor) -> torch.Tensor:
     """Return ln of the sum of exp(b_k l) over values, float64 [W, K], of rows l [W, V], b_k [K]."""
-    if not row.is_cpu or (b_k < 0).any():
+    if not row.is_cpu:  # whose powers cannot be told apart without waiting
         return torch.stack([log_sums(row, b.expand(len(row))) for b in b_k], dim=1)
+    # all powers of some rows, while these are in the CPU's cache
+    return torch.cat([_sums_of_powers(row[some], b_k) for some in _slices(row)])
 
-    def of_some(some: slice) -> torch.Tensor:  # all powers, while the rows are in the CPU's cache
-        part = row[some]
-        n = part.shape[1]
-        largest = part.amax(dim=1, keepdim=True)  # of l, and so of every b l
-        below = part.new_full((len(part), n + -n % BLOCK_SIZE), -torch.inf)
-        torch.sub(part, largest, out=below[:, :n])
-        weights, sums = torch.empty_like(below), []
-        for b in b_k.tolist():
-            if b:
-                torch.mul(below, b, out=weights).exp_()
-            else:
-                torch.gt(below, -torch.inf, out=weights)
-            blocks = weights.unflatten(1, (-1, BLOCK_SIZE)).sum(dim=2)
-            sums.append(blocks.sum(dim=1, dtype=torch.float64).log())
-        return torch.stack(sums, dim=1) + b_k * largest
 
-    return torch.cat([of_some(some) for some in _slices(row)])
+def _sums_of_powers(part: torch.Tensor, b_k: torch.Tensor) -> torch.Tensor:
+    """Return the sums of `log_sums_of_powers` of rows on a CPU."""
+    n = part.shape[1]
+    largest = part.amax(dim=1, keepdim=True)  # of l, and so of b l for b > 0
+    below = part.new_full((len(part), n + -n % BLOCK_SIZE), -torch.inf)
+    torch.sub(part, largest, out=below[:, :n])
+    weights, sums = torch.empty_like(below), []
+    for b in b_k:
+        if b < 0:
+            sums.append(log_sum(scaled_scores(part, b.expand(len(part)), True)))
+            continue
+        if b > 0:
+            torch.mul(below, float(b), out=weights).exp_()
+        else:
+            torch.gt(below, -torch.inf, out=weights)
+        blocks = weights.unflatten(1, (-1, BLOCK_SIZE)).sum(dim=2)
+        sums.append(blocks.sum(dim=1, dtype=torch.float64).log() + b * largest[:, 0])
+    return torch.stack(sums, dim=1)
 
 
 def draw_scaled(

@@ -22,13 +22,14 @@ from torch import nn
 from omniinput_hpc import plugins
 from omniinput_hpc.config import ImageClassifier as Options
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.images import hf_processor
 from omniinput_hpc.models.images.files import (
     DESCRIPTION,
     WEIGHTS,
     Architecture,
     Shape,
     check_label,
+    folder_of,
+    is_of_hub,
     read_architecture,
     shape_of,
 )
@@ -119,8 +120,8 @@ class ImageClassifier:
 
 def build(options: Options, device: str) -> ImageClassifier:
     """Load an image classifier (see `models.table.build`)."""
-    shape, path = shape_of(options), Path(options.path).expanduser()
-    if options.factory is None and not hf_processor.is_hub_folder(path):
+    shape, path = shape_of(options), folder_of(options)
+    if options.factory is None and not is_of_hub(options):
         network = load(path).to(device)
         return ImageClassifier(network.pixels, network.body, shape, options)
     body = _body(options, path, device)

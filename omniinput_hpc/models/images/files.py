@@ -26,8 +26,8 @@ from omniinput_hpc.config.table import MAX_SITES
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.display import Display
 from omniinput_hpc.models.images import hf_processor
+from omniinput_hpc.models.language import hf_folder
 from omniinput_hpc.models.language.hf_checks import read_settings
-from omniinput_hpc.models.language.hf_folder import fingerprint
 from omniinput_hpc.untrusted.safetensors_header import read_header
 
 ARCHITECTURES = ("cnn", "mlp", "resnet")
@@ -85,11 +85,11 @@ class Architecture:
 
 def preflight(options: ImageClassifier) -> dict[str, Any]:
     """Check the files of an image classifier (see `models.table.preflight`)."""
-    path, n_bytes = Path(options.path).expanduser(), 0
+    path, n_bytes = folder_of(options), 0
     if options.factory is not None:
         check_factory(path, options.factory, "model.path =", "model.factory =")
         files, n_outputs = [path], None
-    elif hf_processor.is_hub_folder(path):
+    elif is_of_hub(options):
         files, n_outputs, n_bytes = hf_processor.preflight(path, options.path)
     else:
         architecture = read_architecture(path)
@@ -99,12 +99,14 @@ def preflight(options: ImageClassifier) -> dict[str, Any]:
     shape = shape_of(options)
     if n_outputs is not None:
         check_label(options, n_outputs)
-    factory = f":{options.factory}:{json.dumps(options.options, sort_keys=True, default=str)}"
     meaning = f":{options.target}:{options.label}:{options.sign}"
     if n_bytes:
         meaning += f":{shape}"
+    if options.factory is not None:
+        text = json.dumps(options.options, sort_keys=True, default=str)
+        meaning += f":{options.factory}:{text}"
     return {
-        "fingerprint": fingerprint(files) + meaning + (factory if options.factory else ""),
+        "fingerprint": hf_folder.fingerprint(files) + meaning,
         "n_values": shape.n_values,
         "n_sites": shape.n_sites,
         "bytes": n_bytes or sum(file.stat().st_size for file in files),
@@ -131,11 +133,29 @@ def display(options: ImageClassifier) -> Display:
     return Display("image", lambda x_nd: list(shape.pixels(x_nd)), None, f"pictures of {size}")
 
 
+def folder_of(options: ImageClassifier) -> Path:
+    """Return the folder or file of a model; for a name on the hub, its folder in the local cache.
+
+    Without one, the path itself is returned.
+    """
+    path = Path(options.path).expanduser()
+    if options.factory is not None or os.path.exists(path):
+        return path
+    return hf_folder.cached(options.path) or path
+
+
+def is_of_hub(options: ImageClassifier) -> bool:
+    """Return whether a model is one of the hub, and not one of the papers' networks."""
+    folder = folder_of(options)
+    has_settings = os.path.isfile(folder / "config.json")
+    return options.factory is None and has_settings and not os.path.exists(folder / DESCRIPTION)
+
+
 def shape_of(options: ImageClassifier) -> Shape:
     """Return the shape of a model's images; a `UserError` if its folder or the shape is wrong."""
-    path, given = Path(options.path).expanduser(), options.shape
+    path, given = folder_of(options), options.shape
     if options.factory is None:
-        if not hf_processor.is_hub_folder(path):
+        if not is_of_hub(options):
             if given is not None or options.n_values is not None:
                 raise UserError(
                     f"shape and n_values are in {path / DESCRIPTION}; leave them out of [model]"
@@ -203,6 +223,7 @@ def read_architecture(folder: Path) -> Architecture:
         raise UserError(
             f"model.path = {folder}: no such folder (it must hold {DESCRIPTION} and {WEIGHTS}; "
             "python -m omniinput_hpc.zoo.images trains the papers' models, zoo.digits small ones)"
+            f"{hf_folder.not_cached(str(folder))}"
         )
     return _architecture(folder / DESCRIPTION, read_settings(folder, DESCRIPTION))
 

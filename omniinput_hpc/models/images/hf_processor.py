@@ -45,11 +45,6 @@ class Processor:
     resampling: str
 
 
-def is_hub_folder(folder: Path) -> bool:
-    """Return whether a folder holds a model of the hub, and not one of the papers' networks."""
-    return os.path.isfile(folder / "config.json") and not os.path.exists(folder / "model.json")
-
-
 def preflight(folder: Path, path: str) -> tuple[list[Path], int, int]:
     """Return the files that define a model, its number of classes, and the bytes of its weights.
 

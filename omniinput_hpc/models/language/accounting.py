@@ -76,7 +76,12 @@ _HARMLESS: tuple[tuple[re.Pattern[str], Callable[[Tensor], bool], str], ...] = (
 
 
 def account(
-    model: Any, unexpected: Iterable[str], tensors: Tensors, read: Read, where: str
+    model: Any,
+    unexpected: Iterable[str],
+    tensors: Tensors,
+    read: Read,
+    where: str,
+    quantized: bool = False,
 ) -> list[str]:
     """Return lines that list the tensors left out of a model, and why.
 
@@ -89,6 +94,7 @@ def account(
     tensors : those of the files
     read : reads one of them
     where : begins a message
+    quantized : whether the files hold codes, from which transformers has made the weights
     """
     own = set(model.state_dict())
     left_out = set(map(str, unexpected)) | _hushed(model, own, tensors)
@@ -98,7 +104,8 @@ def account(
         if reason is None:
             raise UserError(f"{where}: {_refusal(name, model, own)}")
         why.setdefault(reason, []).append(name)
-    _check_stored_as(model, left_out, tensors, where)
+    if not quantized:
+        _check_stored_as(model, left_out, tensors, where)
     return [
         f"left out of the weights: {names[0]}"
         + (f" and {len(names) - 1} more" if len(names) > 1 else "")

@@ -33,6 +33,7 @@ from omniinput_hpc.models.language.foreign_code import (
     trial_inputs,
 )
 from omniinput_hpc.models.language.gpt2_decoder import Decoder, Gpt2Decoder, is_gpt2
+from omniinput_hpc.models.language.hf_decoder import HfDecoder
 from omniinput_hpc.models.language.kv_cache import KVCache, chunk_length
 from omniinput_hpc.models.language.loading import load
 from omniinput_hpc.models.language.prefix_cache import (
@@ -244,7 +245,8 @@ class CausalLanguageModel:
         """The record for drawing inputs with a KV cache; None without a decoder."""
         if self._decoder is None:
             return None
-        bytes_each = sum(tensor.nbytes for tensor in self._decoder.allocate(1))
+        allocated = sum(tensor.nbytes for tensor in self._decoder.allocate(1))
+        bytes_each = allocated + self._decoder.state_bytes
         n_together = min(MAX_DRAWN, MAX_DRAWN_BYTES // bytes_each)
         return Draws(self._caches.drawing, 0 if self.device.type == "cpu" else n_together)
 
@@ -282,7 +284,7 @@ class CausalLanguageModel:
         if self._mask_needed:
             hf_decoder.log_refusal(self.lm, "without a mask it masks some tokens itself")
             return None
-        return hf_decoder.make(self.lm, n_positions, self._special)
+        return hf_decoder.make(self.lm, n_positions, self._special, self._before)
 
     def render(self, x: torch.Tensor) -> list[str]:
         """Return the text of each input after the prefix; token ids without a tokenizer."""
@@ -352,7 +354,7 @@ class CausalLanguageModel:
 
     def no_prefix(self) -> dict[str, Any]:
         """Return arguments for a pass without cached keys and values."""
-        if self._decoder is None:
+        if not isinstance(self._decoder, Gpt2Decoder | HfDecoder):
             return {"use_cache": False}
         # Without this empty cache transformers looks for packed sequences, which synchronizes
         cache = DynamicCache(config=self.lm.config)

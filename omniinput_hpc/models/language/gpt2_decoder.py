@@ -34,10 +34,14 @@ class Decoder(Protocol):
     ----------
     walker_dim : dimension of the walkers in keys and values, where dimension 2 is the position
     n_vocab : V, the number of all tokens
+    state_bytes : memory per walker besides what `allocate` returns
+    without_graphs : why a GPU cannot record runs as CUDA graphs; "" if it can
     """
 
     walker_dim: int
     n_vocab: int
+    state_bytes: int
+    without_graphs: str
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the logits, [..., V], of hidden states [..., E]."""
@@ -45,6 +49,10 @@ class Decoder(Protocol):
 
     def allocate(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return empty keys and values, [., ., T, ...], and hidden states, [T, W, E]."""
+        ...
+
+    def rewind(self) -> None:
+        """Prepare for a run that does not go on where the last one ended."""
         ...
 
     def run(self, tokens: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
@@ -142,6 +150,9 @@ class Gpt2Decoder:
     n_positions : T, of every sequence
     """
 
+    state_bytes = 0
+    without_graphs = ""
+
     def __init__(self, lm: GPT2LMHeadModel, n_positions: int) -> None:
         body: Any = lm.transformer
         self._n_positions, self._n_heads = n_positions, lm.config.n_head
@@ -171,6 +182,9 @@ class Gpt2Decoder:
         last = (e, n_walkers) if self._tiny else (n_walkers, e)
         like = self._tokens
         return like.new_zeros((n_layers, 2, t, *last)), like.new_zeros((t, n_walkers, e))
+
+    def rewind(self) -> None:
+        """Do nothing: keys and values of earlier positions are kept."""
 
     def run(self, tokens: torch.Tensor, begin: int, kv: torch.Tensor) -> torch.Tensor:
         """Evaluate some positions (see `Decoder.run`)."""

@@ -123,6 +123,11 @@ def check_settings(config: Mapping[str, Any], file: Path) -> None:
         if key in config:
             raise UserError(f"{file}: {key} names {what}; remove it")
     model_type = config.get("model_type")
+    if model_type == "timm_wrapper" or (model_type is None and "pretrained_cfg" in config):
+        raise UserError(
+            f"{file.parent} is a folder of timm, which is not read; give its model.safetensors as "
+            "model.path, and a model.factory that returns its network by timm.create_model"
+        )
     if not isinstance(model_type, str) or not re.fullmatch(r"[\w.-]{1,60}", model_type):
         raise UserError(f"{file} has no usable model_type")
     for key in config:

@@ -7,22 +7,25 @@ whether this works for a model.
 
 from __future__ import annotations
 
-import copy
-import inspect
+import itertools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 from transformers import DynamicCache
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
-from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from omniinput_hpc.models.device import multiplies_in_tf32
-from omniinput_hpc.models.language import output_head
 from omniinput_hpc.models.language.attention_masks import CausalMasks, narrowest_window
+from omniinput_hpc.models.language.decoder_body import (
+    BodyAndHead,
+    UnsupportedDecoder,
+    body_of,
+    takes_a_cache,
+)
 from omniinput_hpc.models.language.foreign_code import (
     N_TRIAL_INPUTS,
     ForeignError,
@@ -30,16 +33,13 @@ from omniinput_hpc.models.language.foreign_code import (
     trial_inputs,
 )
 from omniinput_hpc.models.language.prefix_cache import cache_argument
+from omniinput_hpc.models.language.state_decoder import StateDecoder
 
 log = logging.getLogger("omniinput_hpc")
 
 MAX_DISTANCE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 """Largest `distance` allowed between a pass in pieces and a whole pass. 32 layers of random weights
 were 0.002 (float16) and 0.017 (bfloat16) apart."""
-
-
-class UnsupportedDecoder(Exception):
-    """The model cannot be evaluated in pieces; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -109,31 +109,7 @@ class FixedCacheLayer(CacheLayerMixin):
         return -1
 
 
-class GivenHiddenStates(nn.Module):
-    """Replace a decoder's body: return the hidden states that are passed in."""
-
-    def forward(
-        self, *args: Any, inputs_embeds: torch.Tensor, **kwargs: Any
-    ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """Return `inputs_embeds` as a decoder's output."""
-        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=inputs_embeds)
-
-
-class FullHead:
-    """Everything that a model does to hidden states after its body, such as scaling and capping."""
-
-    def __init__(self, lm: Any) -> None:
-        self._lm = copy.copy(lm)  # the weights are shared
-        self._lm._modules = {**lm._modules, lm.base_model_prefix: GivenHiddenStates()}
-
-    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return logits, [..., V], of [..., E]."""
-        flat = hidden if hidden.dim() == 3 else hidden[None]
-        logits: torch.Tensor = self._lm(inputs_embeds=flat, use_cache=False).logits
-        return logits.view(*hidden.shape[:-1], -1)
-
-
-class HfDecoder:
+class HfDecoder(BodyAndHead):
     """A `Decoder` that runs the model's own body with cached keys and values.
 
     It never synchronizes with the device, unless the model does (mixtures of experts, rotations
@@ -151,16 +127,15 @@ class HfDecoder:
     special : tokens that the inputs of the trial hold
     """
 
-    walker_dim = 1
+    without_graphs = ""
+    state_bytes = 0
 
     def __init__(
         self, lm: Any, n_positions: int, own_masks: bool = True, special: Sequence[int] = ()
     ) -> None:
-        self.special = special
-        self._body, self._n_positions = lm.base_model, n_positions
-        self._cache_argument = cache_argument(lm.base_model)
-        self._head: Callable[[torch.Tensor], torch.Tensor] = lm.get_output_embeddings()
-        self.n_vocab = int(lm.get_output_embeddings().weight.shape[0])
+        super().__init__(lm, special)
+        self._n_positions = n_positions
+        self._cache_argument = cache_argument(self.body)
         self._hidden, self._keys, heads, window = probe(lm)
         unlimited = window is None or window >= n_positions
         self.masks = CausalMasks(n_positions, self._keys) if own_masks and unlimited else None
@@ -169,17 +144,8 @@ class HfDecoder:
         self._cache = Cache(layers=list[Any](self._layers))
         self._buffer: torch.Tensor | None = None
 
-    def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the logits, [..., V], of hidden states [..., E]."""
-        return self._head(hidden)
-
-    def use_full_head(self, lm: Any) -> None:
-        """Apply everything that the model does to hidden states, not only its output layer."""
-        self._head = FullHead(lm)
-
-    def use_float32_head(self, lm: Any) -> None:
-        """Apply the output layer without rounding to its dtype, if the device can."""
-        self._head = output_head.head_of(lm)
+    def rewind(self) -> None:
+        """Do nothing: keys and values of earlier positions are kept."""
 
     def allocate(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return keys and values [layers, W, T, all heads], and hidden states [T, W, E]."""
@@ -197,11 +163,12 @@ class HfDecoder:
             layer.truncate(begin)
         mask = None if self.masks is None else self.masks.of(begin, len(tokens))
         keys_and_values = {self._cache_argument: self._cache}
-        done = self._body(
-            input_ids=tokens.T, attention_mask=mask, use_cache=True, **keys_and_values
-        )
+        done = self.body(input_ids=tokens.T, attention_mask=mask, use_cache=True, **keys_and_values)
         hidden: torch.Tensor = done.last_hidden_state  # [W, n, E]
         return hidden.transpose(0, 1)
+
+
+TriedDecoder = HfDecoder | StateDecoder
 
 
 def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[HeadShapes], int | None]:
@@ -211,13 +178,14 @@ def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[HeadShapes], int | 
     layer, None without one. Raises `UnsupportedDecoder` if the model caches anything else per
     token.
     """
-    name = cache_argument(lm.base_model)
-    if name not in inspect.signature(lm.base_model.forward).parameters:
+    body = body_of(lm)
+    if not takes_a_cache(body):
         raise UnsupportedDecoder("it takes no keys and values")
     cache = DynamicCache(config=lm.config)
     tokens = torch.zeros((1, 2), dtype=torch.int64, device=lm.device)
     with foreign_code():
-        hidden = lm.base_model(input_ids=tokens, use_cache=True, **{name: cache}).last_hidden_state
+        keys_and_values = {cache_argument(body): cache}
+        hidden = body(input_ids=tokens, use_cache=True, **keys_and_values).last_hidden_state
     heads, layers = [], list[Any](cache.layers)
     for layer in layers:
         if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer) or layer.keys is None:
@@ -233,50 +201,58 @@ def probe(lm: Any) -> tuple[torch.Tensor, torch.Tensor, list[HeadShapes], int | 
     return hidden, layers[0].keys, heads, narrowest_window(layers)
 
 
-def try_out(decoder: HfDecoder, lm: Any) -> None:
+def try_out(decoder: TriedDecoder, lm: Any, before: torch.Tensor) -> None:
     """Compare random inputs, evaluated in pieces that overwrite each other, with whole passes.
 
-    The inputs hold every special token. Raises `UnsupportedDecoder` if the outputs differ or need
-    more than the last hidden state.
+    The inputs hold every special token, after the tokens that all inputs begin with, int64 [P].
+    Raises `UnsupportedDecoder` if the outputs differ or need more than the last hidden state.
     """
     kv, hidden = decoder.allocate(N_TRIAL_INPUTS)
     every = torch.arange(decoder.n_vocab, device=kv.device)
-    for tokens in trial_inputs(decoder.special, every, len(hidden)):
-        _compare(decoder, lm, tokens.T, kv, hidden)
+    for tokens in trial_inputs(decoder.special, every, len(hidden) - len(before)):
+        x = torch.cat([before[:, None].expand(-1, len(tokens)), tokens.T])
+        _compare(decoder, lm, x, len(before), (kv, hidden))
 
 
 def _compare(
-    decoder: HfDecoder, lm: Any, x: torch.Tensor, kv: torch.Tensor, hidden: torch.Tensor
+    decoder: TriedDecoder,
+    lm: Any,
+    x: torch.Tensor,
+    n_before: int,
+    memory: tuple[torch.Tensor, torch.Tensor],
 ) -> None:
     """Compare inputs x, int64 [T, N_TRIAL_INPUTS], and variants, in pieces with whole passes.
 
-    kv and hidden are overwritten; see `try_out`.
+    The variants begin with the same n_before tokens, and one is appended token by token if the
+    decoder asks for it. The memory that the decoder allocated is overwritten; see `try_out`.
     """
-    t = len(hidden)
-    first, second = t // 3, 2 * t // 3
-    y, v = (x.roll((shift, shift), (0, 1)) for shift in (1, 2))
-    y[:first], v[:second] = x[:first], y[:second]
-    whole = whole_rows(lm, decoder, torch.cat([x, y, v], dim=1))  # [T, 3 N_TRIAL_INPUTS, V]
-    pieces = [(x, 0, t), (y, first, first + 1), (y, first + 1, t), (v, second, t)]
-    for tokens, begin, end in pieces:
+    kv, hidden = memory
+    t, n = len(hidden), len(hidden) - n_before
+    latest = max(n - 3, 0)  # so that one token and then two may follow
+    first, second = (n_before + min(k * n // 3, latest) for k in (1, 2))
+    y, v, u = (x.roll((shift, shift), (0, 1)) for shift in (1, 2, 3))
+    y[:first], v[:second], u[:first] = x[:first], y[:second], v[:first]
+    inputs = [(x, [0, t]), (y, sorted({first, min(first + 1, t - 1), t})), (v, [second, t])]
+    if decoder.n_single_tokens:
+        inputs.append((u, [*range(first, min(first + decoder.n_single_tokens, t)), t]))
+    whole = whole_rows(lm, decoder, torch.cat([tokens for tokens, _ in inputs], dim=1))
+    for (tokens, cuts), expected in zip(inputs, whole.split(N_TRIAL_INPUTS, dim=1), strict=True):
+        decoder.rewind()
         with foreign_code():
-            if begin < end:
+            for begin, end in itertools.pairwise(cuts):
                 hidden[begin:end] = decoder.run(tokens[begin:end], begin, kv)
-            logits = decoder.head(hidden)
-        if end == t:
-            expected, whole = whole.split((N_TRIAL_INPUTS, whole.shape[1] - N_TRIAL_INPUTS), dim=1)
-            found = logits.float().log_softmax(-1)
-            # TF32 keeps as many bits as float16
-            dtype = torch.float16 if multiplies_in_tf32(kv) else kv.dtype
-            apart, most = distance(found, expected, dtype), MAX_DISTANCE[dtype]
-            if not apart <= most:
-                raise UnsupportedDecoder(
-                    "evaluated in pieces it gives different outputs "
-                    f"({apart:.2g} apart, {most:g} allowed)"
-                )
+            found = decoder.head(hidden).float().log_softmax(-1)
+        # TF32 keeps as many bits as float16
+        dtype = torch.float16 if multiplies_in_tf32(hidden) else hidden.dtype
+        apart, most = distance(found, expected, dtype), MAX_DISTANCE[dtype]
+        if not apart <= most:
+            raise UnsupportedDecoder(
+                f"evaluated in pieces it gives different outputs ({apart:.2g} apart, {most:g} "
+                "allowed)"
+            )
 
 
-def whole_rows(lm: Any, decoder: HfDecoder, tokens: torch.Tensor) -> torch.Tensor:
+def whole_rows(lm: Any, decoder: TriedDecoder, tokens: torch.Tensor) -> torch.Tensor:
     """Return l of tokens, int64 [T, n], by the model's own forward pass: float32 [T, n, V].
 
     If its logits are not a linear map of the hidden state, the decoder gets the full head. Raises
@@ -284,18 +260,24 @@ def whole_rows(lm: Any, decoder: HfDecoder, tokens: torch.Tensor) -> torch.Tenso
     """
     with foreign_code():
         logits = lm(input_ids=tokens.T, use_cache=False).logits
-        states = lm.base_model(input_ids=tokens.T, use_cache=False).last_hidden_state
-        linear = decoder.head(states)
-    if torch.equal(logits, linear):
+        states = decoder.body(input_ids=tokens.T, use_cache=False).last_hidden_state
+    if _gives(decoder, states, logits):
         decoder.use_float32_head(lm)
     else:
         decoder.use_full_head(lm)
-        with foreign_code():
-            again = decoder.head(states)
-        if not torch.equal(logits, again):
+        if not _gives(decoder, states, logits):
             raise UnsupportedDecoder("its logits depend on more than the last hidden state")
     rows: torch.Tensor = logits.float().log_softmax(-1).transpose(0, 1)
     return rows
+
+
+def _gives(decoder: TriedDecoder, states: torch.Tensor, logits: torch.Tensor) -> bool:
+    """Return whether the decoder's head turns hidden states into these logits."""
+    try:
+        with foreign_code():
+            return torch.equal(logits, decoder.head(states))
+    except ForeignError:  # such as sizes that do not fit
+        return False
 
 
 def distance(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> float:
@@ -312,28 +294,51 @@ def distance(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) ->
 
 
 @torch.no_grad()
-def make(lm: Any, n_positions: int, special: Sequence[int] = ()) -> HfDecoder | None:
+def make(
+    lm: Any, n_positions: int, special: Sequence[int] = (), before: torch.Tensor | None = None
+) -> TriedDecoder | None:
     """Return the model's decoder if its outputs equal the model's; else log why not, return None.
 
     The fallback, full forward passes, is as correct and about ten times slower. `special` are the
-    tokens that the model may treat differently. A second try leaves the masks to the model: some
-    models take positions from the mask, or combine it with another.
+    tokens that the model may treat differently, `before` those that every sequence begins with,
+    int64 [P]. A second try leaves the masks to the model: some models take positions from the mask,
+    or combine it with another. Others carry states that are not keys and values.
     """
-    for own_masks in (True, False):
+    if before is None or len(before) == n_positions:
+        before = torch.zeros(0, dtype=torch.int64, device=lm.device)
+    tries: list[Callable[[], TriedDecoder]] = [
+        partial(HfDecoder, lm, n_positions, True, special),
+        partial(HfDecoder, lm, n_positions, False, special),
+        *(
+            partial(StateDecoder, lm, n_positions, before, special, pieces, numbered)
+            for pieces in (True, False)
+            for numbered in (True, False)
+        ),
+    ]
+    reasons: list[UnsupportedDecoder | ForeignError] = []
+    for build in tries:
         try:
-            decoder = HfDecoder(lm, n_positions, own_masks, special)
-            try_out(decoder, lm)
-            return decoder
+            decoder = build()
+            try_out(decoder, lm, before)
         except (UnsupportedDecoder, ForeignError) as error:
-            reason = error
-    # Warn of an error of the model: it may come from a change in transformers
-    log_refusal(
-        lm, reason, logging.INFO if isinstance(reason, UnsupportedDecoder) else logging.WARNING
-    )
+            reasons.append(error)
+            continue
+        if isinstance(decoder, StateDecoder):
+            log_detour(lm, "the sites before a proposal are evaluated again", reasons[1])
+        return decoder
+    log_refusal(lm, reasons[-1])
     return None
 
 
-def log_refusal(lm: Any, reason: object, level: int = logging.INFO) -> None:
+def log_refusal(lm: Any, reason: object) -> None:
     """Log why a model has no decoder with cached keys and values."""
-    what = type(lm).__name__
-    log.log(level, "%s: whole inputs are evaluated in every move: %s", what, reason)
+    log_detour(lm, "whole inputs are evaluated in every move", reason)
+
+
+def log_detour(lm: Any, what: str, reason: object) -> None:
+    """Log why a model's evaluation takes longer.
+
+    An error of the model is a warning: it may come from a change in transformers.
+    """
+    level = logging.WARNING if isinstance(reason, ForeignError) else logging.INFO
+    log.log(level, "%s: %s: %s", type(lm).__name__, what, reason)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from omniinput_hpc.config import Allowed, CausalLm, MaskedLm, SequenceClassifier
 from omniinput_hpc.config.space import Space
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.display import Display
+from omniinput_hpc.models.display import Display, letters_of
 from omniinput_hpc.models.language import canonical, gguf_file, hf_checks, tokenizer
 from omniinput_hpc.models.language.hf_architectures import check_architecture
 from omniinput_hpc.models.language.hf_checks import Tensors, read_settings
@@ -103,19 +103,41 @@ def resolve(path: str, key: str = "model.path") -> Path:
         reason += f"; make it: {MADE_BY[folder.name]}"
     if os.path.exists(folder) or not _HUB_NAME.fullmatch(path):
         raise UserError(reason)
+    found = cached(path)
+    if found is None:
+        raise UserError(f"{reason}{not_cached(path)}")
+    return found
+
+
+def cached(name: str) -> Path | None:
+    """Return the folder of a model of the hub in the local cache; None if it is not there.
+
+    The cache is where `HF_HUB_CACHE` or `HF_HOME` says. It is only read. A snapshot counts even if
+    files of the hub are not in it, such as those that `download_command` leaves out.
+    """
+    if not _HUB_NAME.fullmatch(name):
+        return None
     os.environ["HF_HUB_OFFLINE"] = "1"  # fails at once; a firewalled node would wait for minutes
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(path, local_files_only=True))
-    except LocalEntryNotFoundError:
-        raise UserError(
-            f"{reason}, and no such model in Hugging Face's cache. If it is on the hub, run this "
-            f"on a machine with a network: {download_command(path)}"
-        ) from None
+        return Path(snapshot_download(name, local_files_only=True))
     except HFValidationError:
-        raise UserError(reason) from None
+        return None
+    except LocalEntryNotFoundError as error:
+        found = getattr(error, "snapshot_path", None)  # of an IncompleteSnapshotError
+        return None if found is None else Path(found)
+
+
+def not_cached(name: str) -> str:
+    """Return how to get a model that is not in the cache, as the end of a message."""
+    if not _HUB_NAME.fullmatch(name):
+        return ""
+    return (
+        ", and no such model in Hugging Face's cache. If it is on the hub, run this on a machine "
+        f"with a network: {download_command(name)}"
+    )
 
 
 def download_command(name: str) -> str:
@@ -363,15 +385,18 @@ def display(options: TextModel, allowed: Allowed = None) -> Display:
             around = frame_of(options, folder, n_vocab, words)
         return tokenizer.Text(words, tokens, *around).tokens(x_nd)
 
-    show = tokenizer.Text(words, tokens).render
+    show: Callable[[NDArray[np.int64]], list[str]] = tokenizer.Text(words, tokens).render
     if words is None:
         return Display("text", show, before, note)
+    letters = letters_of(words.pieces(tokens.tolist()))
 
     def is_canonical(x_nd: NDArray[np.int64]) -> NDArray[np.bool_]:
         return canonical.is_canonical(words, tokens[x_nd])
 
     encodes = is_canonical if words.encodes else None
-    return Display("text", show, before, note, listed, encodes)
+    if letters and isinstance(options, MaskedLm):  # such tokenizers put blanks between letters
+        show = letters
+    return Display("text", show, before, note, listed, encodes, letters)
 
 
 def about_unnamed(words: Vocabulary | None, tokens: NDArray[np.int64], allowed: Allowed) -> str:

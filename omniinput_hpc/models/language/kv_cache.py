@@ -60,7 +60,7 @@ class KVCache:
         scores = torch.zeros(shape, device=hidden.device)  # log norms, logits at x
         self._proposed = (kv, hidden, scores)
         self._run_positions: Callable[[torch.Tensor, int], object] = self._work
-        if hidden.is_cuda:
+        if hidden.is_cuda and not decoder.without_graphs:
             buffer = token_ids.new_zeros(hidden.shape[:2])
             self._run_positions = GraphCache(self._work, buffer, written=self._keys_and_values)
         self._current: tuple[torch.Tensor, ...] = ()
@@ -72,12 +72,14 @@ class KVCache:
     @property
     def n_bytes(self) -> int:
         """Bytes of the proposals, and of the current inputs once they are allocated."""
-        return sum(tensor.nbytes for tensor in (*self._proposed, *self._current))
+        held = sum(tensor.nbytes for tensor in (*self._proposed, *self._current))
+        return held + self.n_walkers * self._decoder.state_bytes
 
     @property
     def without_graphs(self) -> str:
         """Why a GPU evaluates without CUDA graphs; "" if it uses them, and on a CPU."""
-        return str(getattr(self._run_positions, "refusal", ""))
+        why = self._decoder.without_graphs if self._proposed[1].is_cuda else ""
+        return str(getattr(self._run_positions, "refusal", why))
 
     def allocate(self) -> None:
         """Allocate memory for the current inputs now; otherwise the first `accept` does."""
@@ -127,6 +129,7 @@ class KVCache:
 
     def begin(self, t: int) -> None:
         """Begin proposals that equal the current inputs before site t."""
+        self._decoder.rewind()
         self._from = self._at = self._n_before + t
         fewer = self._from - self._n_shared
         for current, new, (dim, _) in zip(self._current, self._proposed, self._dims, strict=False):

@@ -9,6 +9,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ from omniinput_hpc.models.language.trial import reason_of
 
 log = logging.getLogger("omniinput_hpc")
 
+AFTERWARDS = "bitsandbytes"
+"""The scheme whose weights transformers dequantizes after it has read them."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -51,10 +54,11 @@ def load(kind: Any, folder: Path, dtype: str, device: str) -> Any:
         raise _too_large(_bytes_of(tensors, dtype), device, where) from None
     except Exception as error:  # a config.json may make transformers' classes raise anything
         raise UserError(f"{where}: cannot be loaded: {reason_of(error)}") from None
+    model = _unpacked(model, dtype, tensors, where)
     _check_plain(model, where)
-    left_out = accounting.account(
-        model, report["unexpected_keys"], tensors, lambda name: _read(folder, name), where
-    )
+    quantized = hf_checks.quantization(settings) is not None
+    unexpected, read = report["unexpected_keys"], partial(_read, folder)
+    left_out = accounting.account(model, unexpected, tensors, read, where, quantized)
     # transformers would fill missing weights with random numbers
     for fault in ("missing_keys", "mismatched_keys"):
         if report[fault]:
@@ -185,18 +189,41 @@ def _ask_for_plain_weights(config: Any, where: str) -> None:
     found = getattr(owner, "quantization_config", None)
     if found is None:
         return
-    scheme, why = None, "transformers cannot turn them into plain weights while reading"
+    scheme, why = None, "transformers cannot turn them into plain weights"
     try:
         scheme = AutoQuantizationConfig.from_dict(dict(found))
     except Exception as error:  # its type depends on the scheme and on the packages
         why = reason_of(error)
-    if not hasattr(scheme, "dequantize"):
-        method = found.get("quant_method") if isinstance(found, dict) else found
+    method = found.get("quant_method") if isinstance(found, dict) else found
+    if scheme is None or not (hasattr(scheme, "dequantize") or method == AFTERWARDS):
         raise UserError(
             f"{where}: config.json says that its weights are quantized ({str(method)[:40]!r}), "
             f"which is not supported ({why}); save them as float32, bfloat16 or float16"
         )
-    owner.quantization_config = {**found, "dequantize": True}
+    _report(
+        [f"{where}: the weights are quantized ({method}); they are dequantized once, on loading"]
+    )
+    if method != AFTERWARDS:
+        owner.quantization_config = {**found, "dequantize": True}
+
+
+def _unpacked(model: Any, dtype: str, tensors: hf_checks.Tensors, where: str) -> Any:
+    """Return a model with plain weights, if transformers can make them only now.
+
+    Raises `UserError` if the files hold other weights as codes than config.json says: transformers
+    would quantize weights that are not.
+    """
+    quantizer = getattr(model, "hf_quantizer", None)
+    if quantizer is None or quantizer.quantization_config.quant_method != AFTERWARDS:
+        return model
+    coded = sum(name.endswith(".weight") and t.dtype in ("I8", "U8") for name, t in tensors.items())
+    read = sum(type(one).__name__ in ("Linear8bitLt", "Linear4bit") for one in model.modules())
+    if coded != read:
+        raise UserError(
+            f"{where}: by config.json {read} layers are quantized, but the files hold {coded} as "
+            "codes; do they belong together?"
+        )
+    return model.dequantize(getattr(torch, dtype))
 
 
 def _check_plain(model: Any, where: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,9 +15,19 @@ from omniinput_hpc.models.language.foreign_code import ForeignError, as_close, f
 
 
 def cache_argument(module: torch.nn.Module) -> str:
-    """Return a decoder's argument for keys and values, which transformers 5.24 has renamed."""
+    """Return a decoder's argument for what it keeps, which transformers 5.24 has renamed.
+
+    Before, it was `cache_params` in decoders without attention.
+    """
     taken = inspect.signature(module.forward).parameters
-    return "cache" if "cache" in taken else "past_key_values"
+    return next((name for name in ("cache", "cache_params") if name in taken), "past_key_values")
+
+
+def reordered(cache: Any, rows: torch.Tensor) -> Any:
+    """Return a copy of transformers' cache with some of its rows, int64 [k], in that order."""
+    copied = copy.deepcopy(cache)
+    copied.reorder_cache(rows)
+    return copied
 
 
 @dataclass
@@ -25,7 +36,7 @@ class PrefixCache:
 
     Attributes
     ----------
-    cache : keys and values of n prefixes; or, without a cache, their tokens, int64 [n, P + t]
+    cache : transformers' cache of n prefixes; or, without a cache, their tokens, int64 [n, P + t]
     log_p : float32 [n, n_values], log-probabilities of the next site's values
     """
 
@@ -63,27 +74,14 @@ class PrefixDecoder:
     def branch(self, prefixes: PrefixCache) -> PrefixCache:
         """Append every value to each prefix: n * n_values prefixes, the value varying fastest."""
         n_values = len(self._token_ids)
-        cache = self._copy(prefixes.cache, lambda t: t.repeat_interleave(n_values, 0))
+        rows = torch.arange(len(prefixes.log_p), device=self._token_ids.device)
+        cache = reordered(prefixes.cache, rows.repeat_interleave(n_values))
         return self._advance(cache, self._token_ids.repeat(len(prefixes.log_p))[:, None])
 
     def select(self, prefixes: PrefixCache, rows: torch.Tensor) -> PrefixCache:
         """Return some of the prefixes, int64 [k], in that order; `prefixes` may still be used."""
-        cache = self._copy(prefixes.cache, lambda t: t.index_select(0, rows))
+        cache = reordered(prefixes.cache, rows)
         return PrefixCache(cache, prefixes.log_p.index_select(0, rows))
-
-    def _copy(
-        self, cache: DynamicCache, of_rows: Callable[[torch.Tensor], torch.Tensor]
-    ) -> DynamicCache:
-        """Return a new cache by applying `of_rows` to a cache's keys and values, [n, ...] each."""
-        copy = DynamicCache(config=self._lm.config)
-        for index, layer in enumerate(cache.layers):
-            layer_: Any = layer
-            if layer_.keys is not None:  # None if no token precedes the first site
-                copy.update(of_rows(layer_.keys), of_rows(layer_.values), index)
-            if hasattr(layer_, "cumulative_length"):  # a sliding window holds fewer positions
-                own: Any = copy.layers[index]
-                own.cumulative_length = layer_.cumulative_length
-        return copy
 
     def _advance(self, cache: DynamicCache, tokens: torch.Tensor) -> PrefixCache:
         keys_and_values = {self._cache_argument: cache}

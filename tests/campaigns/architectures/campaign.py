@@ -1,6 +1,7 @@
 """Every decoder and text classifier of transformers: is the recorded z Hugging Face's own?
 
     .venv/bin/python tests/campaigns/architectures/campaign.py [TASK[/TYPE] ...] [--rows FILE]
+        [--table FILE]
 
 A TASK is `causal` or `classifier`. Of each type a tiny folder with random weights is made, the
 command is run on it, and each recorded z is compared with Hugging Face's loss, or logit, of the
@@ -20,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -47,6 +49,12 @@ PATIENCE = 150.0
 nothing else."""
 MOST_APART = 2e-3
 N_COMPARED = 60
+DETOURS = {
+    "whole inputs are evaluated": "whole inputs",
+    "are evaluated again": "states",
+    "one by one": "one by one",
+}
+"""What the log says of inputs that are not evaluated by keys and values, in short."""
 RIGHT, REFUSED, UNMAKEABLE = "right", "refused", "unmakeable"
 
 INPUT = """
@@ -102,7 +110,7 @@ def row_of(task, model_type, work):
     apart = float((z[some] - z_of(task, truth, work / "model", x[some])).abs().max())
     gradient, apart_too = gradient_of(task, work / "model", x[some][:16])
     wrong = not (apart <= MOST_APART and apart_too <= MOST_APART)
-    notes = [line[:200] for line in lines if "whole inputs" in line or "one by one" in line]
+    notes = [line[:200] for line in lines if any(words in line for words in DETOURS)]
     return {
         "class": "WRONG" if wrong else RIGHT, "apart": apart, "gradient": gradient, "notes": notes
     }  # fmt: skip
@@ -243,6 +251,28 @@ def problems_of(rows):
     return [row for row in rows if row["class"] not in good]
 
 
+def table_of(rows):
+    """Return a table in Markdown: which types are evaluated how, and why; or why not."""
+    alike = {}
+    for row in rows:
+        said = next(iter(row.get("notes", [])), row.get("why", ""))
+        way = next((name for words, name in DETOURS.items() if words in said), "keys and values")
+        way = way if row["class"] == RIGHT else ""
+        alike.setdefault((row["class"], way, reason_of(said, row["class"])), []).append(row["type"])
+    lines = ["| z is | evaluated by | why | types |", "| --- | --- | --- | --- |"]
+    for (result, way, why), types in sorted(alike.items(), key=lambda item: -len(item[1])):
+        lines.append(f"| {result} | {way} | {why} | {len(types)}: {', '.join(types)} |")
+    return "\n".join(lines)
+
+
+def reason_of(said, result):
+    """Return the reason in a line of the log, without numbers and names that differ by type."""
+    if result == UNMAKEABLE:
+        return "no tiny model could be made here"
+    reason = re.split(r"every move: |again: |/model: ", said)[-1]
+    return re.sub(r"( \(|, so this |; | at non-).*", "", reason).replace("|", "/")
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="TASK[/TYPE]")
@@ -250,6 +280,7 @@ def main(arguments=None):
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no type after so many")
     parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds for a type")
     parser.add_argument("--keep", type=Path, help="keep the folders of what went wrong here")
+    parser.add_argument("--table", type=Path, help="write a table in Markdown")
     options = parser.parse_args(arguments)
     rows, begin = [], time.monotonic()
     if options.rows and options.rows.exists():
@@ -272,6 +303,8 @@ def main(arguments=None):
             shutil.rmtree(work)
     if options.keep is None:
         shutil.rmtree(root)
+    if options.table:
+        options.table.write_text(table_of(rows) + "\n")
     counts = Counter((row["task"], row["class"]) for row in rows)
     print("\n".join(f"{task} {kind}: {n}" for (task, kind), n in sorted(counts.items())))
     return 1 if problems_of(rows) else 0

@@ -75,7 +75,7 @@ def test_itgis_is_unbiased_and_needs_its_weights(problem, p_v):
 def test_mhis_is_right_and_needs_the_reverse_proposal(problem, rare):
     target, p = rare
     right, wrong = (
-        [rare_tokens.mhis(problem, target, 0.7, 400, seed, reverse) for seed in range(N_RUNS)]
+        [rare_tokens.mhis(problem, target, 0.7, 200, seed, reverse) for seed in range(N_RUNS)]
         for reverse in (True, False)
     )
     assert abs(sigmas_off(right, p)) < 3
@@ -91,5 +91,5 @@ def test_the_program_beside_them(problem, rare, decoder, tmp_path):
     np.save(tmp_path / "rows.npy", problem.log_p.numpy())
     bench = loaded("tests/benchmarks/low_probabilities.py")
     program = bench.Program(tmp_path, tmp_path / "rows.npy", tmp_path / "model")
-    found = program.estimate(target, 24, 1)
+    found = program.estimate(target, 120, 1)
     assert abs(found.log_p - np.log(p)) < 3 * found.error < 0.5

@@ -1,5 +1,7 @@
 """What a rule's samples are worth: independent ones their number, alike ones of a lane fewer."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -76,5 +78,10 @@ def test_bins_without_samples_and_a_single_group():
     found = worth(score, weight)
     assert found.alone_b[7] == found.summed_b[7] == found.curve_b[7] == 0.0
     assert np.isfinite([found.alone_b, found.summed_b, found.curve_b]).all()
+    weight[:, :, :3] = 0.0  # also the first ones
+    with warnings.catch_warnings(action="error"):
+        found = worth(score, weight)
+    assert (found.summed_b[3:] >= 0).all() and np.isfinite(found.summed_b[8:]).all()
+    assert np.isfinite(found.curve_b).all() and found.curve_b[8:].min() > 0
     alone = worth(score[:1], inefficiency=2.0)
     np.testing.assert_allclose(alone.alone_b, 25.0, rtol=0.05)

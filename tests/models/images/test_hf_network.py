@@ -1,48 +1,17 @@
 """Image classifiers of the hub: z is transformers' logit of what its processor makes."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
+import written_pages
+from hub_images import CONFIGS, PROCESSORS, write_processor
 from PIL import Image
-from transformers import (
-    AutoImageProcessor,
-    AutoModelForImageClassification,
-    ConvNextConfig,
-    MobileNetV2Config,
-    ResNetConfig,
-    ViTConfig,
-)
+from transformers import AutoImageProcessor, AutoModelForImageClassification
 
 from omniinput_hpc.config import ImageClassifier
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.images import classifier, files
 from omniinput_hpc.pilot import model_table
-
-VIT = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "patch_size": 4}
-STAGES = {"hidden_sizes": [8, 16], "depths": [1, 1]}
-CONFIGS = {
-    "vit": lambda: ViTConfig(image_size=12, intermediate_size=24, num_labels=3, **VIT),
-    "resnet": lambda: ResNetConfig(embedding_size=8, layer_type="basic", num_labels=3, **STAGES),
-    "convnext": lambda: ConvNextConfig(num_stages=2, num_labels=3, **STAGES),
-    "mobilenet": lambda: MobileNetV2Config(depth_multiplier=0.1, image_size=32, num_labels=3),
-}
-SHARED = {
-    "do_resize": True, "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True,
-    "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225], "resample": 2,
-}  # fmt: skip
-PROCESSORS = {
-    "vit": {"image_processor_type": "ViTImageProcessor", "size": {"height": 12, "width": 12}},
-    "resnet": {
-        "image_processor_type": "ConvNextImageProcessor", "size": {"shortest_edge": 12},
-        "crop_pct": 0.875,
-    },
-    "convnext": {"image_processor_type": "ConvNextImageProcessor", "size": {"shortest_edge": 16}},
-    "mobilenet": {
-        "image_processor_type": "MobileNetV2ImageProcessor", "size": {"shortest_edge": 20},
-        "do_center_crop": True, "crop_size": {"height": 16, "width": 16},
-    },
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +29,6 @@ def folders(tmp_path_factory):
         write_processor(folder, PROCESSORS[kind])
         found[kind] = folder, network
     return found
-
-
-def write_processor(folder, keys, **more):
-    (folder / "preprocessor_config.json").write_text(json.dumps({**SHARED, **keys, **more}))
 
 
 def options(folder, **keys):
@@ -124,3 +89,32 @@ def test_one_channel_stands_for_three(folders):
     assert (grey.n_sites, grey.n_values) == (144, 16)
     same = x.repeat_interleave(3, dim=1)
     torch.testing.assert_close(grey.output(x), colour.output(same), atol=1e-6, rtol=1e-6)
+
+
+def test_a_network_by_its_name_on_the_hub(folders, tmp_path, monkeypatch):
+    from huggingface_hub import constants
+
+    folder, _ = folders["resnet"]
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(UserError, match=r"hf download someone/resnet --include"):
+        files.preflight(options("someone/resnet"))
+    model = tmp_path / "models--someone--resnet"
+    (model / "snapshots").mkdir(parents=True)
+    (model / "snapshots" / ("0" * 40)).symlink_to(folder)
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text("0" * 40)
+    found = files.preflight(options("someone/resnet"))
+    assert found["fingerprint"] == files.preflight(options(folder))["fingerprint"]
+    assert classifier.build(options("someone/resnet"), "cpu").n_sites == found["n_sites"]
+    assert model_table.of("someone/resnet", None, None)["kind"] == "image-classifier"
+
+
+@pytest.mark.release
+def test_the_vit_of_the_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    found = written_pages.run_block("## A classifier of images")
+    assert float(capsys.readouterr().out.partition("%")[0]) > 95
+    model = classifier.build(options("digits-vit"), "cpu")
+    x = torch.randint(256, (5, model.n_sites), generator=torch.Generator().manual_seed(2))
+    expected = logits_of(found["network"], tmp_path / "digits-vit", np.stack(model.render(x)))[:, 1]
+    torch.testing.assert_close(model.output(x), expected, atol=1e-5, rtol=1e-5)

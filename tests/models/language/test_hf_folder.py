@@ -1,12 +1,15 @@
 """A model's files, checked without torch: what is refused, and which tokens are allowed."""
 
 import json
+import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import constants, snapshot_download
+from huggingface_hub.errors import LocalEntryNotFoundError
 from language_folders import WORDS, V, save_decoder, save_tokenizer
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertLMHeadModel
@@ -108,19 +111,78 @@ def test_a_hub_name_that_is_not_here_names_the_download():
     assert "no such folder" in message
 
 
-def test_a_hub_name_is_found_in_the_cache(folder, tmp_path_factory, monkeypatch):
-    from huggingface_hub import constants
+def cached(folder, home):
+    """Move a folder into a cache of the hub as "someone/small", with links to its files."""
+    model = home / "hub" / "models--someone--small"
+    snapshot, blobs = model / "snapshots" / ("0" * 40), model / "blobs"
+    for made in (snapshot, blobs, model / "refs"):
+        made.mkdir(parents=True)
+    (model / "refs" / "main").write_text("0" * 40)
+    for number, file in enumerate(sorted(folder.iterdir())):
+        file.rename(blobs / str(number))
+        (snapshot / file.name).symlink_to(f"../../blobs/{number}")
+    return snapshot
 
-    cache = tmp_path_factory.mktemp("hub")
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
-    snapshot = cache / "models--someone--small" / "snapshots" / ("0" * 40)
-    snapshot.parent.mkdir(parents=True)
-    folder.rename(snapshot)
-    (cache / "models--someone--small" / "refs").mkdir()
-    (cache / "models--someone--small" / "refs" / "main").write_text("0" * 40)
+
+def test_a_hub_name_is_found_in_the_cache(folder, tmp_path_factory, monkeypatch):
+    home = tmp_path_factory.mktemp("hub")
+    snapshot = cached(folder, home)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
     about = hf_folder.preflight(options("someone/small"))
     assert about["folder"] == str(snapshot)
     assert causal_lm.build(options("someone/small"), "cpu").n_values == V
+    (snapshot / "model.safetensors").unlink()
+    message = refused("someone/small")
+    assert "weights not found" in message and "hf download someone/small" in message
+
+
+def test_a_download_of_some_files_is_enough(folder, tmp_path_factory, monkeypatch):
+    """The hub's client calls a snapshot incomplete that lacks files which nobody asked for."""
+    tree_cache = pytest.importorskip("huggingface_hub._tree_cache")
+    home = tmp_path_factory.mktemp("hub")
+    snapshot = cached(folder, home)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
+    names = ["config.json", "pytorch_model.bin"]
+    entries = {name: tree_cache.TreeCacheEntry(size=1, blob_id="0" * 40) for name in names}
+    tree_cache.write_tree_cache(str(snapshot.parent.parent), "0" * 40, entries)
+    with pytest.raises(LocalEntryNotFoundError):
+        snapshot_download("someone/small", local_files_only=True)
+    assert hf_folder.resolve("someone/small") == snapshot
+
+
+CACHE_TRIAL = """
+import os, sys
+
+def refuse(event, arguments):
+    changes = ("os.mkdir", "os.rename", "os.link", "os.symlink", "os.remove", "os.chmod")
+    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & 3
+    for path in arguments if writes or event in changes else ():
+        if "/HOME/" in str(path) or "/link/" in str(path):
+            raise PermissionError(13, "read-only", path)
+
+sys.addaudithook(refuse)
+from omniinput_hpc.config import CausalLm
+from omniinput_hpc.models.language import causal_lm, hf_folder
+options = CausalLm(kind="causal-lm", path="someone/small", length=7)
+about = hf_folder.preflight(options)
+print(about["folder"], causal_lm.build(options, "cpu").n_values)
+"""
+
+
+def test_a_cache_elsewhere_behind_a_link_and_read_only(folder, tmp_path_factory):
+    """`HF_HOME` is read when the hub's client is imported."""
+    place = tmp_path_factory.mktemp("shared")
+    home, link = place / "HOME", place / "link"
+    cached(folder, home)
+    link.symlink_to(home)
+    environment = {**os.environ, "HF_HOME": str(link)}
+    environment.pop("HF_HUB_CACHE", None)
+    run = subprocess.run(
+        [sys.executable, "-c", CACHE_TRIAL],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.stdout.split()[1:] == [str(V)], run.stderr
+    assert run.stdout.startswith(str(place))
 
 
 def test_broken_weights_are_bad_input(folder):

@@ -8,6 +8,7 @@ import torch
 from language_folders import LLAMA_LIKE, V, save_decoder, save_tokenizer
 from safetensors.torch import load_file, save_file
 from transformers import (
+    BitsAndBytesConfig,
     BloomConfig,
     BloomForCausalLM,
     Gemma3Config,
@@ -84,8 +85,7 @@ def test_a_scheme_that_gives_no_plain_weights_is_refused(tmp_path, scheme):
         build(tmp_path)
 
 
-def test_weights_of_8_bits_are_those_that_their_scales_make(tmp_path):
-    pytest.importorskip("accelerate")  # transformers needs it for them
+def test_weights_of_8_bits_are_those_that_their_scales_make(tmp_path, caplog):
     torch.manual_seed(4)
     save(LlamaForCausalLM(LlamaConfig(**WIDE)), tmp_path)
     file, plain = tmp_path / "model.safetensors", {}
@@ -102,7 +102,37 @@ def test_weights_of_8_bits_are_those_that_their_scales_make(tmp_path):
         build(tmp_path)
     fp8 = {"quant_method": "fp8", "weight_block_size": [16, 16], "activation_scheme": "dynamic"}
     settings(tmp_path, quantization_config=fp8)
-    torch.testing.assert_close(build(tmp_path).output(X), loss(reference), atol=1e-5, rtol=0)
+    with caplog.at_level(logging.INFO):
+        torch.testing.assert_close(build(tmp_path).output(X), loss(reference), atol=1e-5, rtol=0)
+    assert "the weights are quantized (fp8); they are dequantized once" in caplog.text
+
+
+def test_weights_that_transformers_dequantizes_afterwards(tmp_path):
+    save_decoder("llama", tmp_path / "plain")
+    scheme = BitsAndBytesConfig(load_in_8bit=True)
+    packed = LlamaForCausalLM.from_pretrained(tmp_path / "plain", quantization_config=scheme)
+    packed.save_pretrained(tmp_path / "packed")
+    held = load_file(tmp_path / "packed" / "model.safetensors")
+    plain = {
+        name: held[name].float() * held[name.replace("weight", "SCB")][:, None] / 127
+        for name in held
+        if held[name].dtype == torch.int8
+    }
+    assert plain
+    reference = LlamaForCausalLM.from_pretrained(tmp_path / "plain").eval()
+    reference.load_state_dict(plain, strict=False)
+    found = build(tmp_path / "packed").output(X)
+    torch.testing.assert_close(found, loss(reference), atol=1e-5, rtol=0)
+
+
+def test_whole_numbers_in_place_of_weights_are_codes_only_with_a_scheme(tmp_path):
+    save_decoder("llama", tmp_path)
+    file = tmp_path / "model.safetensors"
+    held = load_file(file)
+    name = "model.layers.0.mlp.up_proj.weight"
+    save_file({**held, name: held[name].to(torch.int32)}, file, metadata={"format": "pt"})
+    with pytest.raises(UserError, match="stored as I32, but weights must be real numbers"):
+        build(tmp_path)
 
 
 def test_a_bloom_as_transformers_saves_it(tmp_path):

@@ -1,28 +1,20 @@
 """Masked language models: z is the pseudo-loss by transformers' own network, one mask at a time."""
 
+import copy
 import json
 
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertForMaskedLM, EsmConfig, EsmForMaskedLM
+from run_tools import ROOT
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, EsmConfig, EsmForMaskedLM
 
 from omniinput_hpc.config import MaskedLm
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import hf_folder, masked_lm
 from omniinput_hpc.pilot import model_table
 
-ESM = [
-    "<cls>",
-    "<pad>",
-    "<eos>",
-    "<unk>",
-    *"LAGVSERTIDPKQNFYMHWCXBUZO",
-    ".",
-    "-",
-    "<null_1>",
-    "<mask>",
-]
+ESM = ["<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>"]
 ACIDS = list("ACDEFGHIKLMNPQRSTVWY")
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
 SIZES = {
@@ -141,15 +133,41 @@ def test_batches_of_masked_inputs_give_the_same(bert, monkeypatch):
     torch.testing.assert_close(model.output_and_gradient(x)[1], g, atol=1e-5, rtol=1e-4)
 
 
+def test_the_head_gets_only_masked_positions_if_it_gives_the_same(bert, monkeypatch):
+    """A head that looks at other positions gets all of them."""
+    seen = []
+
+    class Head(torch.nn.Module):
+        def __init__(self, own, mixes):
+            super().__init__()
+            self.own, self.mixes = own, mixes
+
+        def forward(self, hidden):
+            seen.append(hidden.shape[1])
+            return self.own(hidden + self.mixes * hidden.mean(dim=1, keepdim=True))
+
+    whole = {}
+    for mixes in (0.0, 1.0):
+        network = copy.deepcopy(bert[1])
+        network.cls = Head(network.cls, mixes)
+        monkeypatch.setattr(masked_lm, "load", lambda *_, n=network: n)
+        model = masked_lm.build(options(bert[0]), "cpu")
+        seen.clear()
+        whole[mixes] = model.output(inputs(13))
+        assert set(seen) == ({8} if mixes else {1})
+    assert (whole[0.0] - whole[1.0]).abs().min() > 1e-3
+
+
 def test_what_is_known_before_it_is_built(esm):
     found = hf_folder.preflight(options(esm[0], tokens=ACIDS, length=12))
     assert (found["n_sites"], found["n_values"]) == (10, 20)
     shown = hf_folder.display(options(esm[0], tokens=ACIDS))
     x = np.array([[0, 1, 2, 3, 4, 5]])
     assert shown.tokens(x) == [["<cls>", *"ACDEFG", "<eos>"]]
+    assert list(shown.show(x)) == shown.letters(x) == ["ACDEFG"]
     assert hf_folder.encoder(options(esm[0], tokens=ACIDS))("ACDXEF") == [0, 1, 2, -1, 3, 4]
     table = model_table.of(str(esm[0]), None, 12)
-    assert (table["kind"], table["length"], table["tokens"]) == ("masked-lm", 12, "no-special")
+    assert (table["kind"], table["length"], table["tokens"]) == ("masked-lm", 12, ACIDS)
 
 
 @pytest.mark.parametrize(
@@ -165,3 +183,23 @@ def test_what_is_known_before_it_is_built(esm):
 def test_what_is_refused(esm, keys, message):
     with pytest.raises(UserError, match=message):
         hf_folder.preflight(options(esm[0], **keys))
+
+
+def test_z_of_the_pages_esm2_is_that_of_transformers(tmp_path, monkeypatch):
+    """The 8M shape made by the script of docs/models.md, with its tokenizer, token by token."""
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/models.md").read_text()
+    found = {}
+    exec(page.partition("```python\n")[2].partition("```")[0], found)
+    network, folder = found["network"].eval(), tmp_path / "esm2-8m"
+    assert sum(p.numel() for p in network.parameters()) == 7_512_474
+    table = model_table.of(str(folder), None, 10)
+    model = masked_lm.build(MaskedLm.model_validate(table), "cpu")
+    x = torch.randint(20, (3, 8), generator=torch.Generator().manual_seed(1))
+    words = AutoTokenizer.from_pretrained(folder)
+    texts = ["".join(ACIDS[v] for v in row) for row in x.tolist()]
+    rows = words(texts, return_tensors="pt").input_ids
+    assert rows.shape == (3, 10)
+    expected = pseudo_losses(network, rows, words.mask_token_id).mean(dim=1)
+    torch.testing.assert_close(model.output(x), expected, rtol=1e-5, atol=0)
+    assert expected.std() > 0.03

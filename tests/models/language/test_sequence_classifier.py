@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+import written_pages
 from language_folders import (
     LLAMA_LIKE,
     V,
@@ -314,3 +315,13 @@ def model_tokens(folder, row, n_sites):
 def test_what_a_reward_model_refuses(reward, keys, message):
     with pytest.raises(UserError, match=message):
         sequence_classifier.build(options(reward[1], **{"target": 0, **keys}), "cpu")
+
+
+def test_the_reward_model_of_the_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = written_pages.run_block("## A reward model")
+    model = sequence_classifier.build(options("reward", length=6, target=0), "cpu")
+    assert (model.n_sites, model.n_values) == (4, V)
+    x = torch.randint(24, (6, 4), generator=torch.Generator().manual_seed(1))
+    expected = rewards_of(found["model"].eval(), [[26, *row, END] for row in x.tolist()])
+    torch.testing.assert_close(model.output(x), expected, atol=1e-5, rtol=1e-5)

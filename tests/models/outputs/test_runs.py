@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from language_folders import save_classifier, save_decoder, save_tokenizer
+from language_folders import save_classifier, save_decoder, save_first_layer, save_tokenizer
 from output_cases import all_inputs, built
 from run_tools import ROOT, assert_same
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
@@ -48,8 +48,7 @@ width = {width}
 [samples]
 every = 5
 """
-TOY = ROOT / "inputs/models/toy"
-WORSE = ROOT / "inputs/models/toy-worse"
+MODELS = ROOT / "inputs/models"
 FEW = ["<end>", "a", "b", "c", "d", "e", "<pad>"]
 """Tokens of a small decoder; 29 values have no others."""
 OWN = """
@@ -61,14 +60,17 @@ def count(x, texts):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Return decoders by name, with a judge of their texts."""
-    small, judge = (tmp_path_factory.mktemp(name) for name in ("small", "judge"))
+    """Return decoders by name, with a judge of the small one's texts."""
+    names = ("toy", "toy-worse", "small", "judge")
+    toy, worse, small, judge = (tmp_path_factory.mktemp(name) for name in names)
+    for folder, of in ((toy, "toy"), (worse, "toy-worse")):
+        save_first_layer(MODELS / of, folder)
     save_decoder("llama", small, scale=6.0)
     save_tokenizer(small, FEW)
     save_classifier(judge)
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcde", *(f"##{c}" for c in "abcde")]
     (judge / "vocab.txt").write_text("\n".join(words) + "\n")
-    return {"toy": TOY, "small": small, "judge": judge}
+    return {"toy": toy, "worse": worse, "small": small, "judge": judge}
 
 
 @torch.no_grad()
@@ -81,7 +83,7 @@ def logits_of(folder, tokens):
 def next_of(target):
     def z_of(tokens, folders):
         tokens = torch.cat([tokens, torch.tensor([[3]]).expand(len(tokens), 1)], 1)
-        return -logits_of(TOY, tokens)[:, -1, target].exp().sum(-1).log()
+        return -logits_of(folders["toy"], tokens)[:, -1, target].exp().sum(-1).log()
 
     return z_of
 
@@ -98,6 +100,10 @@ def text_of(ids):
 def loss(folder, tokens):
     log_p = logits_of(folder, tokens)[:, :-1]
     return -log_p.gather(2, tokens[:, 1:, None])[..., 0].mean(1)
+
+
+def difference(one, other):
+    return lambda tokens, folders: loss(folders[one], tokens) - loss(folders[other], tokens)
 
 
 def judged(number):
@@ -132,10 +138,9 @@ CASES = {
         [0.0, 0.7, 1.5], (0.0, 20.0, 0.25), text_of([1, 2]), text_of([2, 1]),
     ),
     "difference": (
-        "toy", f'name = "difference"\nother = {{ kind = "causal-lm", path = "{WORSE}" }}',
-        ("metropolis", GRADIENT), [-9.0, 0.0, 9.0], (-1.5, 1.5, 0.05),
-        lambda tokens, folders: loss(TOY, tokens) - loss(WORSE, tokens),
-        lambda tokens, folders: loss(WORSE, tokens) - loss(TOY, tokens),
+        "toy", 'name = "difference"\nother = { kind = "causal-lm", path = "{worse}" }',
+        ("metropolis", GRADIENT), [-3.0, 0.0, 3.0], (-2.0, 2.0, 0.05),
+        difference("toy", "worse"), difference("worse", "toy"),
     ),
     "classifier": (
         "small", 'name = "classifier"\nclass = 1\npath = "{judge}"', ("metropolis",),
@@ -153,7 +158,8 @@ def start(folders, place, name, *keys, kernel="metropolis", file="run", code=0):
     which, table, _, betas, (lower, upper, width), *_ = CASES[name]
     path = place / f"{file}.h5"
     length, more = (3, "") if which == "toy" else (4, TOKENS)
-    table = table.replace("{judge}", str(folders["judge"]))
+    for folder in ("judge", "worse"):
+        table = table.replace(f"{{{folder}}}", str(folders[folder]))
     text = INPUT.format(
         output=path, folder=folders[which], length=length, more=more, table=table, betas=betas,
         kernel=kernel, lower=lower, upper=upper, width=width,
@@ -224,7 +230,7 @@ def test_a_run_goes_on_is_verified_and_refused_with_another_output(folders, own,
 @pytest.mark.slow
 def test_the_other_model_of_a_difference_may_be_moved(folders, own, capsys):
     moved = own / "elsewhere"
-    shutil.copytree(WORSE, moved)
+    shutil.copytree(folders["worse"], moved)
     path = start(folders, own, "difference", "run.rounds=1")
     start(folders, own, "difference", "run.rounds=2", f"output.other.path={moved}")
     with open_run(path) as run:
@@ -290,4 +296,5 @@ def test_kernels_that_need_rows_of_z_refuse(folders, own, capsys):
     keys = ('sampler.method="ancestral"', "samples.every=1")
     start(folders, own, "next", *keys, code=2)
     assert not list(own.glob("*.h5"))
-    assert built({"path": str(TOY), "length": 3}, {"name": "next", "targets": [1]}).n_values == 10
+    toy = {"path": str(folders["toy"]), "length": 3}
+    assert built(toy, {"name": "next", "targets": [1]}).n_values == 10

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from language_folders import save_first_layer
 from output_cases import all_inputs, config_of
 from run_tools import ROOT
 from transformers import AutoModelForCausalLM
@@ -45,6 +46,13 @@ every = 5
 TOY, WORSE = (ROOT / "inputs/models" / name for name in ("toy", "toy-worse"))
 
 
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return [
+        save_first_layer(folder, tmp_path_factory.mktemp(folder.name)) for folder in (TOY, WORSE)
+    ]
+
+
 @torch.no_grad()
 def log_p(folder, tokens):
     """Return transformers' own ln P, float64 [n, T, V], of the tokens after each position."""
@@ -59,25 +67,26 @@ def loss(folder, tokens):
 
 OUTPUTS = {
     "difference": (
-        f'name = "difference"\nother = {{ kind = "causal-lm", path = "{WORSE}" }}',
-        [-20.0, 0.0, 20.0], (-1.5, 1.5, 0.02),
-        lambda tokens: loss(TOY, tokens) - loss(WORSE, tokens),
+        'name = "difference"\nother = {{ kind = "causal-lm", path = "{worse}" }}',
+        [-4.0, 0.0, 4.0], (-2.0, 2.0, 0.1),
+        lambda toy, worse, tokens: loss(toy, tokens) - loss(worse, tokens),
     ),
     "next": (
         'name = "next"\ntargets = [3]', [0.0, 2.0], (0.0, 12.0, 0.05),
-        lambda tokens: -log_p(TOY, tokens)[:, -1, 3],
+        lambda toy, worse, tokens: -log_p(toy, tokens)[:, -1, 3],
     ),
 }  # fmt: skip
-LAWS = {"model": (TOY, 'kind = "model"'), "other": (WORSE, f'kind = "causal-lm"\npath = "{WORSE}"')}
+LAWS = {"model": 'kind = "model"', "other": 'kind = "causal-lm"\npath = "{worse}"'}
 
 
 @pytest.mark.parametrize("law, kernel", [("model", "from-law"), ("other", "metropolis")])
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_probabilities_of_bins_are_those_of_enumeration(tmp_path, name, law, kernel):
+def test_probabilities_of_bins_are_those_of_enumeration(folders, tmp_path, name, law, kernel):
     table, betas, (lower, upper, width), z_of = OUTPUTS[name]
-    folder, law_table = LAWS[law]
+    toy, worse = folders
+    table, law_table = (text.format(worse=worse) for text in (table, LAWS[law]))
     text = INPUT.format(
-        output=tmp_path / "run.h5", toy=TOY, law=law_table, table=table, betas=betas,
+        output=tmp_path / "run.h5", toy=toy, law=law_table, table=table, betas=betas,
         kernel=kernel, lower=lower, upper=upper, width=width,
     )  # fmt: skip
     (tmp_path / "run.toml").write_text(text)
@@ -85,7 +94,9 @@ def test_probabilities_of_bins_are_those_of_enumeration(tmp_path, name, law, ker
     with open_run(tmp_path / "run.h5") as run:
         density, edges = density_of_run(run.data), run.edges
     tokens = all_inputs(type("Shape", (), {"n_values": 10, "n_sites": 4}))
-    z_n, q_n = z_of(tokens), (-3 * loss(folder, tokens) - np.log(10)).exp().numpy()
+    of_law = toy if law == "model" else worse
+    z_n = z_of(toy, worse, tokens)
+    q_n = (-3 * loss(of_law, tokens) - np.log(10)).exp().numpy()
     assert q_n.sum() == pytest.approx(1.0, abs=1e-4)
     n_bins = len(edges) - 1
     inside = bin_of(z_n.float().numpy(), edges)
