@@ -101,12 +101,15 @@ def observe_all(run: RunReader, name: str, function: str | None, render: bool) -
     Raises
     ------
     UserError
-        The name cannot be that of a file, or is the run's own; or as for `build`.
+        The name cannot be that of a file, or is the run's own; the run has no samples yet; or as
+        for `build`.
     """
     if not NAME_FORM.fullmatch(name):
         raise UserError(f"--add {name}: expected at most 60 letters, digits and . _ + = -")
     if name in run.geometry.observables:
         raise UserError(f"--add {name}: {run.path} has recorded it already")
+    if not run.rounds:
+        raise UserError(f"{run.path} has no committed round yet")
     option, what = ("--function", function) if function else ("--add", name)
     y = build(what, run.config, option, render)
     y_rks = np.empty((run.rounds, run.geometry.n_rungs, run.samples_per_round))
@@ -215,6 +218,7 @@ class JointResult(_OfObservable):
             "log_g": j.log_g_bc[b, c],
             "log_g_error": j.error_bc[b, c],
             "count": j.count_bc[b, c],
+            "log_g_upper": j.upper_bc[b, c],
         }
 
     def lines(self) -> list[str]:
@@ -225,7 +229,7 @@ class JointResult(_OfObservable):
             self.source,
             *verdict_lines(self.densities[0]),
             f"{n} cells of z and {self.observable} have samples, {j.count_bc.sum():,} in all; the "
-            f"error of {known} is known, in the others it is inf: too few samples",
+            f"error of {known} is known; where they are few, use the 95 % upper bound log_g_upper",
         ]
 
     def figure(self) -> Figure:

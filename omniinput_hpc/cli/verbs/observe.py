@@ -8,6 +8,7 @@ An input file's [[observables]] do the same while the run samples.
 from __future__ import annotations
 
 from omniinput_hpc.cli.scripts import new_parser
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.results.observables import NAMES, observe_all
 from omniinput_hpc.runfile.reader import open_run
 
@@ -20,5 +21,7 @@ def main(arguments: list[str], program: str = "observe.py") -> None:
     add("--function", metavar="WHAT", help=f"what it is: {', '.join(NAMES[:-1])}")
     add("--render", action="store_true", help="show inputs by the python model's own render")
     options = parser.parse_args(arguments)
+    if options.results is not None:
+        raise UserError("--results: the file belongs beside the run, where it is looked for")
     with open_run(options.run, options.on_damage) as run:
         print(observe_all(run, options.add, options.function, options.render))
