@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from omniinput_hpc.annotation.formats import inspect_score
 from omniinput_hpc.annotation.scores import now
 from omniinput_hpc.export.scored_inputs import ScoredInput
@@ -40,7 +38,7 @@ def _log_of(run: RunReader, inputs: Sequence[ScoredInput]) -> dict[str, Any]:
         "packages": {"omniinput_hpc": __version__},
         "metadata": about,
     }
-    results = {"total_samples": n, "completed_samples": n, "scores": _means(inputs)}
+    results = {"total_samples": n, "completed_samples": n}  # a mean over drawn inputs is no metric
     return {"status": "success", "eval": header, "results": results, "samples": samples}
 
 
@@ -61,20 +59,3 @@ def _sample(one: ScoredInput) -> dict[str, Any]:
         "metadata": {name: getattr(item, name) for name in known}
         | {"bin_upper": item.bin_lower + one.key.width},
     }
-
-
-def _means(inputs: Sequence[ScoredInput]) -> list[dict[str, Any]]:
-    """Return each annotator's plain mean over the samples, which Inspect shows as a metric."""
-    given: dict[str, list[float]] = {}
-    for one in inputs:
-        for name, line in one.scores.items():
-            assert line.score is not None  # only lines that count
-            given.setdefault(name, []).append(line.score)
-    return [
-        {
-            "name": name, "scorer": name, "scored_samples": len(scores),
-            "unscored_samples": len(inputs) - len(scores),
-            "metrics": {"mean": {"name": "mean", "value": float(np.mean(scores))}},
-        }
-        for name, scores in sorted(given.items())
-    ]  # fmt: skip

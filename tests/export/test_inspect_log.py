@@ -39,8 +39,6 @@ def test_the_reader_of_inspect_opens_it(export, inspect_log, tmp_path):
         assert (about["z"], about["x"], about["draws"], about["repeats"]) == (
             item.z, item.x, item.draws, item.repeats,
         )  # fmt: skip
-    means = {score.name: score.metrics["mean"].value for score in log.results.scores}
-    assert means["ann"] == pytest.approx(sum(ann[id_] for id_ in items) / len(items))
 
 
 @pytest.mark.slow
@@ -68,7 +66,8 @@ def test_pictures_are_pictures_there(scored_run, inspect_log, tmp_path):
     inputs = scored_inputs("sha256:0", [scores_path(tasks.path, "ana")])
     with open_run(scored_run / "good.h5") as run:
         write_log(tmp_path / "a.eval", run, inputs)
-    (sample,) = inspect_log.read_eval_log(str(tmp_path / "a.eval")).samples
+    log = inspect_log.read_eval_log(str(tmp_path / "a.eval"), resolve_attachments=True)
+    (sample,) = log.samples
     assert sample.input[0].content[0].image == tasks.tasks[1].png
     with pytest.raises(UserError, match="no input of this model is scored yet"):
         scored_inputs("sha256:1", [scores_path(tasks.path, "ana")])
@@ -85,7 +84,8 @@ def test_a_log_that_is_no_log_is_named(export, inspect_log, inside, tmp_path):
 
 
 def test_without_the_package_the_extra_is_named(export, inside, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "inspect_ai", None)
+    for name in ("inspect_ai", "inspect_ai.log"):
+        monkeypatch.setitem(sys.modules, name, None)
     code, _, err = export("inspect", *BY)
     assert is_plain(code, err, "not installed: python -m pip install '.[export]'"), err
     assert not (tmp_path / "good.inspect.eval").exists()

@@ -59,23 +59,9 @@ class EvalSpec(Strict):
     metadata: dict[str, Any] | None
 
 
-class EvalMetric(Strict):
-    name: str
-    value: int | float
-
-
-class EvalScore(Strict):
-    name: str
-    scorer: str
-    scored_samples: int | None
-    unscored_samples: int | None
-    metrics: dict[str, EvalMetric]
-
-
 class EvalResults(Strict):
     total_samples: int
     completed_samples: int
-    scores: list[EvalScore]
 
 
 class EvalLog(Strict):
@@ -94,7 +80,7 @@ def write_eval_log(log: EvalLog, location: str) -> None:
             )
 
 
-def read_eval_log(log_file: str) -> EvalLog:
+def read_eval_log(log_file: str, resolve_attachments: bool = False) -> EvalLog:
     with zipfile.ZipFile(log_file) as file:
         header = json.loads(file.read("header.json"))
         names = [name for name in file.namelist() if name.startswith("samples/")]
