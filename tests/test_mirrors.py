@@ -32,6 +32,7 @@ TESTED_ELSEWHERE = {
     "cli/verbs": {
         "analysis/test_scripts.py": ["precision_recall", "reweight"],
         "analysis/test_changes_script.py": ["changes"],
+        "analysis/test_observable_scripts.py": ["average", "joint", "observe"],
         "analysis/test_diagnose.py": ["diagnose"],
         "analysis/test_two_model_scripts.py": ["compare", "normalize"],
         "analysis/test_score_scripts.py": ["agreement", "annotators", "next_scores"],
@@ -40,6 +41,7 @@ TESTED_ELSEWHERE = {
         "annotation/test_judges.py": ["judge"],
         "annotation/test_page.py": ["annotate"],
         "cli/test_omniinput.py": ["salvage", "verify"],
+        "export/test_every_eval_ever.py": ["export"],
         "plots/test_overlay.py": ["overlay"],
         "report/test_report.py": ["report"],
         "results/test_representatives.py": ["representatives"],
@@ -60,6 +62,7 @@ TESTED_ELSEWHERE = {
         "estimators/density/test_verdict.py": ["arrivals", "checks", "lanes_alike", "rung_counts"],
     },
     "estimators/errors": {"results/test_diagnosis.py": ["diagnosis"]},
+    "export": {"export/test_inspect_log.py": ["scored_inputs"]},
     "kernels": {
         "kernels/test_table.py": ["__init__"],
         "kernels/test_contributing_example.py": ["state"],
@@ -86,6 +89,7 @@ TESTED_ELSEWHERE = {
     "parallel": {"mpi/test_comm.py": ["comm"], "cli/test_omniinput.py": ["alone"]},
     "plots": {
         "analysis/test_changes_script.py": ["changes"],
+        "analysis/test_observable_scripts.py": ["observables"],
         "analysis/test_scripts.py": ["density"],
         "analysis/test_two_model_scripts.py": ["comparison"],
         "analysis/test_diagnose.py": ["diagnosis"],
@@ -96,6 +100,7 @@ TESTED_ELSEWHERE = {
     "report": {"report/test_report.py": ["content", "page"]},
     "results": {
         "analysis/test_changes_script.py": ["changes"],
+        "analysis/test_observable_scripts.py": ["observables"],
         "analysis/test_two_model_scripts.py": ["comparison", "normalization"],
         "analysis/test_score_scripts.py": ["curves"],
         "api/test_run.py": ["result"],

@@ -67,8 +67,12 @@ GROUPS = {
         "precision-recall": Verb("the precision-recall curve over all inputs"),
         "diagnose": Verb("how well a run mixes, and what to change"),
         "representatives": Verb("some inputs of each bin of the output"),
+        "average": Verb("the mean of an observable at each output"),
+        "joint": Verb("the joint density of the output and an observable"),
+        "observe": Verb("compute an observable of all recorded inputs, once"),
         "overlay": Verb("draw the densities of several runs in one picture"),
         "report": Verb("one HTML page about one or more runs"),
+        "export": Verb("results and inputs for Every Eval Ever, Inspect, Hugging Face's datasets"),
     },
     "Scores of people and judges": {
         "choose": Verb("draw the inputs to be scored"),
