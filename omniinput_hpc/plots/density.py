@@ -112,6 +112,7 @@ def _difference_panel(axes: Axes, density: Density, exact: Exact) -> None:
     """Draw log10 g, sampled minus exact; the axis fits the errors of bins that are not rare."""
     bins = np.flatnonzero((density.count_b > 0) & np.isfinite(exact.log_g_b))
     z, error = style.middles(density.edges)[bins], density.log_g_error_b[bins] / style.LN10
+    error = np.where(np.isfinite(density.log_g_upper_b[bins]), np.inf, error)  # as above it
     delta = (density.log_g_b[bins] + offset(density, exact) - exact.log_g_b[bins]) / style.LN10
     reach = np.abs(delta) + np.where(np.isfinite(error), error, 0.0)
     rare = exact.log_g_b[bins] < np.log(RARE)
