@@ -18,7 +18,7 @@ from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, bin_scores
 from omniinput_hpc.plots import style
 from omniinput_hpc.plots.density import exact_line
-from omniinput_hpc.text import range_words
+from omniinput_hpc.text import decimals, interval, range_words
 
 SCORE_LIMITS = (-0.05, 1.05)
 SCORE_LABEL = "mean score r(z)"
@@ -38,7 +38,7 @@ def curve_figure(
     x, precision = (curve.log_recall_t[shown] + shift) / style.LN10, curve.precision_t[shown]
     low, high = curve.bands.low.precision_t[shown], curve.bands.high.precision_t[shown]
     style.band(axes, x, low, high, style.sampled(), "95% band")
-    digits = int(np.clip(1 - np.log10(curve.aupr_error), 4, 6)) if curve.aupr_error > 0 else 4
+    digits = decimals(curve.aupr_low, curve.aupr_high)
     name = f"{style.named('sampled')}, {_aupr_label(curve, digits)}"
     axes.plot(x, precision, ".-", color=style.sampled(), markersize=3, label=name)
     thin = curve.thin_b[curve.bin_t][shown]
@@ -62,13 +62,9 @@ def _aupr_label(curve: Curve, digits: int) -> str:
         return f"0 of {curve.n_scored:,} inputs were right"
     if np.isnan(curve.aupr):
         return "right inputs in fewer than two bins"
-    error, least = curve.aupr_error, 10.0**-digits
-    tiny = 0 < error < 0.5 * least
-    spread = f"(error under {least:.{digits}f})" if tiny else f"± {error:.{digits}f}"
-    if not np.isfinite(error):
-        spread = "(error not known)"
+    ends = interval(curve.aupr_low, curve.aupr_high, f".{digits}f")
     over = f"over log10 recall {range_words(curve.aupr_range, style.LN10, 2)}"
-    return f"AUPR {curve.aupr:.{digits}f} {spread}\n{over}"
+    return f"AUPR {curve.aupr:.{digits}f} ({ends})\n{over}"
 
 
 def _note_side(axes: Axes, curve: Curve) -> None:

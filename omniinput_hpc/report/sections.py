@@ -11,8 +11,6 @@ from markupsafe import Markup
 
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.diagnosis import Diagnosis
-from omniinput_hpc.estimators.precision_recall.curves import Curve
-from omniinput_hpc.plots.style import LN10
 from omniinput_hpc.report.content import Content
 from omniinput_hpc.report.page import drawing, render
 from omniinput_hpc.report.summary import summary
@@ -144,34 +142,9 @@ def _curve(content: Content, name: str, number: int) -> dict[str, Any] | None:
         drawing(make, f"{what}: {name}", f"{number} {what}", found.converged)
         for what, make in figures.items()
     ]
-    last = last_threshold(found.density, found.curve)
-    lines = [*found.side_lines(), *said, last, *found.reach_lines()]
+    lines = [*found.side_lines(), *said, *found.reach_lines()]
     by = found.by if found.joined else f"the rule {found.by}"
     return {"by": by, "lines": lines, "figures": drawn}
-
-
-def last_threshold(density: Density, curve: Curve) -> str:
-    """Return how many right and wrong inputs the model accepts in total, in words."""
-    low, high, words = curve.bands.low, curve.bands.high, density.words
-    found = []
-    for what, values, least, most in (
-        ("right", curve.trace.log_recall_t, low.log_recall_t, high.log_recall_t),
-        ("wrong", curve.trace.log_wrong_t, low.log_wrong_t, high.log_wrong_t),
-    ):
-        ends = np.array([values[-1], least[-1], most[-1]]) / LN10
-        if np.isneginf(ends[0]):
-            found.append(f"no {what} input (at most 10^{ends[2]:.3f}{words.of})")
-        else:
-            spread = f"(10^{ends[1]:.3f} to 10^{ends[2]:.3f})"
-            found.append(f"10^{ends[0]:.3f}{words.within} {what} inputs {spread}")
-    threshold, share = curve.threshold_t[-1], 1.0 - curve.precision_t[-1]
-    way = "Up" if curve.side == "low" else "Down"
-    if not density.absolute:
-        return f"{way} to the last threshold, z = {threshold:g}, {share:.2%} are wrong."
-    return (
-        f"{way} to the last threshold, z = {threshold:g}, the model accepts {found[0]} and "
-        f"{found[1]}; {share:.2%} are wrong (overconfident predictions)."
-    )
 
 
 def _files(content: Content, name: str) -> list[dict[str, str]]:

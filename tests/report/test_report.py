@@ -140,7 +140,7 @@ def test_the_page_has_the_interval_that_the_command_prints(tmp_path, inside, und
     assert inside("report.py", "one.h5", "--rule", "never_rules:never")[0] == 0
     (path,) = tmp_path.glob("one.report*.html")
     words = problems_of(path.read_text(encoding="utf-8"))[1]
-    assert "inputs were right; 95% interval 0.000000 to 0." in words and "no right input" in words
+    assert "inputs were right; 95% interval 0.00 to 0." in words and "no right input" in words
     assert " nan" not in words and "inf" not in words.split("Settings")[0]
 
 

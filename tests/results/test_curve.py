@@ -10,8 +10,8 @@ from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.curves import accumulate, area
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
 from omniinput_hpc.estimators.precision_recall.thresholds import at_thresholds, unreached
+from omniinput_hpc.results.aupr import aupr_line
 from omniinput_hpc.results.curve import (
-    aupr_line,
     beyond_lines,
     threshold_lines,
     unreached_lines,
