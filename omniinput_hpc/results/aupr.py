@@ -61,16 +61,15 @@ def which_range(curve: Curve) -> str:
 
 
 def scale_lines(density: Density, curve: Curve) -> list[str]:
-    """Return what chance gives, and the numbers of right and wrong inputs; none without an AUPR.
+    """Return what chance gives if there is an AUPR, and the numbers of right and wrong inputs.
 
     A random order of the counted inputs has the same precision at every recall: their share of
     right ones, which is then its AUPR. `density` is in the curve's bins.
     """
     if np.isnan(curve.aupr):
-        return []
+        return [last_threshold(density, curve)]
     line = (
-        f"chance: AUPR {_share(float(np.log(curve.precision_t[-1])))} for a random order of these "
-        "inputs, 1 for a perfect one"
+        f"chance: AUPR {share_words(curve)} for a random order of these inputs, 1 for a perfect one"
     )
     if density.absolute:
         log_all = float(logsumexp(density.log_g_b)) - np.log(density.share_inside)
@@ -79,6 +78,11 @@ def scale_lines(density: Density, curve: Curve) -> list[str]:
         of_all = f"{some}{_share(float(log_right - log_all))} of {density.words.whole}"
         line += f"; the right ones are {of_all}"
     return [line, last_threshold(density, curve)]
+
+
+def share_words(curve: Curve) -> str:
+    """Return the AUPR of a random order: the share of right inputs among all counted."""
+    return _share(float(np.log(curve.precision_t[-1])))
 
 
 def _share(log_share: float) -> str:
