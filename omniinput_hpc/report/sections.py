@@ -166,11 +166,10 @@ def _curve(content: Content, name: str, number: int) -> dict[str, Any] | None:
     if found is None:
         return None
     precision = "Precision over log recall with its 95% band"
-    figures = {
-        precision: found.figure,
-        "Mean score per bin": found.r_figure,
-        "Right against wrong inputs accepted (unnormalized ROC)": found.roc_figure,
-    }
+    figures = {"Mean score per bin": found.r_figure}
+    if np.isfinite(found.curve.log_recall_t[-1]):  # some input is right
+        roc = {"Right against wrong inputs accepted (unnormalized ROC)": found.roc_figure}
+        figures = {precision: found.figure} | figures | roc
     said = found.numbers()
     if found.joined is not None and found.scored is not None:
         annotators = AnnotatorsResult(found.runs, found.densities, found.joined, found.scored)
