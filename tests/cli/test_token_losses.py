@@ -1,4 +1,4 @@
-"""The loss of each token: its mean is z, it colours the texts of a report, some models have none."""
+"""Losses of tokens: their mean is z, they colour the texts of a report, and some models have none."""
 
 import h5py
 import numpy as np
