@@ -174,7 +174,8 @@ def _curve(content: Content, name: str, number: int) -> dict[str, Any] | None:
     if found.joined is not None and found.scored is not None:
         annotators = AnnotatorsResult(found.runs, found.densities, found.joined, found.scored)
         said += agreement_lines(found.joined)
-        figures["Mean score per annotator"] = annotators.figure
+        if len(found.joined.scored.annotators) > 1:  # else the figure of all says the same
+            figures["Mean score per annotator"] = annotators.figure
     marks = curve_marks(found.density, found.curve)
     drawn = [
         drawing(

@@ -103,9 +103,14 @@ class Representatives:
         return [item for item in self.items if item.bin == bin_]
 
     def z_text(self, item: Representative) -> str:
-        """Return an input's output to a tenth of its bin's width or better, without an exponent."""
-        width = self.edges[item.bin + 1] - self.edges[item.bin]
-        return f"{item.z:z.{max(0, 1 - math.floor(math.log10(width)))}f}"
+        """Return an input's output to a tenth of its bin's width, or as exactly as lies in the bin.
+
+        There is no exponent.
+        """
+        low, high = self.edges[item.bin : item.bin + 2]
+        digits = max(0, 1 - math.floor(math.log10(high - low) + 1e-9))
+        texts = [f"{item.z:z.{digits + more}f}" for more in range(3)]
+        return next((text for text in texts if low <= float(text) <= high), texts[0])
 
     def columns(self, with_values: bool) -> Columns:
         """Return the table's columns, a row per input.

@@ -1,4 +1,4 @@
-"""Losses of tokens: their mean is z, they colour the texts of a report, and some models have none."""
+"""Losses of tokens: their mean is z, they colour a report, and some models have none."""
 
 import h5py
 import numpy as np
