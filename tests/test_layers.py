@@ -18,7 +18,7 @@ MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 450, 60, 7
 MAX_ROOM_LINES = {
     "annotation": 4050, "api": 400, "cli": 4650, "config": 2600, "estimators": 9350,
     "kernels": 4600, "models": 10450, "parallel": 600, "pilot": 1450, "plots": 1600, "report": 1000,
-    "results": 4300, "runfile": 4100, "sampling": 4300, "tempering": 900, "untrusted": 1050,
+    "results": 4400, "runfile": 4100, "sampling": 4300, "tempering": 900, "untrusted": 1050,
 }  # fmt: skip
 """Lines of a room at most, with the rooms inside it; a change that needs more says why."""
 COMMANDS = ("__main__", "enumerate", "init", "rescore", "test_sets")
