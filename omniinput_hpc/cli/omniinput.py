@@ -69,6 +69,7 @@ GROUPS = {
         "representatives": Verb("some inputs of each bin of the output"),
         "overlay": Verb("draw the densities of several runs in one picture"),
         "report": Verb("one HTML page about one or more runs"),
+        "export": Verb("results and inputs for Every Eval Ever, Inspect, Hugging Face's datasets"),
     },
     "Scores of people and judges": {
         "choose": Verb("draw the inputs to be scored"),
