@@ -55,7 +55,11 @@ def in_width(density: Density, width: float) -> Density:
     recorded samples of one lane are alike. `coarsen` includes in them how uneven the weights of
     these samples are, which a curve by a rule finds from the samples themselves.
     """
-    edges = edges_of_width(density.edges, width)
+    return in_bins(density, edges_of_width(density.edges, width))
+
+
+def in_bins(density: Density, edges: FloatArray) -> Density:
+    """Return the same in bins that are unions of the run's; they may leave out bins at the ends."""
     spans = spans_of(density.edges, edges)
 
     def summed(effective_b: FloatArray) -> FloatArray:

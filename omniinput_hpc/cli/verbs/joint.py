@@ -1,0 +1,44 @@
+"""The joint density of z and an observable.
+
+Writes RUN.joint.NAME.csv, .png and .pdf: how many inputs have both in each cell.
+
+It is estimated from the recorded samples, weighted so that each represents its share of inputs.
+"""
+
+from __future__ import annotations
+
+from omniinput_hpc.cli.scripts import (
+    add_figure_options,
+    add_range,
+    finish,
+    new_parser,
+    new_record,
+)
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.plots import look
+from omniinput_hpc.results.observables import MAX_CELLS, NAMES, joint_of
+from omniinput_hpc.runfile.reader import open_run
+
+
+def main(arguments: list[str], program: str = "joint.py") -> None:
+    """Read, estimate, write, and print where the results are."""
+    parser = new_parser(program, __doc__, "runs/english.h5 --observable length")
+    add = parser.add_argument
+    words = f"the observable: {', '.join(NAMES)}"
+    add("--observable", required=True, metavar="NAME", help=words)
+    add_range(parser, "range of z (default: all bins with counts)")
+    add("--width", type=float, help="width of the bins of z (default: at most 20 bins)")
+    add("--cells", type=int, default=MAX_CELLS, help="cells of y, at most (default: %(default)s)")
+    add("--render", action="store_true", help="show inputs by the python model's own render")
+    add_figure_options(parser)
+    options = parser.parse_args(arguments)
+    look.use([[options.run]], options.label, options.title, options.style)
+    if options.cells < 1:
+        raise UserError(f"--cells {options.cells}: expected 1 or more")
+    record = new_record(program, arguments, options, options.run)
+    with open_run(options.run, options.on_damage) as run:
+        record.add_run(run)
+        found = joint_of(
+            run, options.observable, options.range, options.width, options.cells, options.render
+        )
+    finish(record, found)

@@ -1,0 +1,225 @@
+"""Averages of an observable y(x) at each output z, and the joint density of z and y.
+
+Recorded samples are weighted by 1 / sum_k n_k p_k(x), as in `precision_recall.from_rule`: then all
+rungs together represent the inputs of a bin, each as often as another. The jackknife leaves out the
+same groups of lanes for the density and for y, so that errors hold what both share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.density.result import upper_bounds
+from omniinput_hpc.estimators.errors.jackknife import Interval, jackknife_error, t_quantile
+from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.estimators.samples import RecordedSamples, samples_in_bins
+
+Observable = Callable[[RecordedSamples], FloatArray]
+"""Returns y of recorded samples, float64 [n]."""
+FEWEST_EFFECTIVE, FEWEST_GROUPS = 10, 4
+"""Effective samples, and groups of lanes that have some, below which an error is not known."""
+QUANTILES = (0.1, 0.5, 0.9)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Samples of one run inside the bins of a density, with y.
+
+    Attributes
+    ----------
+    bin_i, group_i : int64 [n], bin of z and group of lanes
+    y_i, w_i : float64 [n]; the weights are relative to the largest of their bin
+    correlated_b : float64 [B], how many recorded samples count as one, since lanes move slowly
+    """
+
+    density: Density
+    bin_i: IntArray
+    group_i: IntArray
+    y_i: FloatArray
+    w_i: FloatArray
+    correlated_b: FloatArray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of groups and bins."""
+        return len(self.density.lanes_g), len(self.density.count_b)
+
+    def sums(self, value_i: FloatArray) -> FloatArray:
+        """Return the sum over the samples of each group and bin, float64 [G, B]."""
+        n_groups, n_bins = self.shape
+        total = np.bincount(self.group_i * n_bins + self.bin_i, value_i, n_groups * n_bins)
+        return np.asarray(total.reshape(n_groups, n_bins), dtype=np.float64)
+
+    def effective(self, w_gb: FloatArray, w2_gb: FloatArray, correlated: FloatArray) -> FloatArray:
+        """Return effective numbers of samples [...]."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.nan_to_num(w_gb.sum(axis=0) ** 2 / w2_gb.sum(axis=0)) / correlated
+
+
+def is_known(n: FloatArray, w_g: FloatArray) -> BoolArray:
+    """Return where n effective samples, of weights w_g in each group, are enough for an error."""
+    return (n >= FEWEST_EFFECTIVE) & ((w_g > 0).sum(axis=0) >= FEWEST_GROUPS)
+
+
+def observe(run: RunData, density: Density, observable: Observable, most: int) -> Observed:
+    """Return y of about `most` recorded samples of a run, evenly spaced in time.
+
+    Raises
+    ------
+    EstimateError
+        There are no samples inside the bins.
+    """
+    bins, groups, ys, log_ws = [], [], [], []
+    for part in samples_in_bins(run, density.edges, most):
+        ys.append(observable(part))
+        bins.append(part.bin_i)
+        groups.append(density.parts[0].group_w[part.lane_i])
+        log_ws.append(-density.log_mixture(part.z_i, part.log_q_ik, 0))
+    if not bins:
+        raise EstimateError(f"{run.path} has no recorded samples inside the bins")
+    bin_i, group_i, y_i, log_w_i = map(np.concatenate, (bins, groups, ys, log_ws))
+    largest_b = np.full(len(density.count_b), -np.inf)
+    np.maximum.at(largest_b, bin_i, log_w_i)
+    n_b = np.bincount(bin_i, minlength=len(largest_b))
+    correlated_b = np.maximum(1.0, n_b / np.maximum(density.effective_b, 1e-300))
+    return Observed(density, bin_i, group_i, y_i, np.exp(log_w_i - largest_b[bin_i]), correlated_b)
+
+
+@dataclass(frozen=True)
+class Averages:
+    """The mean of y over the inputs of each bin of z, and over all of them.
+
+    Attributes
+    ----------
+    mean_b, low_b, high_b : float64 [B], with its 95 % interval; NaN where not known
+    quantile_qb : float64 [3, B], `QUANTILES` of y
+    count_b : int64 [B], samples
+    whole : the mean over all inputs of the bins
+    """
+
+    edges: FloatArray
+    mean_b: FloatArray
+    low_b: FloatArray
+    high_b: FloatArray
+    quantile_qb: FloatArray
+    count_b: IntArray
+    whole: Interval
+
+
+def averages(found: Observed) -> Averages:
+    """Return the means of y, with errors from the jackknife over groups of lanes."""
+    density, lanes_g = found.density, found.density.lanes_g
+    w_gb, wy_gb = found.sums(found.w_i), found.sums(found.w_i * found.y_i)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean_b = wy_gb.sum(axis=0) / w_gb.sum(axis=0)
+        mean_jb = (wy_gb.sum(axis=0) - wy_gb) / (w_gb.sum(axis=0) - w_gb)
+    n_b = found.effective(w_gb, found.sums(found.w_i**2), found.correlated_b)
+    half_b = t_quantile(len(lanes_g)) * jackknife_error(mean_b, mean_jb, lanes_g)
+    half_b = np.where(is_known(n_b, w_gb) & np.isfinite(half_b), half_b, np.nan)
+    return Averages(
+        edges=density.edges,
+        mean_b=mean_b,
+        low_b=mean_b - half_b,
+        high_b=mean_b + half_b,
+        quantile_qb=_quantiles(found),
+        count_b=np.bincount(found.bin_i, minlength=len(mean_b)),
+        whole=_over_bins(density, mean_b, mean_jb),
+    )
+
+
+def _over_bins(density: Density, mean_b: FloatArray, mean_jb: FloatArray) -> Interval:
+    """Return the mean over the inputs of all bins that have samples."""
+    use_b = np.isfinite(mean_b) & np.isfinite(density.log_g_b)
+
+    def over(log_g: FloatArray, mean: FloatArray) -> FloatArray:
+        g = np.exp(log_g[..., use_b] - log_g[..., use_b].max(axis=-1, keepdims=True))
+        mean = np.where(np.isfinite(mean), mean, mean_b)[..., use_b]
+        return np.asarray((g * mean).sum(axis=-1) / g.sum(axis=-1))
+
+    value = over(density.log_g_b, mean_b)
+    error = jackknife_error(value, over(density.log_g_jb, mean_jb), density.lanes_g)
+    half = t_quantile(len(density.lanes_g)) * error
+    return Interval(value, value - half, value + half, error)
+
+
+def _quantiles(found: Observed) -> FloatArray:
+    """Return weighted quantiles of y in each bin, float64 [3, B]; NaN without samples."""
+    quantile_qb = np.full((len(QUANTILES), found.shape[1]), np.nan)
+    order = np.lexsort((found.y_i, found.bin_i))
+    bin_i, y_i, w_i = found.bin_i[order], found.y_i[order], found.w_i[order]
+    for b in np.unique(bin_i):
+        mine = slice(*np.searchsorted(bin_i, (b, b + 1)))
+        up_to = np.cumsum(w_i[mine])
+        at = np.searchsorted(up_to, np.array(QUANTILES) * up_to[-1])
+        quantile_qb[:, b] = y_i[mine][at]
+    return quantile_qb
+
+
+@dataclass(frozen=True)
+class Joint:
+    """The joint density of z and y.
+
+    Attributes
+    ----------
+    z_edges, y_edges : float64 [B + 1], [C + 1]; the last cell of y includes its upper end
+    log_g_bc : float64 [B, C], ln of the inputs of a cell; -inf without samples
+    error_bc : float64 [B, C], its standard error; inf in cells of too few samples
+    upper_bc : float64 [B, C], its 95 % upper bound in cells of few samples; else NaN
+    count_bc : int64 [B, C], samples
+    log_g_c, error_c : float64 [C], the density of y alone
+    """
+
+    z_edges: FloatArray
+    y_edges: FloatArray
+    log_g_bc: FloatArray
+    error_bc: FloatArray
+    upper_bc: FloatArray
+    count_bc: IntArray
+    log_g_c: FloatArray
+    error_c: FloatArray
+
+
+def joint_density(found: Observed, y_edges: FloatArray) -> Joint:
+    """Return the joint density: that of z, times the share of each cell of y within a bin of z.
+
+    Samples outside the cells of y count in no cell.
+    """
+    density, lanes_g = found.density, found.density.lanes_g
+    (n_groups, n_bins), n_cells = found.shape, len(y_edges) - 1
+    cell_i = np.searchsorted(y_edges, found.y_i, side="right") - 1
+    cell_i[found.y_i == y_edges[-1]] = n_cells - 1
+    inside = (cell_i >= 0) & (cell_i < n_cells)
+    at_i = ((found.group_i * n_bins + found.bin_i) * n_cells + cell_i)[inside]
+
+    def sums(value_i: FloatArray | None) -> FloatArray:
+        size, value = n_groups * n_bins * n_cells, None if value_i is None else value_i[inside]
+        return np.asarray(np.bincount(at_i, value, size).reshape(n_groups, n_bins, n_cells))
+
+    w_gbc, w_gb = sums(found.w_i), found.sums(found.w_i)[:, :, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share_bc = w_gbc.sum(axis=0) / w_gb.sum(axis=0)
+        share_jbc = (w_gbc.sum(axis=0) - w_gbc) / (w_gb.sum(axis=0) - w_gb)
+        log_g_bc = density.log_g_b[:, None] + np.log(share_bc)
+        log_g_jbc = density.log_g_jb[:, :, None] + np.log(share_jbc)
+    log_g_bc[np.isnan(log_g_bc)] = -np.inf
+    n_bc = found.effective(w_gbc, sums(found.w_i**2), found.correlated_b[:, None])
+    error_bc = jackknife_error(log_g_bc, log_g_jbc, lanes_g)
+    error_bc = np.where(is_known(n_bc, w_gbc), error_bc, np.inf)
+    few = log_g_bc.ravel(), error_bc.ravel(), n_bc.ravel(), len(lanes_g)
+    log_g_c = np.logaddexp.reduce(log_g_bc, axis=0)
+    log_g_jc = np.logaddexp.reduce(np.nan_to_num(log_g_jbc, nan=-np.inf, neginf=-np.inf), axis=1)
+    return Joint(
+        z_edges=density.edges,
+        y_edges=y_edges,
+        log_g_bc=log_g_bc,
+        error_bc=error_bc,
+        upper_bc=upper_bounds(*few).reshape(log_g_bc.shape),
+        count_bc=sums(None).sum(axis=0).astype(np.int64),
+        log_g_c=log_g_c,
+        error_c=jackknife_error(log_g_c, log_g_jc, lanes_g),
+    )

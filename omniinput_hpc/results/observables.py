@@ -1,0 +1,271 @@
+"""Observables of a run's recorded inputs by name, and what is known of them at each output z."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.config.observables import NAME_FORM
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators import FloatArray
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.density.wide_bins import in_bins
+from omniinput_hpc.estimators.observables import (
+    Averages,
+    Joint,
+    Observable,
+    Observed,
+    averages,
+    joint_density,
+    observe,
+)
+from omniinput_hpc.estimators.samples import RecordedSamples
+from omniinput_hpc.models.observables import NAMES as OF_INPUTS
+from omniinput_hpc.models.observables import build
+from omniinput_hpc.results.density import verdict_lines
+from omniinput_hpc.results.record import Record
+from omniinput_hpc.results.representatives import edges_for
+from omniinput_hpc.results.result import Written
+from omniinput_hpc.results.tables import Columns
+from omniinput_hpc.runfile import observed as side_file
+from omniinput_hpc.runfile.layout import dataset_of
+from omniinput_hpc.runfile.reader import RunReader
+from omniinput_hpc.runfile.rescored import open_rescored
+from omniinput_hpc.text import interval, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matplotlib.figure import Figure
+
+OPTION = "--observable"
+MAX_SAMPLES, MAX_CELLS = 200_000, 30
+"""Recorded samples of which y is found, and cells of y in a joint density."""
+
+NAMES = (*OF_INPUTS, "RUN.rescored.NAME.h5")
+"""What an observable may be called, besides those that the run has recorded."""
+
+
+def observable(name: str, run: RunReader, render: bool = False) -> Observable:
+    """Return an observable by its name.
+
+    A name of the run's own (`[[observables]]`, or `omniinput observe`) comes before one of `NAMES`.
+
+    Raises
+    ------
+    UserError
+        There is no such observable, or it is not for this run's inputs.
+    """
+    if name in run.geometry.observables:
+        return _of_rounds(lambda round_: run.slab(dataset_of(name), round_))
+    if name.endswith(".h5"):
+        return _of_rounds(_other_output(Path(name), run))
+    if NAME_FORM.fullmatch(name) and side_file.path_of(run.path, name).is_file():
+        y_rks = side_file.read(run, name)
+        return _of_rounds(lambda round_: y_rks[round_])
+    y = build(name, run.config, OPTION, render)
+    return lambda part: y(part.x_id.astype(np.int64))
+
+
+def _of_rounds(y_ks: Callable[[int], NDArray[Any]]) -> Observable:
+    """Return an observable, given its values of a round's samples, [K, S]."""
+    kept = lru_cache(maxsize=1)(y_ks)  # rungs of one round follow each other
+
+    def y(part: RecordedSamples) -> FloatArray:
+        return np.asarray(kept(part.round_)[part.rung, part.index_i], dtype=np.float64)
+
+    return y
+
+
+def _other_output(path: Path, run: RunReader) -> Callable[[int], NDArray[Any]]:
+    """Return another model's z of a round's samples, from the file of `omniinput rescore`."""
+    with open_rescored(path, run.on_damage) as side:
+        if not side.belongs_to(run):
+            raise UserError(f"{path} holds outputs of another run's samples, not of {run.path}")
+        if side.rounds < run.rounds:
+            done = f"{side.rounds} of {run.rounds}"
+            raise UserError(f"{path} has only {done} rounds: resume omniinput rescore")
+        z_rks = np.stack([side.z(r) for r in range(run.rounds)])
+    return lambda round_: z_rks[round_]
+
+
+def observe_all(run: RunReader, name: str, function: str | None, render: bool) -> Path:
+    """Compute an observable of all recorded samples, and write it beside the run; see `observed`.
+
+    Raises
+    ------
+    UserError
+        The name cannot be that of a file, or is the run's own; the run has no samples yet; or as
+        for `build`.
+    """
+    if not NAME_FORM.fullmatch(name):
+        raise UserError(f"--add {name}: expected at most 60 letters, digits and . _ + = -")
+    if name in run.geometry.observables:
+        raise UserError(f"--add {name}: {run.path} has recorded it already")
+    if not run.rounds:
+        raise UserError(f"{run.path} has no committed round yet")
+    option, what = ("--function", function) if function else ("--add", name)
+    y = build(what, run.config, option, render)
+    y_rks = np.empty((run.rounds, run.geometry.n_rungs, run.samples_per_round))
+    for round_, (x_ksd, _) in enumerate(run.samples()):
+        for k, x_sd in enumerate(x_ksd):
+            y_rks[round_, k] = y(x_sd.astype(np.int64))
+    return side_file.write(run, name, what, y_rks)
+
+
+def observed(
+    run: RunReader, name: str, z_range: tuple[float, float] | None, width: float | None,
+    render: bool = False,
+) -> Observed:  # fmt: skip
+    """Return y of a run's recorded samples in bins of z; see `representatives.edges_for`."""
+    y, density = observable(name, run, render), density_of_run(run.data)
+    density = in_bins(density, edges_for(density, z_range, width))
+    return observe(run.data, density, y, MAX_SAMPLES)
+
+
+@dataclass(frozen=True, repr=False)
+class _OfObservable(Written):
+    """A result about an observable."""
+
+    observable: str
+
+    @property
+    def name(self) -> str:
+        """The name of its files, with the observable's."""
+        return f"{self.NAME}.{file_word(self.observable)}"
+
+    def about(self) -> list[str]:
+        """Return what y is, and the lines."""
+        return [f"y is {self.observable}", *self.lines()]
+
+
+def file_word(name: str) -> str:
+    """Return an observable's name as a part of file names."""
+    name = name.removesuffix(".h5").rpartition(".rescored.")[2] if name.endswith(".h5") else name
+    return re.sub(r"[^\w.+=-]+", "-", name).strip("-")[:60]
+
+
+@dataclass(frozen=True, repr=False)
+class AverageResult(_OfObservable):
+    """The mean of an observable over the inputs of each bin of z."""
+
+    NAME: ClassVar = "average"
+    TITLE: ClassVar = "Averages over"
+
+    found: Averages
+
+    def columns(self) -> Columns:
+        """Return a row for each bin with samples."""
+        a = self.found
+        bins = np.flatnonzero(a.count_b)
+        return {
+            "z_lower": a.edges[bins],
+            "z_upper": a.edges[bins + 1],
+            "mean": a.mean_b[bins],
+            "mean_low": a.low_b[bins],
+            "mean_high": a.high_b[bins],
+        }
+
+    def lines(self) -> list[str]:
+        """Return the verdict, and the mean over all inputs of the bins."""
+        a = self.found
+        ends = interval(float(a.whole.low), float(a.whole.high), ".5g")
+        over = f"inputs with z from {a.edges[0]:.6g} to {a.edges[-1]:.6g}"
+        return [
+            self.source,
+            *verdict_lines(self.densities[0]),
+            f"mean of {self.observable} over all {over}: {shown(float(a.whole.value), '.5g')} "
+            f"(95 %: {ends})",
+        ]
+
+    def record(self, into: Record) -> None:
+        """Add the mean over all bins."""
+        super().record(into)
+        into.add_interval(f"mean of {self.observable}", self.found.whole)
+
+    def figure(self) -> Figure:
+        """Return the mean and quantiles of y against z."""
+        from omniinput_hpc.plots.observables import average_figure
+
+        return average_figure(self.found, self.observable, self.label)
+
+
+@dataclass(frozen=True, repr=False)
+class JointResult(_OfObservable):
+    """The joint density of z and an observable: a row for each cell with samples."""
+
+    NAME: ClassVar = "joint"
+    TITLE: ClassVar = "Joint density of"
+
+    found: Joint
+    averages: Averages
+
+    def columns(self) -> Columns:
+        """Return a row for each cell with samples."""
+        j = self.found
+        b, c = np.nonzero(j.count_bc)
+        return {
+            "z_lower": j.z_edges[b],
+            "z_upper": j.z_edges[b + 1],
+            "y_lower": j.y_edges[c],
+            "y_upper": j.y_edges[c + 1],
+            "log_g": j.log_g_bc[b, c],
+            "log_g_error": j.error_bc[b, c],
+            "count": j.count_bc[b, c],
+            "log_g_upper": j.upper_bc[b, c],
+        }
+
+    def lines(self) -> list[str]:
+        """Return the verdict, and how many cells are known."""
+        j = self.found
+        n, known = int((j.count_bc > 0).sum()), int(np.isfinite(j.error_bc).sum())
+        return [
+            self.source,
+            *verdict_lines(self.densities[0]),
+            f"{n} cells of z and {self.observable} have samples, {j.count_bc.sum():,} in all; the "
+            f"error of {known} is known; where they are few, use the 95 % upper bound log_g_upper",
+        ]
+
+    def figure(self) -> Figure:
+        """Return a map of the density, with the mean of y at each z, and the density of y."""
+        from omniinput_hpc.plots.observables import joint_figure
+
+        density = self.densities[0]
+        return joint_figure(self.found, self.averages, density, self.observable, self.label)
+
+
+def average_of(
+    run: RunReader, name: str, z_range: tuple[float, float] | None = None,
+    width: float | None = None, render: bool = False,
+) -> AverageResult:  # fmt: skip
+    """Return the mean of an observable in bins of z."""
+    seen = observed(run, name, z_range, width, render)
+    return AverageResult([run], [seen.density], name, averages(seen))
+
+
+def joint_of(
+    run: RunReader, name: str, z_range: tuple[float, float] | None = None,
+    width: float | None = None, cells: int = MAX_CELLS, render: bool = False,
+) -> JointResult:  # fmt: skip
+    """Return the joint density of z and an observable, with at most `cells` cells of y."""
+    seen = observed(run, name, z_range, width, render)
+    found = joint_density(seen, y_edges_of(seen.y_i, cells))
+    return JointResult([run], [seen.density], name, found, averages(seen))
+
+
+def y_edges_of(y_i: FloatArray, cells: int) -> FloatArray:
+    """Return edges of at most `cells` cells that hold all y; one cell a value if there are few."""
+    values = np.unique(y_i)
+    if len(values) <= cells and (values == np.rint(values)).all():
+        span = np.arange(values[0], values[-1] + 2) - 0.5
+        if len(span) - 1 <= cells:
+            return span
+    if len(values) == 1:
+        return np.array([values[0] - 0.5, values[0] + 0.5])
+    return np.linspace(values[0], values[-1], cells + 1)

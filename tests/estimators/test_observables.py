@@ -1,0 +1,137 @@
+"""Averages and joint densities against a space that is enumerated."""
+
+import itertools
+
+import numpy as np
+import pytest
+from lattice import BETA_K, LEVEL_EDGES, MODEL, independent_run
+
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.density.wide_bins import in_width
+from omniinput_hpc.estimators.observables import averages, joint_density, observe
+
+X_ID = np.array(list(itertools.product(range(4), repeat=MODEL.n_sites)), dtype=np.uint8)
+Z_I = MODEL.z(X_ID).astype(float)
+Y_EDGES = np.arange(MODEL.n_sites + 2) - 0.5
+WIDTH, N_RUNS, MOST = 1.0, 24, 10**6
+
+
+def ones(x):
+    """Return y: how many sites have value 1; it is not a function of z."""
+    return (x == 1).sum(axis=1).astype(float)
+
+
+Y_I = ones(X_ID)
+
+
+def value(part):
+    return ones(part.x_id)
+
+
+def exact(edges, y_edges):
+    return np.histogram2d(Z_I, Y_I, [edges, y_edges])[0]
+
+
+@pytest.fixture(scope="module")
+def many():
+    """Return (density in bins of four levels, what was observed) of many runs."""
+    found = []
+    for seed in range(N_RUNS):
+        run = independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=16, seed=seed).record()
+        density = in_width(density_of_run(run), WIDTH)
+        found.append((density, observe(run, density, value, MOST)))
+    return found
+
+
+def test_means_and_their_intervals(many):
+    edges = many[0][0].edges
+    count_b = np.histogram(Z_I, edges)[0]
+    true_b = np.histogram(Z_I, edges, weights=Y_I)[0] / np.maximum(count_b, 1)
+    inside, wide = [], []
+    for _, seen in many:
+        a = averages(seen)
+        known_b = np.isfinite(a.low_b)
+        assert known_b.sum() >= 5 and (a.edges == edges).all()
+        inside += list(((a.low_b <= true_b) & (true_b <= a.high_b))[known_b & (count_b > 8)])
+        wide.append(a.whole.low <= Y_I.mean() <= a.whole.high)
+    assert 0.92 < np.mean(inside) < 0.985
+    assert np.mean(wide) >= 0.82  # of 24: three sigmas
+    assert averages(many[0][1]).whole.error < 0.05
+
+
+def test_quantiles_are_those_of_the_inputs(many):
+    edges = many[0][0].edges
+    for b in (1, 4):
+        mine = (edges[b] <= Z_I) & (edges[b + 1] > Z_I)
+        true = np.quantile(Y_I[mine], [0.1, 0.5, 0.9], method="inverted_cdf")
+        found = np.median([averages(seen).quantile_qb[:, b] for _, seen in many], axis=0)
+        assert np.abs(found - true).max() <= 0.5
+
+
+def joint_scores(many):
+    """Return z-scores of the cells of 20 inputs or more with a known error."""
+    true_bc = exact(many[0][0].edges, Y_EDGES)
+    scores = []
+    for _, seen in many:
+        found = joint_density(seen, Y_EDGES)
+        use = np.isfinite(found.error_bc) & (true_bc >= 20)
+        off = found.log_g_bc[use] - np.log(true_bc[use])
+        scores.append(off / found.error_bc[use])
+    return np.concatenate(scores)
+
+
+def test_the_joint_density(many):
+    scores = joint_scores(many)
+    assert len(scores) > 25 * N_RUNS
+    assert 0.8 < np.sqrt(np.mean(scores**2)) < 1.25
+    assert np.mean(np.abs(scores) > 3) < 0.02
+
+
+def test_upper_bounds_hold(many):
+    true_bc, held, unknown = exact(many[0][0].edges, Y_EDGES), [], 0
+    for _, seen in many:
+        found = joint_density(seen, Y_EDGES)
+        use = np.isfinite(found.upper_bc)
+        held += (found.upper_bc[use] >= np.log(np.maximum(true_bc[use], 1e-9))).tolist()
+        unknown += (np.isinf(found.error_bc) & (found.count_bc > 0) & ~use).sum()
+    assert len(held) > 5 * N_RUNS and unknown == 0
+    assert np.mean(held) > 0.93
+
+
+def test_its_sums_are_the_densities_of_z_and_of_y(many):
+    density, seen = many[0]
+    found = joint_density(seen, Y_EDGES)
+    used = density.count_b > 0
+    total_b = np.logaddexp.reduce(found.log_g_bc, axis=1)
+    np.testing.assert_allclose(total_b[used], density.log_g_b[used], rtol=1e-12)
+    assert found.count_bc.sum() == len(seen.y_i)
+    true_c = np.log(np.histogram(Y_I, Y_EDGES)[0])
+    known = np.isfinite(found.error_c)
+    assert known.sum() >= 6
+    assert (np.abs(found.log_g_c - true_c)[known] < 4.5 * found.error_c[known]).all()
+
+
+def test_weights_that_are_all_equal_fail(many):
+    """Pooled over rungs without weights, the inputs of a wide bin do not count alike."""
+    wrong = []
+    for density, seen in many:
+        alike = type(seen)(
+            density, seen.bin_i, seen.group_i, seen.y_i, np.ones_like(seen.w_i), seen.correlated_b
+        )
+        wrong.append((density, alike))
+    assert np.sqrt(np.mean(joint_scores(wrong) ** 2)) > 1.5
+
+
+def test_the_last_cell_includes_its_end_and_others_are_left_out(many):
+    seen = many[0][1]
+    found = joint_density(seen, np.array([0.0, 1.0, 2.0]))
+    assert found.count_bc.sum() == (seen.y_i <= 2.0).sum()
+
+
+def test_no_samples_inside_the_bins():
+    run = independent_run(MODEL, BETA_K, LEVEL_EDGES)
+    density = density_of_run(run.record())
+    run.z_rks[:] = 1e6
+    with pytest.raises(EstimateError, match="no recorded samples inside"):
+        observe(run.record(), density, value, MOST)
