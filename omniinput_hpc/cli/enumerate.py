@@ -289,7 +289,7 @@ def _arguments(world: World, argv: Sequence[str] | None, program: str) -> Any:
     example = "inputs/toy.toml --rule omniinput_hpc.zoo.toy:is_valid"
     parser = arguments.new_parser(program, words, example)
     parser.add_argument("input", type=Path, metavar="INPUT.toml", help="the input file")
-    parser.add_argument("--rule", metavar="MODULE:FUNCTION", help="function that scores inputs")
+    parser.add_argument("--rule", metavar="RULE", help="function that scores inputs")
     where = "the table to write (default: inputs/exact/INPUT.csv)"
     parser.add_argument("--output", type=Path, metavar="FILE.csv", help=where)
     hours = "refuse if it would take longer (default: %(default)g)"
