@@ -43,7 +43,7 @@ def rho_r_figure(density: Density, curve: Curve, label: str, exact: Exact) -> Fi
         bottom.plot(z[gaps], curve.r_b[gaps], "x", color=style.FAINT, label="interpolated")
     exact_line(bottom, density, exact.r_b)
     bottom.set(ylim=(-0.05, 1.05), ylabel="mean score r(z)", xlabel=label)
-    style.legend(bottom)
+    style.legend_above(bottom, 4)
     return figure
 
 
@@ -105,7 +105,7 @@ def _error_panel(axes: Axes, density: Density) -> None:
     axes.set_ylim(10.0 ** np.floor(decades[0]), 10.0 ** np.ceil(decades[1]))
     axes.set_ylabel("standard error\nof the above")
     if axes.lines:
-        axes.legend(loc="best", ncols=2)
+        style.legend_above(axes, 2)
 
 
 def _difference_panel(axes: Axes, density: Density, exact: Exact) -> None:
