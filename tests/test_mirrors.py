@@ -33,7 +33,7 @@ TESTED_ELSEWHERE = {
         "analysis/test_scripts.py": ["precision_recall", "reweight"],
         "analysis/test_changes_script.py": ["changes"],
         "analysis/test_diagnose.py": ["diagnose"],
-        "analysis/test_two_model_scripts.py": ["compare", "normalize"],
+        "analysis/test_two_model_scripts.py": ["compare", "difference", "normalize"],
         "analysis/test_score_scripts.py": ["agreement", "annotators", "next_scores"],
         "annotation/test_end_to_end.py": ["choose"],
         "annotation/test_formats.py": ["scores"],
@@ -87,7 +87,7 @@ TESTED_ELSEWHERE = {
     "plots": {
         "analysis/test_changes_script.py": ["changes"],
         "analysis/test_scripts.py": ["density"],
-        "analysis/test_two_model_scripts.py": ["comparison"],
+        "analysis/test_two_model_scripts.py": ["comparison", "difference"],
         "analysis/test_diagnose.py": ["diagnosis"],
         "analysis/test_score_scripts.py": ["scores"],
         "results/test_representatives.py": ["representatives"],

@@ -201,7 +201,9 @@ def joint_density(found: Observed, y_edges: FloatArray) -> Joint:
     with np.errstate(divide="ignore", invalid="ignore"):
         share_bc = w_gbc.sum(axis=0) / w_gb.sum(axis=0)
         share_jbc = (w_gbc.sum(axis=0) - w_gbc) / (w_gb.sum(axis=0) - w_gb)
-        log_g_bc = np.nan_to_num(density.log_g_b[:, None] + np.log(share_bc), nan=-np.inf)
+        log_g_bc = np.nan_to_num(
+            density.log_g_b[:, None] + np.log(share_bc), nan=-np.inf, neginf=-np.inf
+        )
         log_g_jbc = density.log_g_jb[:, :, None] + np.log(share_jbc)
     n_bc = found.effective(w_gbc, sums(found.w_i**2), found.correlated_b[:, None])
     error_bc = jackknife_error(log_g_bc, log_g_jbc, lanes_g)

@@ -17,7 +17,7 @@ from scipy.special import betaincinv, logsumexp, ndtri
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.comparison.samplers import compare_samplers
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.estimators.density.known_ratio import MAX_OUTSIDE, probabilities_add_up
+from omniinput_hpc.estimators.density.known_ratio import MAX_OUTSIDE
 from omniinput_hpc.estimators.density.wide_bins import in_bins
 from omniinput_hpc.estimators.errors.jackknife import TAILS, Interval, t_quantile
 from omniinput_hpc.estimators.observables import (
@@ -146,7 +146,8 @@ def density_of_d(seen: Observed, edges: FloatArray) -> DensityOfD:
 
     def sums(value_i: FloatArray) -> FloatArray:
         at_i, size = seen.group_i * n_cells + cell_i, seen.shape[0] * n_cells
-        return np.bincount(at_i[inside], value_i[inside], size).reshape(-1, n_cells)
+        total = np.bincount(at_i[inside], value_i[inside], size)
+        return np.asarray(total.reshape(-1, n_cells), dtype=np.float64)
 
     correlated_i = seen.correlated_b[seen.bin_i]
     n_c = seen.effective(sums(u_i), sums(u_i**2 * correlated_i), np.ones(n_cells))
@@ -160,12 +161,11 @@ def density_of_d(seen: Observed, edges: FloatArray) -> DensityOfD:
 def model_beta(run: RunData) -> float:
     """Return m if a run has samples of the model's own distribution, at beta = m; else NaN.
 
-    NaN also if the probabilities of its inputs do not sum to 1, or some lie outside the bins.
+    NaN also if some of these lie outside the bins.
     """
     own_k = run.weights.is_canonical(run.model_beta)
     outside = (run.outside_k2.sum(axis=1) > MAX_OUTSIDE * run.moves_k)[own_k].any()
-    known = own_k.any() and not outside and probabilities_add_up(run)
-    return run.model_beta if known else float("nan")
+    return run.model_beta if own_k.any() and not outside else float("nan")
 
 
 def reweighted(found: Pairs, density: Density, beta: float) -> Observed:
