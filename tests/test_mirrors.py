@@ -32,6 +32,7 @@ TESTED_ELSEWHERE = {
     "cli/verbs": {
         "analysis/test_scripts.py": ["precision_recall", "reweight"],
         "analysis/test_changes_script.py": ["changes"],
+        "analysis/test_observable_scripts.py": ["average", "joint", "observe"],
         "analysis/test_diagnose.py": ["diagnose"],
         "analysis/test_two_model_scripts.py": ["compare", "difference", "normalize"],
         "analysis/test_score_scripts.py": ["agreement", "annotators", "next_scores"],
@@ -86,6 +87,7 @@ TESTED_ELSEWHERE = {
     "parallel": {"mpi/test_comm.py": ["comm"], "cli/test_omniinput.py": ["alone"]},
     "plots": {
         "analysis/test_changes_script.py": ["changes"],
+        "analysis/test_observable_scripts.py": ["observables"],
         "analysis/test_scripts.py": ["density"],
         "analysis/test_two_model_scripts.py": ["comparison", "difference"],
         "analysis/test_diagnose.py": ["diagnosis"],
@@ -96,6 +98,7 @@ TESTED_ELSEWHERE = {
     "report": {"report/test_report.py": ["content", "page"]},
     "results": {
         "analysis/test_changes_script.py": ["changes"],
+        "analysis/test_observable_scripts.py": ["observables"],
         "analysis/test_two_model_scripts.py": ["comparison", "normalization"],
         "analysis/test_score_scripts.py": ["curves"],
         "api/test_run.py": ["result"],

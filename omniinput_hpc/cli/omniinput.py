@@ -69,6 +69,7 @@ GROUPS = {
         "representatives": Verb("some inputs of each bin of the output"),
         "average": Verb("the mean of an observable at each output"),
         "joint": Verb("the joint density of the output and an observable"),
+        "observe": Verb("compute an observable of all recorded inputs, once"),
         "overlay": Verb("draw the densities of several runs in one picture"),
         "report": Verb("one HTML page about one or more runs"),
     },

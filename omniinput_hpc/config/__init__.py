@@ -16,6 +16,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from omniinput_hpc.config.kernels import (
     CONTEXT_LENGTH,
     LEAST_BURN_IN,
+    UNDER_LAW,
     Kernel,
     KernelTable,
     Metropolis,
@@ -42,6 +43,7 @@ from omniinput_hpc.config.models import (
     PythonModel,
     SequenceClassifier,
 )
+from omniinput_hpc.config.observables import Observables
 from omniinput_hpc.config.output import Output, models_of, of_same_inputs, problem, roughest
 from omniinput_hpc.config.paths import IsPath
 from omniinput_hpc.config.run_table import Precision, RunTable
@@ -53,36 +55,12 @@ Side = Literal["low", "high"]
 """The low or the high end of z."""
 Measure = Literal["count", "probability"]
 """What exp(log_g) is of a bin: a number of inputs, or a probability."""
-UNDER_LAW = {
-    "name": "mixture",
-    "parts": [{"name": "from-law", "weight": 0.9}, {"name": "metropolis", "weight": 0.1}],
-}
-"""The default kernel under a law, and in a space that `pattern`, `end` or lists constrain."""
 
 __all__ = [
-    "Allowed",
-    "Analysis",
-    "Bins",
-    "CausalLm",
-    "Config",
-    "ImageClassifier",
-    "KernelTable",
-    "Ladder",
-    "MaskedLm",
-    "Measure",
-    "Mixture",
-    "Potts",
-    "Precision",
-    "PythonModel",
-    "RunTable",
-    "Sampler",
-    "Samples",
-    "SequenceClassifier",
-    "Side",
-    "Space",
-    "Table",
-    "WangLandau",
-]
+    "Allowed", "Analysis", "Bins", "CausalLm", "Config", "ImageClassifier", "KernelTable",
+    "Ladder", "MaskedLm", "Measure", "Mixture", "Potts", "Precision", "PythonModel", "RunTable",
+    "Sampler", "Samples", "SequenceClassifier", "Side", "Space", "Table", "WangLandau",
+]  # fmt: skip
 
 
 class Bins(Table):
@@ -190,6 +168,10 @@ class Config(Table):
         description="The histogram of z: half-open bins of equal width, the last one closed."
     )
     samples: Samples = Field(description="How often inputs are recorded.")
+    observables: Observables | None = Field(
+        None,
+        description="Optional, any number of `[[observables]]`: what is recorded besides z.",
+    )
     analysis: Analysis | None = Field(
         None,
         description="Optional: how `jobscripts/local.sh` analyses the run. It may change when a "
@@ -301,6 +283,11 @@ class Config(Table):
     def exchanges(self) -> int | None:
         """Exchanges per round; None as for `seed`."""
         return self.sampler.exchanges
+
+    @property
+    def observed(self) -> dict[str, str]:
+        """What is computed of every recorded sample, by its name."""
+        return {one.name: one.what for one in self.observables or ()}
 
     @property
     def annealed(self) -> bool:

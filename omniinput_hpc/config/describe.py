@@ -45,6 +45,8 @@ LARGEST_SHOWN = 2**31 - 1
 """Larger bounds are left out: no user reaches them, and the check's message states them."""
 LONG = 50
 """A longer description that another kind of the same table has too is not repeated."""
+LISTED = ("observables",)
+"""Tables of which there may be several."""
 BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 
@@ -53,7 +55,8 @@ def page() -> str:
     parts, shown = [HEAD], set[type[BaseModel]]()
     for name, field in Config.model_fields.items():
         tables = tables_in(field.annotation)
-        parts.append(f"## [{name}]\n\n{field.description}\n")
+        title = f"[[{name}]]" if name in LISTED else f"[{name}]"
+        parts.append(f"## {title}\n\n{field.description}\n")
         told: dict[str, str] = {}
         for table in tables:
             parts.append(_heading(name, table, len(tables) > 1) + _rows(table, told))

@@ -21,6 +21,11 @@ MAX_PARTS = 64
 """Largest number of parts of a mixture."""
 CONTEXT_LENGTH, MAX_CONTEXTS, MAX_CONTINUATIONS = 4, 2048, 4096
 """Sizes of the continuations that `look_ahead` keeps: see `kernels.look_ahead.continuations`."""
+UNDER_LAW = {
+    "name": "mixture",
+    "parts": [{"name": "from-law", "weight": 0.9}, {"name": "metropolis", "weight": 0.1}],
+}
+"""The default kernel under a law, and in a space that `pattern`, `end` or lists constrain."""
 LEAST_BURN_IN = 4
 """The fewest rounds of burn-in in which `look_ahead` can learn."""
 Lengths = Annotated[list[WholePositive], Field(min_length=2, max_length=2)]

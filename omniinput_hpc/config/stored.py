@@ -15,6 +15,7 @@ from omniinput_hpc.config import Config
 from omniinput_hpc.config.kernels import Kernel, KernelTable, with_default_name
 from omniinput_hpc.config.law import Law
 from omniinput_hpc.config.models import Model
+from omniinput_hpc.config.observables import ObservableTable
 from omniinput_hpc.config.output import Output, OutputTable
 from omniinput_hpc.config.table import Table, tables_in
 from omniinput_hpc.untrusted.parsing import parse_toml
@@ -23,6 +24,7 @@ MODELS: TypeAdapter[Any] = TypeAdapter(Model)
 OUTPUTS: TypeAdapter[Any] = TypeAdapter(Output)
 KERNELS: TypeAdapter[Any] = TypeAdapter(Kernel)
 LAWS: TypeAdapter[Any] = TypeAdapter(Law)
+OBSERVABLES: TypeAdapter[Any] = TypeAdapter(ObservableTable)
 
 
 class OtherOutput(OutputTable):
@@ -84,6 +86,8 @@ def _check(tables: Mapping[str, Any]) -> None:
 
 def _table(key: str, given: Any) -> Any:
     """Return a table of an input that is refused."""
+    if key == "observables":
+        return [table for one in _tables(given) if (table := _one_of(OBSERVABLES, one))]
     given = given if isinstance(given, dict) else {}
     if key == "law":
         return _one_of(LAWS, given) or OtherModel.model_validate(given)
@@ -98,6 +102,10 @@ def _table(key: str, given: Any) -> Any:
         return _one_of(KERNELS, given) or _without_mistakes(KernelTable, given)
     (table,) = tables_in(Config.model_fields[key].annotation)
     return _without_mistakes(table, given)
+
+
+def _tables(given: Any) -> list[dict[str, Any]]:
+    return [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
 
 
 def _one_of(tables: TypeAdapter[Any], given: Mapping[str, Any]) -> Any:

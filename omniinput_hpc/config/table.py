@@ -24,8 +24,9 @@ class Table(BaseModel):
 def tag_of(table: type[BaseModel]) -> tuple[str, str]:
     """Return the key that names a table's kind, and its value; two empty texts if there is none."""
     for key in ("kind", "name"):
-        if key in table.model_fields:
-            return key, str(get_args(table.model_fields[key].annotation)[0])
+        names = get_args(table.model_fields[key].annotation) if key in table.model_fields else ()
+        if names:
+            return key, str(names[0])
     return "", ""
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.density.result import upper_bounds
 from omniinput_hpc.estimators.errors.jackknife import Interval, jackknife_error, t_quantile
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.estimators.samples import RecordedSamples, samples_in_bins
@@ -55,10 +56,14 @@ class Observed:
         return np.asarray(total.reshape(n_groups, n_bins), dtype=np.float64)
 
     def effective(self, w_gb: FloatArray, w2_gb: FloatArray, correlated: FloatArray) -> FloatArray:
-        """Return effective numbers of samples [...], 0 if too few groups have some."""
+        """Return effective numbers of samples [...]."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            n = np.nan_to_num(w_gb.sum(axis=0) ** 2 / w2_gb.sum(axis=0)) / correlated
-        return np.where((w_gb > 0).sum(axis=0) >= FEWEST_GROUPS, n, 0.0)
+            return np.nan_to_num(w_gb.sum(axis=0) ** 2 / w2_gb.sum(axis=0)) / correlated
+
+
+def is_known(n: FloatArray, w_g: FloatArray) -> BoolArray:
+    """Return where n effective samples, of weights w_g in each group, are enough for an error."""
+    return (n >= FEWEST_EFFECTIVE) & ((w_g > 0).sum(axis=0) >= FEWEST_GROUPS)
 
 
 def observe(run: RunData, density: Density, observable: Observable, most: int) -> Observed:
@@ -118,7 +123,7 @@ def averages(found: Observed) -> Averages:
     n_b = found.effective(w_gb, found.sums(found.w_i**2), found.correlated_b)
     error_b = jackknife_error(mean_b, mean_jb, lanes_g)
     half_b = t_quantile(len(lanes_g)) * error_b
-    half_b = np.where((n_b >= FEWEST_EFFECTIVE) & np.isfinite(half_b), half_b, np.nan)
+    half_b = np.where(is_known(n_b, w_gb) & np.isfinite(half_b), half_b, np.nan)
     return Averages(
         edges=density.edges,
         mean_b=mean_b,
@@ -168,6 +173,7 @@ class Joint:
     z_edges, y_edges : float64 [B + 1], [C + 1]; the last cell of y includes its upper end
     log_g_bc : float64 [B, C], ln of the inputs of a cell; -inf without samples
     error_bc : float64 [B, C], its standard error; inf in cells of too few samples
+    upper_bc : float64 [B, C], its 95 % upper bound in cells of few samples; else NaN
     count_bc : int64 [B, C], samples
     log_g_c, error_c : float64 [C], the density of y alone
     """
@@ -176,6 +182,7 @@ class Joint:
     y_edges: FloatArray
     log_g_bc: FloatArray
     error_bc: FloatArray
+    upper_bc: FloatArray
     count_bc: IntArray
     log_g_c: FloatArray
     error_c: FloatArray
@@ -201,19 +208,21 @@ def joint_density(found: Observed, y_edges: FloatArray) -> Joint:
     with np.errstate(divide="ignore", invalid="ignore"):
         share_bc = w_gbc.sum(axis=0) / w_gb.sum(axis=0)
         share_jbc = (w_gbc.sum(axis=0) - w_gbc) / (w_gb.sum(axis=0) - w_gb)
-        log_g_bc = np.nan_to_num(
-            density.log_g_b[:, None] + np.log(share_bc), nan=-np.inf, neginf=-np.inf
-        )
+        log_g_bc = density.log_g_b[:, None] + np.log(share_bc)
         log_g_jbc = density.log_g_jb[:, :, None] + np.log(share_jbc)
+    log_g_bc[np.isnan(log_g_bc)] = -np.inf
     n_bc = found.effective(w_gbc, sums(found.w_i**2), found.correlated_b[:, None])
     error_bc = jackknife_error(log_g_bc, log_g_jbc, lanes_g)
+    error_bc = np.where(is_known(n_bc, w_gbc), error_bc, np.inf)
+    few = log_g_bc.ravel(), error_bc.ravel(), n_bc.ravel(), len(lanes_g)
     log_g_c = np.logaddexp.reduce(log_g_bc, axis=0)
     log_g_jc = np.logaddexp.reduce(np.nan_to_num(log_g_jbc, nan=-np.inf, neginf=-np.inf), axis=1)
     return Joint(
         z_edges=density.edges,
         y_edges=y_edges,
         log_g_bc=log_g_bc,
-        error_bc=np.where(n_bc >= FEWEST_EFFECTIVE, error_bc, np.inf),
+        error_bc=error_bc,
+        upper_bc=upper_bounds(*few).reshape(log_g_bc.shape),
         count_bc=sums(None).sum(axis=0).astype(np.int64),
         log_g_c=log_g_c,
         error_c=jackknife_error(log_g_c, log_g_jc, lanes_g),

@@ -47,11 +47,14 @@ def joint_figure(
     left, right = figure.subplots(1, 2, sharey=True, gridspec_kw={"width_ratios": [3.2, 1.0]})
     shown_cb = np.where(found.count_bc > 0, found.log_g_bc / style.LN10, np.nan).T
     drawn = left.pcolormesh(found.z_edges, found.y_edges, shown_cb, cmap="viridis")
+    b, c = np.nonzero((found.count_bc > 0) & ~np.isfinite(found.error_bc))
+    at = style.middles(found.z_edges)[b], style.middles(found.y_edges)[c]
+    left.plot(*at, "k.", markersize=1.6, label="error not known")
     _average(left, averages)
     left.set(xlabel=label, ylabel=name, ylim=(found.y_edges[0], found.y_edges[-1]))
     style.legend(left, fontsize=8)
     amount = style.inputs_label(density.absolute, "cell", density.measure)
-    figure.colorbar(drawn, ax=left, label=amount)
+    figure.colorbar(drawn, ax=[left, right], label=amount)
     some = np.isfinite(found.log_g_c)
     middle, error = style.middles(found.y_edges)[some], found.error_c[some] / style.LN10
     error = np.where(np.isfinite(error), error, 0.0)
@@ -59,6 +62,5 @@ def joint_figure(
         found.log_g_c[some] / style.LN10, middle, xerr=error, fmt="o", markersize=2.4,
         color=style.sampled(), elinewidth=1.0,
     )  # fmt: skip
-    right.set_xlabel(style.inputs_label(density.absolute, "cell of y", density.measure))
-    right.xaxis.label.set_fontsize(8)
+    right.set_xlabel("all z")
     return figure

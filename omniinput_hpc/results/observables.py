@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc.config.observables import NAME_FORM
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators import EstimateError, FloatArray
+from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.density.wide_bins import in_bins
 from omniinput_hpc.estimators.observables import (
@@ -25,131 +25,66 @@ from omniinput_hpc.estimators.observables import (
     joint_density,
     observe,
 )
-from omniinput_hpc.estimators.precision_recall.from_rule import call_rule
 from omniinput_hpc.estimators.samples import RecordedSamples
-from omniinput_hpc.models.display import Display
-from omniinput_hpc.plugins import load_function
+from omniinput_hpc.models.observables import NAMES as OF_INPUTS
+from omniinput_hpc.models.observables import build
 from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.record import Record
-from omniinput_hpc.results.representatives import edges_for, how_to_show
+from omniinput_hpc.results.representatives import edges_for
 from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.tables import Columns
+from omniinput_hpc.runfile import observed as side_file
+from omniinput_hpc.runfile.layout import dataset_of
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.runfile.rescored import open_rescored
 from omniinput_hpc.text import interval, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from matplotlib.figure import Figure
 
 OPTION = "--observable"
 MAX_SAMPLES, MAX_CELLS = 200_000, 30
 """Recorded samples of which y is found, and cells of y in a joint density."""
 
-
-def longest_run(values: Sequence[Any]) -> int:
-    """Return the length of the longest run of one value."""
-    longest = run = 1 if len(values) else 0
-    for one, two in pairwise(values):
-        run = run + 1 if one == two else 1
-        longest = max(longest, run)
-    return longest
-
-
-def readability(text: str) -> float:
-    """Return the automated readability index, about the school grade (Smith and Senter 1967)."""
-    words = re.findall(r"\w+", text)
-    sentences = max(1, len(re.findall(r"[.!?]+(?:\s|$)", text)))
-    if not words:
-        return 0.0
-    return 4.71 * sum(map(len, words)) / len(words) + 0.5 * len(words) / sentences - 21.43
-
-
-def overlap(text: str, other: str, n: int = 4) -> float:
-    """Return the share of a text's runs of n characters that another text has, too."""
-    parts = [text[i : i + n] for i in range(max(1, len(text) - n + 1))]
-    return sum(part in other for part in parts) / len(parts)
-
-
-OF_TEXTS: dict[str, Callable[[str], float]] = {
-    "length": len,
-    "letters": lambda text: sum(map(str.isalpha, text)) / max(1, len(text)),
-    "readability": readability,
-}
-OF_TEXTS_AND: dict[str, Callable[[str, str], float]] = {
-    "contains": lambda text, part: part in text,
-    "matches": lambda text, pattern: re.search(pattern, text) is not None,
-    "overlap": overlap,
-}
-OF_VALUES: dict[str, Callable[[NDArray[Any]], float]] = {
-    "distinct": lambda x_d: len(set(x_d.tolist())),
-    "longest-run": lambda x_d: longest_run(x_d.tolist()),
-}
-OF_PICTURES: dict[str, Callable[[NDArray[Any]], float]] = {
-    "brightness": lambda picture: picture.mean(),
-    "edges": lambda picture: np.mean([np.abs(np.diff(picture, axis=a)).mean() for a in (0, 1)]),
-}
-NAMES = (
-    *OF_TEXTS, *(f"{name}:TEXT" for name in OF_TEXTS_AND), "canonical", *OF_PICTURES, *OF_VALUES,
-    "RUN.rescored.NAME.h5", "MODULE:FUNCTION",
-)  # fmt: skip
-"""What an observable may be called."""
+NAMES = (*OF_INPUTS, "RUN.rescored.NAME.h5")
+"""What an observable may be called, besides those that the run has recorded."""
 
 
 def observable(name: str, run: RunReader, render: bool = False) -> Observable:
-    """Return an observable by its name, one of `NAMES`.
+    """Return an observable by its name.
 
-    A function gets inputs, int64 [n, D], and returns y [n].
+    A name of the run's own (`[[observables]]`, or `omniinput observe`) comes before one of `NAMES`.
 
     Raises
     ------
     UserError
         There is no such observable, or it is not for this run's inputs.
     """
+    if name in run.geometry.observables:
+        return _of_rounds(lambda round_: run.slab(dataset_of(name), round_))
     if name.endswith(".h5"):
-        return _other_output(Path(name), run)
-    word, _, argument = name.partition(":")
-    if name in OF_VALUES:
-        return _each(OF_VALUES[name], lambda x: x)
-    if name in OF_TEXTS or word in OF_TEXTS_AND or name in OF_PICTURES or name == "canonical":
-        return _of_shown(name, word, argument, how_to_show(run.config, render))
-    if not argument:
-        raise UserError(f"{OPTION} {name}: expected one of {', '.join(NAMES)}")
-    return _own(name)
+        return _of_rounds(_other_output(Path(name), run))
+    if NAME_FORM.fullmatch(name) and side_file.path_of(run.path, name).is_file():
+        y_rks = side_file.read(run, name)
+        return _of_rounds(lambda round_: y_rks[round_])
+    y = build(name, run.config, OPTION, render)
+    return lambda part: y(part.x_id.astype(np.int64))
 
 
-def _each(function: Callable[[Any], float], show: Callable[[Any], Sequence[Any]]) -> Observable:
+def _of_rounds(y_ks: Callable[[int], NDArray[Any]]) -> Observable:
+    """Return an observable, given its values of a round's samples, [K, S]."""
+    kept = lru_cache(maxsize=1)(y_ks)  # rungs of one round follow each other
+
     def y(part: RecordedSamples) -> FloatArray:
-        return np.array([function(one) for one in show(part.x_id.astype(np.int64))], np.float64)
+        return np.asarray(kept(part.round_)[part.rung, part.index_i], dtype=np.float64)
 
     return y
 
 
-def _of_shown(name: str, word: str, argument: str, how: Display) -> Observable:
-    """Return an observable of what people see of an input."""
-    if name == "canonical":
-        is_canonical = how.canonical
-        if is_canonical is None:
-            raise UserError(f"{OPTION} canonical needs the model's tokenizer, which is not here")
-        return lambda part: is_canonical(part.x_id.astype(np.int64)).astype(np.float64)
-    kind = "image" if name in OF_PICTURES else "text"
-    if how.kind != kind:
-        raise UserError(f"{OPTION} {name} is for {kind}s; this run's inputs are {how.kind}s")
-    if name in OF_PICTURES:
-        return _each(lambda picture: OF_PICTURES[name](picture.astype(np.float64)), how.show)
-    if name in OF_TEXTS:
-        return _each(OF_TEXTS[name], how.show)
-    if not argument:
-        raise UserError(f"{OPTION} {word}: expected {word}:TEXT")
-    if word == "matches":
-        try:
-            re.compile(argument)
-        except re.error as error:
-            raise UserError(f"{OPTION} {name}: not a regular expression: {error}") from None
-    return _each(lambda text: OF_TEXTS_AND[word](text, argument), how.show)
-
-
-def _other_output(path: Path, run: RunReader) -> Observable:
-    """Return another model's z of the recorded samples, from the file of `omniinput rescore`."""
+def _other_output(path: Path, run: RunReader) -> Callable[[int], NDArray[Any]]:
+    """Return another model's z of a round's samples, from the file of `omniinput rescore`."""
     with open_rescored(path, run.on_damage) as side:
         if not side.belongs_to(run):
             raise UserError(f"{path} holds outputs of another run's samples, not of {run.path}")
@@ -157,26 +92,31 @@ def _other_output(path: Path, run: RunReader) -> Observable:
             done = f"{side.rounds} of {run.rounds}"
             raise UserError(f"{path} has only {done} rounds: resume omniinput rescore")
         z_rks = np.stack([side.z(r) for r in range(run.rounds)])
-    return lambda part: z_rks[part.round_, part.rung, part.index_i].astype(np.float64)
+    return lambda round_: z_rks[round_]
 
 
-def _own(name: str) -> Observable:
-    function = load_function(name, OPTION)
+def observe_all(run: RunReader, name: str, function: str | None, render: bool) -> Path:
+    """Compute an observable of all recorded samples, and write it beside the run; see `observed`.
 
-    def y(part: RecordedSamples) -> FloatArray:
-        given = part.x_id.astype(np.int64)
-        found = call_rule(function, given, name, OPTION)
-        try:
-            y_i = np.asarray(found, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise EstimateError(f"{OPTION} {name}: not numbers: {error}") from error
-        if y_i.shape != (len(given),) or not np.isfinite(y_i).all():
-            raise EstimateError(
-                f"{OPTION} {name}: expected {len(given)} finite numbers, found shape {y_i.shape}"
-            )
-        return y_i
-
-    return y
+    Raises
+    ------
+    UserError
+        The name cannot be that of a file, or is the run's own; the run has no samples yet; or as
+        for `build`.
+    """
+    if not NAME_FORM.fullmatch(name):
+        raise UserError(f"--add {name}: expected at most 60 letters, digits and . _ + = -")
+    if name in run.geometry.observables:
+        raise UserError(f"--add {name}: {run.path} has recorded it already")
+    if not run.rounds:
+        raise UserError(f"{run.path} has no committed round yet")
+    option, what = ("--function", function) if function else ("--add", name)
+    y = build(what, run.config, option, render)
+    y_rks = np.empty((run.rounds, run.geometry.n_rungs, run.samples_per_round))
+    for round_, (x_ksd, _) in enumerate(run.samples()):
+        for k, x_sd in enumerate(x_ksd):
+            y_rks[round_, k] = y(x_sd.astype(np.int64))
+    return side_file.write(run, name, what, y_rks)
 
 
 def observed(
@@ -278,6 +218,7 @@ class JointResult(_OfObservable):
             "log_g": j.log_g_bc[b, c],
             "log_g_error": j.error_bc[b, c],
             "count": j.count_bc[b, c],
+            "log_g_upper": j.upper_bc[b, c],
         }
 
     def lines(self) -> list[str]:
@@ -288,7 +229,7 @@ class JointResult(_OfObservable):
             self.source,
             *verdict_lines(self.densities[0]),
             f"{n} cells of z and {self.observable} have samples, {j.count_bc.sum():,} in all; the "
-            f"error of {known} is known, in the others it is inf: too few samples",
+            f"error of {known} is known; where they are few, use the 95 % upper bound log_g_upper",
         ]
 
     def figure(self) -> Figure:

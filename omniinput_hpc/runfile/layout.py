@@ -22,6 +22,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc.config.observables import NAME_FORM
 from omniinput_hpc.histogram import MAX_BINS, MAX_GROUPS
 from omniinput_hpc.runfile import checksums
 from omniinput_hpc.runfile.fields import Field as Field
@@ -61,6 +62,7 @@ class Geometry:
     rounds_per_block: int = 1  # rounds that share a histogram
     curved: bool = False  # whether burn-in tunes kappa and z0 of Gaussian rungs
     headed: bool = False  # whether walkers keep the direction that Wang-Landau proposes
+    observables: tuple[str, ...] = ()  # names of numbers that samples have besides z
     n_ids: int = 0  # the number of the model's ids, if sites take only some of them; else 0
 
     @property
@@ -83,8 +85,15 @@ class Geometry:
             raise ValueError("its number of samples is not a multiple of its number of walkers")
         if not 1 <= self.rounds_per_block <= self.rounds:
             raise ValueError("its number of rounds per histogram is out of range")
+        if not all(NAME_FORM.fullmatch(name) for name in self.observables):
+            raise ValueError("its observables have names that no run gives")
         if self.n_ids and self.n_ids < self.n_values:
             raise ValueError("its sites take more values than the model has")
+
+
+def dataset_of(observable: str) -> str:
+    """Return the dataset with an observable of the samples."""
+    return f"observables/{observable}"
 
 
 def layout(g: Geometry) -> dict[str, Field]:
@@ -137,6 +146,7 @@ def layout(g: Geometry) -> dict[str, Field]:
         fields["state/heading"] = Field((2, k, w), np.int8, "parity")
     if g.log_q:
         fields["samples/log_q"] = Field((r, k, s, g.n_log_q), np.float64, "round")
+    fields |= {dataset_of(one): Field((r, k, s), np.float64, "round") for one in g.observables}
     if not g.checksums:
         return fields
     # The state comes last: the side file has a copy of it, so a file cut off there can be salvaged.

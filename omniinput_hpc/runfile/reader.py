@@ -144,7 +144,6 @@ class RunReader(CheckedFile):
             return found
 
         rounds, n_rungs, samples_per_round = shape("samples/z", 3)
-        per_block = self._number_or(ROUNDS_PER_BLOCK, 1)
         n_log_q = shape("samples/log_q", 4)[3] if "samples/log_q" in self._file else 0
         g = Geometry(
             rounds=rounds,
@@ -161,9 +160,10 @@ class RunReader(CheckedFile):
             log_q=n_log_q > 0,
             annealed=n_log_q == 1 < n_rungs,
             checksums=with_checksums,
-            rounds_per_block=per_block,
+            rounds_per_block=self._number_or(ROUNDS_PER_BLOCK, 1),
             curved="state/gaussian" in self._file,
             headed="state/heading" in self._file,
+            observables=tuple(self.config.observed),
         )
         if not with_checksums and checksums.PROGRESS in self._file:
             raise ValueError("it has checksums, but its format version has none")

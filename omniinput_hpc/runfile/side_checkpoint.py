@@ -237,10 +237,12 @@ def _checked(about: Any, slabs: Mapping[str, NDArray[Any]]) -> SideCheckpoint:
         raise ValueError("it has attributes that no run file has")
     if not isinstance(attributes["config"], str):
         raise ValueError("it holds no input")
-    numbers = {**about["geometry"], **{n: about[n] for n in ("n_bytes", "rounds", "burn_in")}}
+    shapes = {**about["geometry"]}
+    observables = tuple(map(str, shapes.pop("observables", ())))
+    numbers = {**shapes, **{n: about[n] for n in ("n_bytes", "rounds", "burn_in")}}
     if not all(isinstance(n, int) and 0 <= n < 1 << 60 for n in numbers.values()):
         raise ValueError("it has numbers out of range")
-    g = Geometry(**about["geometry"])
+    g = Geometry(**shapes, observables=observables)
     g.check()
     places = {
         name: Place(int(p["offset"]), tuple(map(int, p["shape"])), str(p["dtype"]))

@@ -50,10 +50,14 @@ def merged(parts: Sequence[Record]) -> Record:
         whole[name] = sum(part[name] for part in parts)
     for name in LANES:
         whole[name] = np.concatenate([part[name] for part in parts])
-    for name in SAMPLES:
-        if name in whole:
-            whole[name] = _side_by_side([part[name] for part in parts], width)
+    for name in _of_samples(whole):
+        whole[name] = _side_by_side([part[name] for part in parts], width)
     return whole
+
+
+def _of_samples(record: Record) -> list[str]:
+    """Return the datasets of a record whose axis after rungs is samples."""
+    return [name for name in record if name in SAMPLES or name.startswith("observables/")]
 
 
 def _side_by_side(columns: Sequence[NDArray[Any]], width: int) -> NDArray[Any]:
@@ -132,7 +136,7 @@ def to_send(records: Sequence[Record]) -> list[NDArray[Any]]:
 
 
 def _differing(record: Record) -> list[str]:
-    return [name for name in (GROUPS, *SUMS, *LANES, *SAMPLES) if name in record]
+    return [*(name for name in (GROUPS, *SUMS, *LANES) if name in record), *_of_samples(record)]
 
 
 def received(message: Message, like: Record, n_groups: int) -> Record:

@@ -184,6 +184,7 @@ def make_rungs(
     """
     from omniinput_hpc import kernels
     from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
+    from omniinput_hpc.models import observables
     from omniinput_hpc.models.checked import CheckedModel, try_out
     from omniinput_hpc.sampling.anchors import Anchors, uniform_every_move, zero_inputs
     from omniinput_hpc.sampling.population import OwnDraws
@@ -209,13 +210,14 @@ def make_rungs(
     )
     recording = Recording(config.sampler.steps, config.samples.every, g.x_dtype)
     edges, options = config.bins.edges, config.wang_landau or WangLandau()
+    observed = observables.of_run(config, models.space_of(model).to_ids(like.cpu().numpy()))
 
     def make(block: Block, ensemble: Ensemble) -> Rung:
         kernel = kernels.build(config.kernel, checked, batch)
         if isinstance(ensemble, Tabulated):
             ensemble = WangLandauEnsemble(edges, ensemble.window, options, device, batch)
         walkers = Walkers(kernel, checked, ensemble, device, recording)
-        return Rung(block, walkers, anchors, g, edges, config.run.seed)
+        return Rung(block, walkers, anchors, g, edges, config.run.seed, observed)
 
     ensembles, mine_b = initial_ensembles(config), range(n_blocks) if blocks is None else blocks
     rungs = [make(Block(k, b, n_blocks), ensembles[k]) for k in ks for b in mine_b]

@@ -139,6 +139,7 @@ def find_existing(config: Config, fingerprint: str | Callable[[], str], restart:
 def _differences(stored: Config, given: Config) -> list[str]:
     # stored inputs from before look_ahead had a default mean false by its absence
     old, new = stored.looking_ahead(False).model_dump(), given.model_dump()
+    old["observables"], new["observables"] = stored.observed, given.observed
     lines = []
     for table in new:
         there_t, here_t = old.get(table) or {}, new[table] or {}

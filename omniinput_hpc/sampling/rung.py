@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,8 @@ from omniinput_hpc.kernels.wang_landau import (
     WangLandauEnsemble,
     first_headings,
 )
-from omniinput_hpc.runfile.layout import N_LEARNING, Geometry, layout
+from omniinput_hpc.models.observables import Observe
+from omniinput_hpc.runfile.layout import N_LEARNING, Geometry, dataset_of, layout
 from omniinput_hpc.runfile.records import Record, RungState
 from omniinput_hpc.sampling.anchors import Anchors
 from omniinput_hpc.sampling.population import OwnDraws, Population
@@ -62,9 +63,11 @@ class Rung:
         geometry: Geometry,
         edges: NDArray[np.float64],
         seed: int,
+        observables: Mapping[str, Observe] | None = None,
     ) -> None:
         self.k, self.block, self.walkers = block.k, block, walkers
         self._g, self._seed, self._anchors, self._edges = geometry, seed, anchors, edges
+        self._observables = observables or {}
         self._written = {n for n, field in layout(geometry).items() if field.per != "once"}
         self.lanes = block.lanes(geometry.n_walkers)
         w, n_samples = len(self.lanes), geometry.samples_per_round // geometry.n_walkers
@@ -274,6 +277,7 @@ class Rung:
         """
         space, counts = self.walkers.model.space, self.histogram
         x, z = self.walkers.configurations()
+        samples_x = space.to_ids(self._x_swd.reshape(-1, self._g.n_sites))
         learning = self._learning_state()
         beta, kappa, z0 = map(np.asarray, parameters_of(self.ensemble))
         record = {
@@ -285,7 +289,7 @@ class Rung:
             "histogram/outside": counts.outside.astype(np.uint32),
             "histogram/lane_counts": counts.lane_counts_gb,
             "histogram/z_sum": counts.z_sum_b,
-            "samples/x": space.to_ids(self._x_swd.reshape(-1, self._g.n_sites)),
+            "samples/x": samples_x,
             "samples/z": self._z_sw.reshape(-1),
             "samples/walker": self._walker_sw.reshape(-1),
             "samples/log_q": self._log_q_swk.reshape(self._z_sw.size, self._g.n_log_q),
@@ -304,6 +308,8 @@ class Rung:
             "state/visits": learning.visits,
             "state/learning": learning.learning,
         }
+        values = samples_x.astype(np.int64) if self._observables else samples_x
+        record |= {dataset_of(name): y(values) for name, y in self._observables.items()}
         return {name: values for name, values in record.items() if name in self._written}
 
     def _learning_state(self) -> LearningState:

@@ -113,6 +113,7 @@ def geometry_of(config: Config, n_values: int, n_sites: int, n_ids: int = 0) -> 
         n_sites=n_sites,
         n_values=n_values,
         n_ids=n_ids,
+        observables=tuple(config.observed),
         n_kernels=len(config.kernel.part_names),
         n_tuned=config.kernel.n_tuned,
         flat=bool(config.windows),

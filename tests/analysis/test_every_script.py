@@ -42,10 +42,13 @@ ARGUMENTS = {
     "normalize.py": ["good.h5", "RUN", "--range", "1.0", "2.0"],
     "changes.py": ["RUN", "good.rescored.other.h5"],
     "difference.py": ["good.h5", "RUN"],
+    "average.py": ["RUN", "--observable", "distinct"],
+    "joint.py": ["RUN", "--observable", "distinct"],
+    "observe.py": ["RUN", "--add", "distinct"],
 }  # fmt: skip
 """Of scripts that want more than the run file; a script that is missing here gets that alone."""
-OTHERS = {"normalize.py", "changes.py", "difference.py"}
-"""Those that want another model's outputs."""
+OTHERS = {"normalize.py", "changes.py", "difference.py", "observe.py"}
+"""Those that want another model's outputs, or write no results."""
 STATES = {
     "missing": "missing.h5",
     "empty": "empty.h5",
@@ -119,7 +122,7 @@ def test_one_round_gives_results_or_a_plain_message(script, call):
 def test_the_good_run_is_good(script, call):
     """The states above fail for what they are, not for the arguments.
 
-    (Some want another model's outputs, too: see test_two_model_scripts, test_changes_script.)
+    (For the others see test_two_model_scripts, test_changes_script, test_observable_scripts.)
     """
     code, out, err, results = call(script, "good.h5")
     assert (code, err) == (0, "") and results and out

@@ -19,8 +19,10 @@ BY_RULE = ["--rule", RULE]
 DRAWS = {
     "agreement.py": ["one.h5", *SCORES],
     "annotators.py": ["one.h5", *SCORES],
+    "average.py": ["one.h5", "--observable", "distinct"],
     "compare.py": ["one.h5", "two.h5"],
     "diagnose.py": ["one.h5"],
+    "joint.py": ["one.h5", "--observable", "distinct"],
     "overlay.py": ["one.h5", "two.h5", "--output", "both.png"],
     "precision_recall.py": ["one.h5", *BY_RULE],
     "representatives.py": ["one.h5"],

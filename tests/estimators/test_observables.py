@@ -88,6 +88,17 @@ def test_the_joint_density(many):
     assert np.mean(np.abs(scores) > 3) < 0.02
 
 
+def test_upper_bounds_hold(many):
+    true_bc, held, unknown = exact(many[0][0].edges, Y_EDGES), [], 0
+    for _, seen in many:
+        found = joint_density(seen, Y_EDGES)
+        use = np.isfinite(found.upper_bc)
+        held += (found.upper_bc[use] >= np.log(np.maximum(true_bc[use], 1e-9))).tolist()
+        unknown += (np.isinf(found.error_bc) & (found.count_bc > 0) & ~use).sum()
+    assert len(held) > 5 * N_RUNS and unknown == 0
+    assert np.mean(held) > 0.93
+
+
 def test_its_sums_are_the_densities_of_z_and_of_y(many):
     density, seen = many[0]
     found = joint_density(seen, Y_EDGES)

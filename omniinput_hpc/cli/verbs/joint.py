@@ -24,7 +24,7 @@ def main(arguments: list[str], program: str = "joint.py") -> None:
     """Read, estimate, write, and print where the results are."""
     parser = new_parser(program, __doc__, "runs/english.h5 --observable length")
     add = parser.add_argument
-    words = f"what is averaged: {', '.join(NAMES)}"
+    words = f"the observable: {', '.join(NAMES)}"
     add("--observable", required=True, metavar="NAME", help=words)
     add_range(parser, "range of z (default: all bins with counts)")
     add("--width", type=float, help="width of the bins of z (default: at most 20 bins)")

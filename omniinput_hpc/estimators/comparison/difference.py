@@ -21,10 +21,10 @@ from omniinput_hpc.estimators.density.known_ratio import MAX_OUTSIDE
 from omniinput_hpc.estimators.density.wide_bins import in_bins
 from omniinput_hpc.estimators.errors.jackknife import TAILS, Interval, t_quantile
 from omniinput_hpc.estimators.observables import (
-    FEWEST_EFFECTIVE,
     Averages,
     Observed,
     averages,
+    is_known,
     joint_density,
     observe,
 )
@@ -150,10 +150,11 @@ def density_of_d(seen: Observed, edges: FloatArray) -> DensityOfD:
         return np.asarray(total.reshape(-1, n_cells), dtype=np.float64)
 
     correlated_i = seen.correlated_b[seen.bin_i]
-    n_c = seen.effective(sums(u_i), sums(u_i**2 * correlated_i), np.ones(n_cells))
+    u_gc = sums(u_i)
+    n_c = seen.effective(u_gc, sums(u_i**2 * correlated_i), np.ones(n_cells))
     return DensityOfD(
         joint.log_g_c,
-        np.where(n_c >= FEWEST_EFFECTIVE, joint.error_c, np.inf),
+        np.where(is_known(n_c, u_gc), joint.error_c, np.inf),
         joint.count_bc.sum(axis=0),
     )
 

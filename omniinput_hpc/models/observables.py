@@ -1,0 +1,162 @@
+"""Observables: numbers y(x) of an input besides its output z, built in or of the user's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omniinput_hpc.config import Config
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models import table
+from omniinput_hpc.models.display import Display, Values, values_as_text
+from omniinput_hpc.plugins import load_function, own_surroundings
+
+Observe = Callable[[Values], NDArray[np.float64]]
+"""Maps inputs, int64 [n, D], to y, float64 [n]."""
+
+
+def longest_run(values: Sequence[Any]) -> int:
+    """Return the length of the longest run of one value."""
+    longest = run = 1 if len(values) else 0
+    for one, two in pairwise(values):
+        run = run + 1 if one == two else 1
+        longest = max(longest, run)
+    return longest
+
+
+def readability(text: str) -> float:
+    """Return the automated readability index, about the school grade (Smith and Senter 1967)."""
+    words = re.findall(r"\w+", text)
+    sentences = max(1, len(re.findall(r"[.!?]+(?:\s|$)", text)))
+    if not words:
+        return 0.0
+    return 4.71 * sum(map(len, words)) / len(words) + 0.5 * len(words) / sentences - 21.43
+
+
+def overlap(text: str, other: str, n: int = 4) -> float:
+    """Return the share of a text's runs of n characters that another text has, too."""
+    parts = [text[i : i + n] for i in range(max(1, len(text) - n + 1))]
+    return sum(part in other for part in parts) / len(parts)
+
+
+OF_TEXTS: dict[str, Callable[[str], float]] = {
+    "length": len,
+    "letters": lambda text: sum(map(str.isalpha, text)) / max(1, len(text)),
+    "readability": readability,
+}
+OF_TEXTS_AND: dict[str, Callable[[str, str], float]] = {
+    "contains": lambda text, part: part in text,
+    "matches": lambda text, pattern: re.search(pattern, text) is not None,
+    "overlap": overlap,
+}
+OF_VALUES: dict[str, Callable[[NDArray[Any]], float]] = {
+    "distinct": lambda x_d: len(set(x_d.tolist())),
+    "longest-run": lambda x_d: longest_run(x_d.tolist()),
+}
+OF_PICTURES: dict[str, Callable[[NDArray[Any]], float]] = {
+    "brightness": lambda picture: picture.mean(),
+    "edges": lambda picture: np.mean([np.abs(np.diff(picture, axis=a)).mean() for a in (0, 1)]),
+}
+NAMES = (
+    *OF_TEXTS, *(f"{name}:TEXT" for name in OF_TEXTS_AND), "canonical", *OF_PICTURES, *OF_VALUES,
+    "MODULE:FUNCTION",
+)  # fmt: skip
+"""What may be asked for."""
+
+
+def build(what: str, config: Config, key: str, render: bool = True) -> Observe:
+    """Return an observable of a run's inputs.
+
+    Parameters
+    ----------
+    what : one of `NAMES`
+    config : the run's input
+    key : the option or key that asks for it, for messages
+    render : whether a `python` model is built to show its inputs; if not, their values are text
+
+    Raises
+    ------
+    UserError
+        There is no such observable, or it is not for these inputs.
+    """
+    word, _, argument = what.partition(":")
+    if what in OF_VALUES:
+        return _each(OF_VALUES[what], lambda x: x)
+    if what in OF_TEXTS or word in OF_TEXTS_AND or what in OF_PICTURES or what == "canonical":
+        return _of_shown(what, f"{key} {what}", _display(config, render))
+    if not argument:
+        raise UserError(f"{key} {what}: expected one of {', '.join(NAMES)}")
+    function = load_function(what, key)
+    return lambda x: _checked(function, x, f"{key} {what}")
+
+
+def of_run(config: Config, x_nd: NDArray[Any]) -> dict[str, Observe]:
+    """Return the observables that an input file asks for, by name, after trying them on inputs.
+
+    Raises
+    ------
+    UserError
+        As for `build`; or one of them fails on the inputs x_nd, ids [n, D].
+    """
+    found = {
+        one: build(what, config, f"observables.{one} =") for one, what in config.observed.items()
+    }
+    for y in found.values():
+        y(x_nd.astype(np.int64))
+    return found
+
+
+def _display(config: Config, render: bool) -> Display:
+    if config.model.kind == "python" and not render:
+        return Display("text", values_as_text, None, "values are shown")
+    return table.display(config)
+
+
+def _each(function: Callable[[Any], float], show: Callable[[Values], Sequence[Any]]) -> Observe:
+    return lambda x: np.array([function(one) for one in show(x)], np.float64)
+
+
+def _of_shown(what: str, asked: str, how: Display) -> Observe:
+    """Return an observable of what people see of an input."""
+    if what == "canonical":
+        is_canonical = how.canonical
+        if is_canonical is None:
+            raise UserError(f"{asked} needs the model's tokenizer, which is not here")
+        return lambda x: is_canonical(x).astype(np.float64)
+    kind = "image" if what in OF_PICTURES else "text"
+    if how.kind != kind:
+        raise UserError(f"{asked} is for {kind}s; this run's inputs are {how.kind}s")
+    if what in OF_PICTURES:
+        return _each(lambda picture: OF_PICTURES[what](picture.astype(np.float64)), how.show)
+    if what in OF_TEXTS:
+        return _each(OF_TEXTS[what], how.show)
+    word, _, argument = what.partition(":")
+    if not argument:
+        raise UserError(f"{asked}: expected {word}:TEXT")
+    if word == "matches":
+        try:
+            re.compile(argument)
+        except re.error as error:
+            raise UserError(f"{asked}: not a regular expression: {error}") from None
+    return _each(lambda text: OF_TEXTS_AND[word](text, argument), how.show)
+
+
+def _checked(function: Callable[[Values], object], x_nd: Values, asked: str) -> NDArray[np.float64]:
+    """Return what a user's function says of inputs: finite numbers, one for each."""
+    try:
+        with own_surroundings():
+            y_n = np.asarray(function(x_nd), dtype=np.float64)
+    except UserError:
+        raise
+    except Exception as error:  # a user's own function may raise anything
+        raise UserError(f"{asked} failed: {type(error).__name__}: {error}") from error
+    if y_n.shape != (len(x_nd),):
+        raise UserError(f"{asked}: expected {len(x_nd)} numbers, found shape {y_n.shape}")
+    if not np.isfinite(y_n).all():
+        raise UserError(f"{asked} gives {y_n[~np.isfinite(y_n)][0]:g}: expected finite numbers")
+    return y_n

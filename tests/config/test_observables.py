@@ -1,0 +1,114 @@
+"""``[[observables]]``: recorded while a run samples, on any number of blocks, after a resume."""
+
+import json
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from run_tools import LATTICE
+
+from omniinput_hpc.cli import run as launch
+from omniinput_hpc.cli.salvage import salvage_file
+from omniinput_hpc.config import input_file, stored
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.runfile import side_checkpoint
+from omniinput_hpc.runfile.reader import open_run
+
+OWN = '[[observables]]\nname = "{}"\nfunction = "small_observables:{}"\n'
+TWO = '[[observables]]\nname = "distinct"\n' + OWN.format("mine", "second")
+
+
+@pytest.fixture(autouse=True)
+def own(tmp_path, monkeypatch):
+    text = "def second(x):\n    return x[:, 1] * 0.5\ndef wrong(x):\n    return x\n"
+    (tmp_path / "small_observables.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    yield
+    sys.modules.pop("small_observables", None)
+
+
+def begin(name, more=TWO, *options):
+    Path(f"{name}.toml").write_text(LATTICE.format(output=f"{name}.h5") + more)
+    return launch.main([f"{name}.toml", *options])
+
+
+def recorded(name):
+    with h5py.File(f"{name}.h5") as file:
+        return {key: file[f"observables/{key}"][...] for key in file["observables"]}
+
+
+def test_they_are_those_of_the_samples():
+    assert begin("a") == 0
+    with open_run("a.h5") as run:
+        assert run.geometry.observables == ("distinct", "mine")
+        (x, _) = next(iter(run.samples([3])))
+        np.testing.assert_array_equal(run.slab("observables/mine", 3), x[..., 1] * 0.5)
+        flat = x.reshape(-1, x.shape[-1])
+        several = np.array([len(set(one)) for one in flat.tolist()]).reshape(x.shape[:2])
+        np.testing.assert_array_equal(run.slab("observables/distinct", 3), several)
+    assert all(y.dtype == np.float64 for y in recorded("a").values())
+
+
+def test_blocks_and_a_resume_record_the_same():
+    assert begin("a") == 0
+    assert begin("b", TWO, "--set", "sampler.blocks=2") == 0
+    with h5py.File("b.h5") as file:
+        np.testing.assert_array_equal(file["observables/mine"][...], file["samples/x"][..., 1] / 2)
+    assert begin("c", TWO, "--set", "run.rounds=2") == 0
+    assert begin("c", TWO) == 0
+    for name, y in recorded("a").items():
+        np.testing.assert_array_equal(y, recorded("c")[name])
+
+
+def test_a_run_without_them_is_as_before():
+    assert begin("a") == begin("b", "") == 0
+    with h5py.File("a.h5") as one, h5py.File("b.h5") as other:
+        assert "observables" not in other
+        assert (one["samples/x"][...] == other["samples/x"][...]).all()
+        assert (one["state/x"][...] == other["state/x"][...]).all()
+
+
+def test_a_resumed_run_has_the_same_ones(capsys):
+    assert begin("a") == 0
+    assert begin("a", "", "--set", "run.rounds=9") == 2
+    assert "observables.mine is 'small_observables:second' in the file" in capsys.readouterr().err
+
+
+def test_they_survive_salvage():
+    assert begin("a") == 0
+    side = side_checkpoint.read(Path("a.h5"))
+    assert side.geometry.observables == ("distinct", "mine")
+    salvage_file(Path("a.h5"), Path("b.h5"))
+    for name, y in recorded("a").items():
+        np.testing.assert_array_equal(y, recorded("b")[name])
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ('[[observables]]\nname = "a/b"\n', "expected at most 60 letters"),
+        (TWO + '[[observables]]\nname = "mine"\n', "mine is there twice"),
+        ('[[observables]]\nname = "legnth"\n', "observables.legnth = legnth: expected one of"),
+        ('[[observables]]\nname = "brightness"\n', "is for images"),
+        (OWN.format("bad", "wrong"), "observables.bad = small_observables:wrong: expected 8"),
+        (OWN.format("bad", "no"), "has no function no"),
+        ('[[observables]]\nname = "a"\nfuntion = "x"\n', "did you mean"),
+    ],
+)
+def test_mistakes_are_bad_input(more, words, capsys):
+    assert begin("a", more) == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert not Path("a.h5").exists()
+
+
+def test_inputs_of_another_version_are_read():
+    tables = input_file._read(LATTICE.format(output="a.h5") + TWO, "a")
+    tables["observables"].append({"name": "b/c"})
+    assert stored.of_tables(tables).observed == {
+        "distinct": "distinct", "mine": "small_observables:second",
+    }  # fmt: skip
+    with pytest.raises(UserError, match="b/c"):
+        input_file.checked(json.loads(json.dumps(tables)), "a")

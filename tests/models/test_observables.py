@@ -1,0 +1,127 @@
+"""Observables of inputs: what each is, and what is refused."""
+
+import sys
+
+import numpy as np
+import pytest
+from configs import config_with
+from run_tools import ROOT
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.models import observables
+from omniinput_hpc.models.observables import build, longest_run, overlap, readability
+
+TOY = {"kind": "causal-lm", "path": str(ROOT / "inputs/models/toy"), "length": 8}
+TEXTS = config_with(model=TOY)
+ENGLISH = config_with(model={**TOY, "path": str(ROOT / "inputs/models/english")})
+PICTURES = config_with(
+    model={
+        "kind": "image-classifier",
+        "path": str(ROOT / "inputs/models/digits-mlp"),
+        "target": "logit",
+    }
+)
+X = np.array([[1, 2, 3, 4, 5, 6, 7, 8], [1, 1, 1, 2, 2, 3, 1, 1]])
+OWN = """
+def first(x):
+    return x[:, 0]
+def fails(x):
+    raise KeyError("no")
+def none(x):
+    return x[:, 0] / 0.0
+def wide(x):
+    return x
+def words(x):
+    return ["a"] * len(x)
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    (tmp_path / "my_numbers.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    yield
+    sys.modules.pop("my_numbers", None)
+
+
+def y(what, x=X, config=TEXTS):
+    found = build(what, config, "--observable")(x)
+    assert found.dtype == np.float64 and found.shape == (len(x),)
+    return found.tolist()
+
+
+def test_of_values():
+    assert y("distinct") == [8, 3]
+    assert y("longest-run") == [1, 3]
+    assert longest_run([]) == 0
+
+
+def test_of_texts():
+    (one, two) = observables.table.display(TEXTS).show(X)
+    assert y("length") == [len(one), len(two)]
+    assert y(f"contains:{two[:4]}") == [0, 1]
+    assert y("matches:^1.*1$") == [0, 1]
+    assert y(f"overlap:{one}")[0] == 1 and y(f"overlap:{one}")[1] < 1
+    assert y("letters") == [0, 0]
+
+
+def test_of_tokens():
+    (words,) = observables.table.display(ENGLISH).show(X[:1])
+    letters = sum(map(str.isalpha, words)) / len(words)
+    assert y("letters", X[:1], ENGLISH) == [letters]
+    again = observables.table.display(ENGLISH).canonical(X)
+    assert y("canonical", X, ENGLISH) == again.tolist()
+
+
+def test_readability_is_the_automated_index():
+    text = "The cat sat. The dog ran."  # 18 letters, 6 words, 2 sentences
+    assert readability(text) == pytest.approx(4.71 * 18 / 6 + 0.5 * 6 / 2 - 21.43)
+    assert readability("") == readability("...") == 0
+    assert overlap("abcdef", "xxabcdxx") == pytest.approx(1 / 3)
+
+
+def test_of_pictures():
+    how = observables.table.display(PICTURES)
+    x = np.zeros((2, 64), np.int64)
+    x[1, ::2] = 16
+    dark, light = how.show(x)
+    assert y("brightness", x, PICTURES) == [dark.mean(), light.mean()]
+    assert y("edges", x, PICTURES)[0] == 0 < y("edges", x, PICTURES)[1]
+
+
+def test_a_function_of_ones_own(own):
+    assert y("my_numbers:first") == [1, 1]
+    for name, words in {
+        "my_numbers:fails": "failed: KeyError",
+        "my_numbers:none": "expected finite numbers",
+        "my_numbers:wide": r"expected 2 numbers, found shape \(2, 8\)",
+        "my_numbers:words": "failed: ValueError",
+    }.items():
+        with pytest.raises(UserError, match=f"--observable {name}.*{words}"):
+            y(name)
+
+
+@pytest.mark.parametrize(
+    ("what", "config", "words"),
+    [
+        ("legnth", TEXTS, "expected one of length"),
+        ("contains:", TEXTS, "expected contains:TEXT"),
+        ("matches:(", TEXTS, "not a regular expression"),
+        ("brightness", TEXTS, "is for images; this run's inputs are texts"),
+        ("length", PICTURES, "is for texts; this run's inputs are images"),
+        ("canonical", PICTURES, "needs the model's tokenizer"),
+        ("no_such:function", TEXTS, "cannot import no_such"),
+    ],
+)
+def test_what_cannot_be_is_refused(what, config, words):
+    with pytest.raises(UserError, match=f"--observable {what.replace('(', '.')}.*{words}"):
+        build(what, config, "--observable")
+
+
+def test_a_python_model_is_built_only_if_asked():
+    model = {"kind": "python", "factory": "no_such:make"}
+    with pytest.raises(UserError, match="no_such"):
+        build("length", config_with(model=model), "--observable")
+    shown = build("length", config_with(model=model), "--observable", render=False)
+    assert shown(X).tolist() == [len("1 2 3 4 5 6 7 8")] * 2
