@@ -304,8 +304,10 @@ def _divergences(
     densities: tuple[Density, Density],
 ) -> list[Interval | None]:
     """Return the divergence per token on either side; None if z is not both models' own loss."""
-    own = (run.config.output is None and probabilities_add_up(run.data) for run in runs)
-    if runs[0].config.law is not None or runs[0].model_beta != runs[1].model_beta or not all(own):
+    configs = [run.config for run in runs]
+    own = all(c.output is None and c.law is None for c in configs)
+    one, two = (c.predicted_from for c in configs)
+    if not own or one is None or one != two or not all(probabilities_add_up(r.data) for r in runs):
         return [None, None]
     m_n = [model_beta(run.data) for run in runs]
     return [

@@ -25,8 +25,8 @@ pytestmark = pytest.mark.slow
 
 N_SITES, M = 5, 4
 X_ID = np.concatenate([inputs_of(block, 1, 10, N_SITES) for block in range(10)])
-BOTH = [f"model.length={N_SITES}", "run.rounds=20", "sampler.walkers=64", "bins.width=0.05"]
-CHAINS = [*BOTH, "run.burn_in=6", "ladder.betas=[-1.5,0,1,2.5,4]"]
+BOTH = [f"model.length={N_SITES}", "run.rounds=14", "sampler.walkers=64", "bins.width=0.05"]
+CHAINS = [*BOTH, "run.burn_in=5", "ladder.betas=[-1.5,0,1,2.5,4]"]
 DRAWS = [*BOTH, "run.burn_in=0", "ladder.betas=[0,1,2.5,4]", "sampler.method=ancestral",
          "sampler.steps=4", "sampler.exchanges=1", "samples.every=1"]  # fmt: skip
 RANGE = (1.5, 4.5)
@@ -101,9 +101,13 @@ def test_every_cell_of_many_inputs(folder, tables):
 
 
 def test_weights_that_are_all_equal_fail(folder, tables, monkeypatch):
+    """With one bin of z they matter most; the right ones pass there, too."""
+    one_bin = {"cells": 60, "width": RANGE[1] - RANGE[0]}
+    off, sigmas = off_by(found_in(folder, **one_bin), tables)
+    assert ((off < MOST) | (sigmas < 3.5)).all(), (off.max(), sigmas.max())
     monkeypatch.setattr(Density, "log_mixture", lambda self, z, *_: 0.0 * z)
-    off, sigmas = off_by(found_in(folder, cells=60, width=1.0), tables)
-    assert ((off > MOST) & (sigmas > 3)).sum() >= 3
+    off, sigmas = off_by(found_in(folder, **one_bin), tables)
+    assert ((off > MOST) & (sigmas > 4)).sum() >= 3, (off, sigmas)
 
 
 def test_shares_means_and_divergences(folder, tables):

@@ -164,9 +164,12 @@ def model_beta(run: RunData) -> float:
 
     NaN also if some of these lie outside the bins.
     """
-    own_k = run.weights.is_canonical(run.model_beta)
+    m, predicted_from = run.model_beta, run.config.predicted_from
+    if run.ancestral and predicted_from is not None:  # files of draws do not store it
+        m = float(run.n_sites - predicted_from)
+    own_k = run.weights.is_canonical(m)
     outside = (run.outside_k2.sum(axis=1) > MAX_OUTSIDE * run.moves_k)[own_k].any()
-    return run.model_beta if own_k.any() and not outside else float("nan")
+    return m if own_k.any() and not outside else float("nan")
 
 
 def reweighted(found: Pairs, density: Density, beta: float) -> Observed:
