@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.comparison.difference import (
     OneWay,
@@ -87,14 +86,15 @@ class DifferenceResult(Written):
         """Return the density of D; `model` 1 or 2 is the one whose z is in the range."""
         tables: list[Columns] = []
         for model, way in enumerate(self.ways, start=1):
-            c = np.flatnonzero(way.density.count_c)
+            count_c = way.density.count_bc.sum(axis=0)
+            c = np.flatnonzero(count_c)
             tables.append({
                 "model": np.full(len(c), model),
                 "d_lower": self.edges[c],
                 "d_upper": self.edges[c + 1],
                 "log_g": way.density.log_g_c[c],
                 "log_g_error": way.density.error_c[c],
-                "count": way.density.count_c[c],
+                "count": count_c[c],
             })  # fmt: skip
         return _joined(tables)
 
@@ -238,7 +238,7 @@ def difference_of(
 ) -> DifferenceResult:
     """Return the difference of two models' outputs over the inputs in a range of either's z.
 
-    The default range is all bins in which both runs have counts. `width` is that of the bins of z.
+    The default range is all bins in which the first run has counts. `width` is that of bins of z.
 
     Raises
     ------
@@ -254,7 +254,7 @@ def difference_of(
     paths = find(runs[0], runs[1]), find(runs[1], runs[0])
     outputs = [_outputs(run, path) for run, path in zip(runs, paths, strict=True)]
     densities = density_of_run(runs[0].data), density_of_run(runs[1].data)
-    edges = edges_for(densities[0], z_range or _common_range(*densities), width)
+    edges = edges_for(densities[0], z_range, width)
 
     def pairs(bins: tuple[FloatArray, FloatArray]) -> tuple[Pairs, Pairs]:
         one, two = (
@@ -284,18 +284,6 @@ def difference_of(
 def _outputs(run: RunReader, path: Path) -> NDArray[np.float32]:
     with open_rescored(path, run.on_damage) as side:
         return outputs_of(side, run)
-
-
-def _common_range(a: Density, b: Density) -> tuple[float, float]:
-    """Return the range of z in which both runs have counts, in whole bins."""
-    ends = []
-    for density in (a, b):
-        counted = np.flatnonzero(density.count_b)
-        ends.append((density.edges[counted[0]], density.edges[counted[-1] + 1]))
-    low, high = max(low for low, _ in ends), min(high for _, high in ends)
-    if not low < high:
-        raise UserError("the two runs share no outputs: their ranges of z do not overlap")
-    return float(low), float(high)
 
 
 def _divergences(

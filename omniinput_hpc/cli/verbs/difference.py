@@ -28,7 +28,7 @@ def main(arguments: list[str], program: str = "difference.py") -> None:
     example = "runs/toy.h5 runs/toy-worse.h5 --range 1.6 2.2"
     parser = new_parser(program, __doc__, example, "one run of each model", nargs=2)
     add = parser.add_argument
-    add_range(parser, "range of z (default: the bins in which both runs have counts)")
+    add_range(parser, "range of z (default: all bins in which A has counts)")
     add("--width", type=float, help="width of the bins of z (default: at most 12 bins)")
     add("--cells", type=int, default=MAX_CELLS, help="cells of D, at most (default: %(default)s)")
     shown = "show N texts of each end of D from either run (default: %(default)s)"

@@ -22,6 +22,7 @@ from omniinput_hpc.estimators.density.wide_bins import in_bins
 from omniinput_hpc.estimators.errors.jackknife import TAILS, Interval, t_quantile
 from omniinput_hpc.estimators.observables import (
     Averages,
+    Joint,
     Observed,
     averages,
     is_known,
@@ -122,24 +123,11 @@ def share_where(seen: Observed, chosen_i: BoolArray) -> Interval:
     return Interval(np.asarray(p), np.asarray(low), np.asarray(high), np.asarray(error))
 
 
-@dataclass(frozen=True)
-class DensityOfD:
-    """How many inputs of a range have each D.
+def density_of_d(seen: Observed, edges: FloatArray) -> Joint:
+    """Return the density of D in cells with edges float64 [C + 1], and that of z and D.
 
-    Attributes
-    ----------
-    log_g_c, error_c : float64 [C], ln of the inputs per cell and its standard error; -inf without
-        samples, and inf with too few of them
-    count_c : int64 [C], samples
+    The errors of the density of D are inf in cells of too few samples.
     """
-
-    log_g_c: FloatArray
-    error_c: FloatArray
-    count_c: IntArray
-
-
-def density_of_d(seen: Observed, edges: FloatArray) -> DensityOfD:
-    """Return the density of D in cells with edges float64 [C + 1]."""
     joint, n_cells = joint_density(seen, edges), len(edges) - 1
     cell_i = np.minimum(np.searchsorted(edges, seen.y_i, side="right") - 1, n_cells - 1)
     inside, u_i = (cell_i >= 0) & (seen.y_i <= edges[-1]), shares(seen)
@@ -152,11 +140,7 @@ def density_of_d(seen: Observed, edges: FloatArray) -> DensityOfD:
     correlated_i = seen.correlated_b[seen.bin_i]
     u_gc = sums(u_i)
     n_c = seen.effective(u_gc, sums(u_i**2 * correlated_i), np.ones(n_cells))
-    return DensityOfD(
-        joint.log_g_c,
-        np.where(is_known(n_c, u_gc), joint.error_c, np.inf),
-        joint.count_bc.sum(axis=0),
-    )
+    return replace(joint, error_c=np.where(is_known(n_c, u_gc), joint.error_c, np.inf))
 
 
 def model_beta(run: RunData) -> float:
@@ -286,7 +270,7 @@ class OneWay:
     means, sd_b, sd : means of D, and standard deviations in each bin of z [B] and over all of them
     outside : share of these inputs whose z by the other model lies outside the range
     divergence : Kullback-Leibler divergence per token from the other model; None if not known
-    density : of D
+    density : of D, and of z and D
     """
 
     pairs: Pairs
@@ -295,7 +279,7 @@ class OneWay:
     sd: float
     outside: Interval
     divergence: Interval | None
-    density: DensityOfD
+    density: Joint
 
 
 def one_way(found: Pairs, divergence: Interval | None, d_edges: FloatArray) -> OneWay:

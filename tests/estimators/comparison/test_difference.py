@@ -170,7 +170,7 @@ def test_what_only_one_model_puts_in_the_range(many):
     assert np.mean([w.outside.value for w in ways]) == pytest.approx(true, rel=0.3, abs=1e-3)
     assert sum(w.outside.low <= true <= w.outside.high for w in ways) >= 20
     assert ways[0].divergence is None
-    assert ways[0].density.count_c.sum() == len(ways[0].pairs.d_i)
+    assert ways[0].density.count_bc.sum() == len(ways[0].pairs.d_i)
 
 
 @pytest.mark.slow
