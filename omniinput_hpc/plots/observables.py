@@ -49,10 +49,17 @@ def joint_figure(
     drawn = left.pcolormesh(found.z_edges, found.y_edges, shown_cb, cmap="viridis")
     b, c = np.nonzero((found.count_bc > 0) & ~np.isfinite(found.error_bc))
     at = style.middles(found.z_edges)[b], style.middles(found.y_edges)[c]
-    left.plot(*at, "k.", markersize=1.6, label="error not known")
+    left.plot(
+        *at,
+        "ko",
+        markersize=2.6,
+        markeredgecolor="white",
+        markeredgewidth=0.5,
+        label="error not known",
+    )
     _average(left, averages)
     left.set(xlabel=label, ylabel=name, ylim=(found.y_edges[0], found.y_edges[-1]))
-    style.legend(left, fontsize=8)
+    style.legend_above(left, 2)
     amount = style.inputs_label(density.absolute, "cell", density.measure)
     figure.colorbar(drawn, ax=[left, right], label=amount)
     some = np.isfinite(found.log_g_c)
