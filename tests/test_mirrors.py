@@ -41,6 +41,7 @@ TESTED_ELSEWHERE = {
         "annotation/test_judges.py": ["judge"],
         "annotation/test_page.py": ["annotate"],
         "cli/test_omniinput.py": ["salvage", "verify"],
+        "export/test_every_eval_ever.py": ["export"],
         "plots/test_overlay.py": ["overlay"],
         "report/test_report.py": ["report"],
         "results/test_representatives.py": ["representatives"],
@@ -61,6 +62,7 @@ TESTED_ELSEWHERE = {
         "estimators/density/test_verdict.py": ["arrivals", "checks", "lanes_alike", "rung_counts"],
     },
     "estimators/errors": {"results/test_diagnosis.py": ["diagnosis"]},
+    "export": {"export/test_inspect_log.py": ["scored_inputs"]},
     "kernels": {
         "kernels/test_table.py": ["__init__"],
         "kernels/test_contributing_example.py": ["state"],

@@ -1,4 +1,7 @@
-"""Export and import scores: CSV, Label Studio's JSON, and JSON lines like Inspect's samples.
+"""Export and import scores: CSV, Label Studio's JSON, and samples of Inspect.
+
+Inspect's samples are read from JSON lines and from its logs (``.eval``), and written as JSON lines;
+`omniinput_hpc.export` writes logs.
 
 Export writes the latest score of each task. Import returns lines for score files, all of which are
 checked before anything is written. Inspect's letters count as C = 1, P = 0.5, I = N = 0.
@@ -23,18 +26,20 @@ from omniinput_hpc.annotation.jsonl import (
     checked,
     expected,
     line_of,
+    read_bytes,
     read_objects,
 )
 from omniinput_hpc.annotation.label_studio import from_label_studio, to_label_studio
 from omniinput_hpc.annotation.scores import Score, Scores
 from omniinput_hpc.annotation.tasks import TaskSet
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.text import read_cell, safe_cell
+from omniinput_hpc.text import first_line, read_cell, safe_cell
 from omniinput_hpc.untrusted.tables import SEPARATORS, read_table
 
 COLUMNS = ("id", "score", "seconds", "when", "guideline", "annotator", "judge")
 NUMBERS = ("score", "seconds")
 LETTER_SCORES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+INSPECT_LOG = ".eval"
 INSPECT_METADATA = ("seconds", "when", "guideline", "judge")
 
 
@@ -92,25 +97,28 @@ def to_inspect(tasks: TaskSet, scores: Sequence[Scores]) -> bytes:
     latest = [(file.annotator, file.latest()) for file in scores]
     samples = []
     for task in tasks.tasks:
-        given = {name: _inspect_score(lines[task.id]) for name, lines in latest if task.id in lines}
+        given = {name: inspect_score(lines[task.id]) for name, lines in latest if task.id in lines}
         if given:
             samples.append({"id": task.id, "scores": given})
     return b"".join(map(line_of, samples))
 
 
-def _inspect_score(line: Score) -> dict[str, Any]:
+def inspect_score(line: Score) -> dict[str, Any]:
+    """Return a score as Inspect's samples have it, with the rest of its line as metadata."""
     metadata = {name: getattr(line, name) for name in INSPECT_METADATA}
     return {"value": line.score, "metadata": metadata}
 
 
 def from_inspect(tasks: TaskSet, options: ImportOptions) -> Imported:
-    """Return the lines of a file of Inspect's samples; each scorer is an annotator.
+    """Return the lines of Inspect's samples, from a log or JSON lines; a scorer is an annotator.
 
     A value is a number in [0, 1], true or false, or one of `LETTER_SCORES`; null means not scored.
-    A scorer is a judge unless its metadata, as exported here, state otherwise.
+    A scorer is a judge unless its metadata, as exported here, state otherwise. Logs raise a
+    ModuleNotFoundError without inspect_ai.
     """
     collected, without = Collected(tasks, options), 0
-    for where, row in read_objects(options.path, "file of precomputed scores"):
+    is_log = options.path.suffix.lower() == INSPECT_LOG
+    for where, row in (_logged if is_log else _listed)(options.path):
         sample = checked(_InspectSample, row, where)
         for scorer, given in sample.scores.items():
             given = given if isinstance(given, dict) else {"value": given}
@@ -131,6 +139,31 @@ def from_inspect(tasks: TaskSet, options: ImportOptions) -> Imported:
             collected.add(value, where, scorer)
     collected.note(without, "null score")
     return _check_unique(collected.found, options.path)
+
+
+def _listed(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Return the samples of a file of JSON lines, each with its place."""
+    return read_objects(path, "file of precomputed scores")
+
+
+def _logged(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Return the scored samples of a log of Inspect, read by inspect_ai, each with its place."""
+    read_bytes(path, "log of Inspect")  # a regular file within the limits
+    from inspect_ai.log import read_eval_log
+
+    try:
+        log = read_eval_log(str(path))
+    except Exception as error:  # what inspect_ai raises for a damaged file depends on the damage
+        problem = f"inspect_ai cannot read it as a log ({first_line(error)})"
+        raise UserError(f"{path}: {problem}") from None
+    rows = []
+    for number, sample in enumerate(log.samples or [], 1):
+        given = {
+            name: {"value": score.value, "metadata": score.metadata}
+            for name, score in (sample.scores or {}).items()
+        }
+        rows.append((f"{path}, sample {number}", {"id": str(sample.id), "scores": given}))
+    return rows
 
 
 def _check_unique(found: Imported, path: Path) -> Imported:

@@ -80,7 +80,7 @@ def join_scores(
         by_key[key_path or key_beside(path)].append(read_scores(path))
     keys = {path: read_key(path) for path in by_key}
     files = [file for path in keys for file in by_key[path]]
-    _check_who(files)
+    check_who(files)
     notes = [note for file in files for note in file.notes]
     names = sorted({file.annotator for file in files})
     lower, width, n_bins = _bins(keys.values(), fingerprint)
@@ -172,7 +172,7 @@ class _Inputs:
         )
 
 
-def _check_who(files: Sequence[Scores]) -> None:
+def check_who(files: Sequence[Scores]) -> None:
     """Raise a UserError if one name stands for two scorers: a person and a judge, or two judges."""
     first: dict[str, Scores] = {}
     for file in files:

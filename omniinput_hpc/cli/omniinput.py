@@ -72,6 +72,7 @@ GROUPS = {
         "observe": Verb("compute an observable of all recorded inputs, once"),
         "overlay": Verb("draw the densities of several runs in one picture"),
         "report": Verb("one HTML page about one or more runs"),
+        "export": Verb("results and inputs for Every Eval Ever, Inspect, Hugging Face's datasets"),
     },
     "Scores of people and judges": {
         "choose": Verb("draw the inputs to be scored"),

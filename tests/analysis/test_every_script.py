@@ -38,6 +38,7 @@ ARGUMENTS = {
     "choose.py": ["RUN", "--width", "0.5", "--range", "-0.125", "1.875",
                   "--output", "chosen.tasks.jsonl"],
     "compare.py": ["other.h5", "RUN"],
+    "export.py": ["RUN", "--to", "every-eval-ever", *SCORES],
     "overlay.py": ["good.h5", "RUN", "--output", "overlay.png"],
     "normalize.py": ["good.h5", "RUN", "--range", "1.0", "2.0"],
     "changes.py": ["RUN", "good.rescored.other.h5"],

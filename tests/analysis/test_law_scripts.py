@@ -221,6 +221,17 @@ def test_diagnose_and_representatives(called, runs):
     assert sorted(set(table["z_lower"])) == EDGES[:-1].tolist()
 
 
+def test_exports_say_that_a_law_weighs_the_inputs(called, runs):
+    called("export", "a.h5", "--to", "every-eval-ever")
+    record = json.loads((runs / "a.every-eval-ever.json").read_text())
+    _, inside = record["evaluation_results"]
+    assert inside["metric_config"]["metric_id"] == "omniinput.log10_probability_inside"
+    assert inside["source_data"]["additional_details"]["measure"] == "probability"
+    assert -1 < inside["score_details"]["score"] <= inside["metric_config"]["max_score"] == 0.0
+    called("export", "a.h5", "--to", "datasets")
+    assert "represent the inputs by the run's law" in (runs / "a.dataset/README.md").read_text()
+
+
 def test_compare_and_overlay(called):
     assert "a and again agree within their errors" in called("compare", "a.h5", "again.h5")
     said = called("compare", "a.h5", "other.h5", "--rule", RULE)

@@ -43,6 +43,7 @@ COMMANDS = {
     "representatives": "good.h5",
     "report": f"good.h5 {BY}",
     "overlay": "good.h5 again.h5 --output overlay.png",
+    "export": f"good.h5 --to every-eval-ever {BY}",
     "choose": "good.h5 --width 0.5 --range -0.125 1.875 --output chosen.tasks.jsonl",
     "annotate": "chosen.tasks.jsonl --annotator ana",
     "judge": f"chosen.tasks.jsonl --judge {RULE}",

@@ -1,4 +1,4 @@
-"""Export scores to files of other programs, or import them: CSV, Label Studio, Inspect-style JSON.
+"""Export scores to files of other programs, or import them: CSV, Label Studio, Inspect.
 
 Label Studio: s of S stars are the score (s - 1) / (S - 1), so one star is 0 and S stars are 1.
 """
@@ -7,12 +7,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from omniinput_hpc.annotation.formats import EXPORTS, IMPORTS
+from omniinput_hpc.annotation.formats import EXPORTS, IMPORTS, INSPECT_LOG
 from omniinput_hpc.annotation.imports import DEFAULT_STARS, ImportOptions
 from omniinput_hpc.annotation.jsonl import write_whole
 from omniinput_hpc.annotation.scores import add_score_files, find_scores, read_scores
 from omniinput_hpc.annotation.tasks import key_path, read_tasks, stem_of
-from omniinput_hpc.cli.scripts import check_output, new_parser, new_record, results_folder
+from omniinput_hpc.cli.scripts import (
+    check_output,
+    new_parser,
+    new_record,
+    results_folder,
+    with_extra,
+)
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.untrusted.tables import WORKBOOKS
 
@@ -50,13 +56,15 @@ def main(arguments: list[str], program: str = "scores.py") -> None:
     if options.stars < 2:
         raise UserError("--stars must be 2 or more")
     endings = {".csv": "csv", ".tsv": "csv", ".json": "label-studio", ".jsonl": "inspect"}
+    endings |= {INSPECT_LOG: "inspect"}
     ending = options.source.suffix.lower()
     format_ = options.format or endings.get(ending)
     if format_ is None:
         remedy = "save it as CSV (UTF-8)" if ending in WORKBOOKS else "say by --format what it is"
         raise UserError(f"{options.source}: {remedy} ({', '.join(IMPORTS)})")
     source = ImportOptions(options.source, options.annotator, options.stars)
-    imported = IMPORTS[format_](tasks, source)
+    with with_extra("export"):  # Inspect's logs are read by inspect_ai
+        imported = IMPORTS[format_](tasks, source)
     record.notes = list(imported.notes)
     print("".join(f"note: {note}\n" for note in imported.notes), end="")
     for path, n in add_score_files(tasks, imported.lines):

@@ -39,6 +39,7 @@ ARGUMENTS = {
     "choose.py": ["{file}", "--width", "0.5", *RANGE, "--output", "{folder}/chosen.tasks.jsonl"],
     "compare.py": ["{folder}/other/good.h5", "{file}", *RULE],  # a run beside itself is refused
     "diagnose.py": ["{file}"],
+    "export.py": ["{file}", "--to", "every-eval-ever", *RULE],
     "next_scores.py": ["{file}", *SCORES, *FEW],
     "normalize.py": ["{file}", "{folder}/good.h5", *RANGE],
     "overlay.py": ["{file}", "--output", "{folder}/overlay.png"],
