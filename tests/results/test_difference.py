@@ -4,27 +4,31 @@ import sys
 
 import numpy as np
 import pytest
-from pair_runs import draw_from
 from run_tools import ROOT
 from script_tools import call_script
+from small_toys import (
+    N_SITES,
+    drawn,
+    model_of,
+    number_of,
+    one_matrix_rounded,
+    one_step_further,
+    table_of,
+)
 
 import omniinput_hpc
-from omniinput_hpc import models
 from omniinput_hpc.cli import rescore
 from omniinput_hpc.cli import run as launch
-from omniinput_hpc.cli.enumerate import block_evaluator, inputs_of
-from omniinput_hpc.config import input_file
 from omniinput_hpc.estimators.comparison.difference import pair, sameness
 from omniinput_hpc.estimators.density.density import Density, density_of_run
-from omniinput_hpc.estimators.density.wide_bins import edges_of_width, in_bins
+from omniinput_hpc.estimators.density.wide_bins import in_width
 from omniinput_hpc.results.difference import difference_of
 from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.runfile.reader import open_run
 
 pytestmark = pytest.mark.slow
 
-N_SITES, M = 5, 4
-X_ID = np.concatenate([inputs_of(block, 1, 10, N_SITES) for block in range(10)])
+M = 4
 BOTH = [f"model.length={N_SITES}", "run.rounds=14", "sampler.walkers=64", "bins.width=0.05"]
 CHAINS = [*BOTH, "run.burn_in=5", "ladder.betas=[-1.5,0,1,2.5,4]"]
 DRAWS = [*BOTH, "run.burn_in=0", "ladder.betas=[0,1,2.5,4]", "sampler.method=ancestral",
@@ -32,18 +36,6 @@ DRAWS = [*BOTH, "run.burn_in=0", "ladder.betas=[0,1,2.5,4]", "sampler.method=anc
 RANGE = (1.5, 4.5)
 FEWEST, MOST = 1000, 0.15
 NAMES = ("toy", "toy-worse")
-
-
-def model_of(name):
-    path = ROOT / "inputs" / f"{name}.toml"
-    words = [f"model.length={N_SITES}", f"model.path={ROOT / 'inputs/models' / name}"]
-    config = input_file.parse(path.read_text(), str(path), words)
-    return models.build(config, "cpu", models.preflight(config).get("folder"))
-
-
-def table_of(model):
-    """Return z of all inputs, float32 [100000], in the order of `X_ID`."""
-    return np.concatenate([block_evaluator(model, 1, "cpu")(block) for block in range(10)])
 
 
 @pytest.fixture(scope="module")
@@ -160,47 +152,17 @@ def test_the_verb_prints_texts_of_both_ends(folder, capsys, monkeypatch):
     assert (folder / "toy.difference.toy-worse.pdf").is_file()
 
 
-def one_matrix_rounded(model):
-    """Round one matrix of the Toy to bfloat16."""
-    import torch
-
-    weight = model.lm.transformer.h[2].mlp.c_fc.weight
-    with torch.no_grad():
-        weight.copy_(weight.to(torch.bfloat16).float())
-
-
-def one_step_further(model):
-    """Train the Toy by one more step, on its own samples' exact next digits."""
-    import torch
-
-    network = model.lm
-    network.requires_grad_(True)
-    x = torch.from_numpy(X_ID[::97])
-    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-5)
-    with torch.enable_grad():
-        loss = network(input_ids=x, labels=x).loss
-        loss.backward()
-    optimizer.step()
-    network.requires_grad_(False)
-
-
 @pytest.mark.parametrize("change", [one_matrix_rounded, one_step_further])
 def test_power(change, tables):
     """Outputs tell a slightly changed model at once; densities of such runs do not."""
-    changed = model_of("toy")
-    change(changed)
-    z = (tables["toy"], table_of(changed))
+    z = (tables["toy"], table_of(change()))
     assert 1e-5 < np.abs(z[0] - z[1]).mean() < 0.05
-    edges, betas = np.linspace(0, 12, 241), np.array([-1.5, 0.0, 0.5, 1.0, 2.0, 4.0])
-    size = {"rounds": 8, "walkers": 64, "moves": 4}
-    runs = [draw_from(z[i], X_ID, betas, i, edges, 10, **size) for i in (0, 1)]
-    number = 10 ** np.arange(N_SITES)[::-1]
     ways, densities = [], []
-    for i, run in enumerate(runs):
-        other = z[1 - i][run.x_rksd.astype(int) @ number]
+    for i in (0, 1):
+        run = drawn(z[i], i)
         densities.append(density_of_run(run.record()))
-        wide = in_bins(densities[i], edges_of_width(edges, 2.0))
-        ways.append(pair(run.record(), wide, other, i == 0, 10**6))
+        other = z[1 - i][number_of(run.x_rksd)]
+        ways.append(pair(run.record(), in_width(densities[i], 2.0), other, i == 0, 10**6))
     found = sameness(tuple(ways), tuple(densities), (2e-5, 3e-6))
     assert not found.equal and found.beyond > 0.5
     assert found.p > 1e-3
