@@ -59,7 +59,7 @@ def rms_of_cells(which, all_seen):
         found = density_of_d(seen, D_EDGES)
         use = (true_c >= 20) & np.isfinite(found.error_c)
         assert use.sum() >= 5
-        off += list(((found.log_g_c - np.log(np.maximum(true_c, 1))) / found.error_c)[use])
+        off += list((found.log_g_c[use] - np.log(true_c[use])) / found.error_c[use])
     return np.sqrt(np.mean(np.square(off)))
 
 
