@@ -34,8 +34,8 @@ from omniinput_hpc.estimators.samples import RecordedSamples
 
 END = 0.01
 """Share of the inputs of a range at either end of D from which examples are drawn."""
-MANY, RARE = 0.25, 30.0
-"""Share of inputs that may differ by more than rounding, and by how many times as much a few may:
+MANY, RARE = 0.25, (6e-4, 9e-5)
+"""Share of inputs that may differ by more than rounding, and by how much, absolute and relative:
 the limits of `models.checked` for a model's own outputs."""
 
 
@@ -208,7 +208,7 @@ class Sameness:
     ----------
     largest : the largest size of D, in units of z
     beyond : share of the samples that differ by more than rounding
-    times : the same as a multiple of rounding
+    times : the largest size of D as a multiple of what rare inputs may differ by
     differing : 95 % upper bounds of the share of inputs that differ by more than rounding, in the
         ranges of both runs
     p : p-value of equal densities, by Hotelling's T^2 (see `samplers`); NaN if not known
@@ -225,7 +225,7 @@ class Sameness:
     @property
     def equal(self) -> bool:
         """Whether the outputs are equal up to rounding."""
-        return self.beyond <= MANY and self.times <= RARE
+        return self.beyond <= MANY and self.times <= 1.0
 
 
 def sameness(
@@ -240,20 +240,21 @@ def sameness(
     densities : of both runs, in their own bins
     rounding : the allowed difference of z, absolute and relative to z
     """
-    times = [np.abs(way.d_i) / (rounding[0] + rounding[1] * np.abs(way.own_i)) for way in ways]
+    z_i = np.abs(np.concatenate([way.own_i for way in ways]))
+    d_i = np.abs(np.concatenate([way.d_i for way in ways]))
+    usual_i, rare_i = (absolute + relative * z_i for absolute, relative in (rounding, RARE))
     p, why = np.nan, ""
     try:
         p = compare_samplers(*densities).p
     except EstimateError as error:
         why = str(error)
-    bounds = [
-        float(share_where(way.seen, t > 1.0).high) for way, t in zip(ways, times, strict=True)
-    ]
-    every = np.concatenate(times)
+    beyond_i = d_i > usual_i
+    parts = np.split(beyond_i, [len(ways[0].d_i)])
+    bounds = [float(share_where(w.seen, part).high) for w, part in zip(ways, parts, strict=True)]
     return Sameness(
-        largest=max(float(np.abs(way.d_i).max()) for way in ways),
-        beyond=float((every > 1.0).mean()),
-        times=float(every.max()),
+        largest=float(d_i.max()),
+        beyond=float(beyond_i.mean()),
+        times=float((d_i / np.maximum(usual_i, rare_i)).max()),
         differing=(bounds[0], bounds[1]),
         p=p,
         why=why,

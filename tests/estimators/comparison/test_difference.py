@@ -151,6 +151,12 @@ def test_outputs_of_one_model_are_equal_and_the_bound_says_how_sure_that_is():
     found = sameness(tuple(ways), tuple(densities), ROUNDING)
     assert found.equal and 0 < found.beyond < 0.03 and found.p > 1e-3
     assert all(0.01 < bound < 0.03 for bound in found.differing)
+    coarse = sameness(tuple(ways), tuple(densities), (5e-2, 1e-2))
+    assert coarse.equal and coarse.beyond == 0  # half precision: none may exceed its rounding
+    one = ways[0].d_i + 0.2 * (np.arange(len(ways[0].d_i)) == 7)
+    one = replace(ways[0], seen=replace(ways[0].seen, y_i=one))
+    for rounding in (ROUNDING, (5e-2, 1e-2)):
+        assert not sameness((one, ways[1]), tuple(densities), rounding).equal
     more = replace(ways[0], seen=replace(ways[0].seen, y_i=ways[0].d_i + 1e-4))
     assert not sameness((more, ways[1]), tuple(densities), ROUNDING).equal
 
