@@ -21,7 +21,7 @@ from omniinput_hpc.estimators.density.draw_constants import constants_apart
 from omniinput_hpc.estimators.density.known_ratio import Ends, exact_difference
 from omniinput_hpc.estimators.density.mbar import free_energy_errors, mbar, read_samples
 from omniinput_hpc.estimators.errors.convergence import MAX_BLOCKS, Check
-from omniinput_hpc.estimators.errors.jackknife import t_quantile
+from omniinput_hpc.estimators.errors.jackknife import Interval, t_quantile
 from omniinput_hpc.estimators.populations import constants_of, is_annealed
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.results.canonical import CanonicalShare, share_lines
@@ -414,6 +414,29 @@ def mbar_line(run: RunData, f_k: FloatArray) -> str:
         f"MBAR on {samples.n_gk.sum():,} recorded samples, without bins: free energies differ from "
         f"those of the bins by at most {delta_k.max():.2e} nats, {sigmas} standard errors"
     )
+
+
+def total_line(
+    density: Density, total: Interval, ends: Sequence[float], exact: Exact | None
+) -> str:
+    """Return a line with how many inputs lie between two outputs, edges of bins."""
+    words = density.words
+    of = words.things if density.absolute else words.share
+    value, low, high = (_exponential(float(n)) for n in (total.value, total.low, total.high))
+    inside_b = (density.edges[:-1] >= ends[0]) & (density.edges[1:] <= ends[1])
+    truth = ""
+    if exact is not None:
+        truth = f"; exactly {_exponential(float(logsumexp(exact.log_g_b[inside_b])))}"
+    span = f"z from {ends[0]:.6g} to {ends[1]:.6g}"
+    return f"{span}: {value} {of}, 95% interval {low} to {high}{truth}"
+
+
+def _exponential(log_n: float) -> str:
+    """Format e^log_n, also where that is no float."""
+    if not -690 < log_n < 690:
+        return f"10^{log_n / np.log(10):.2f}"
+    n = float(np.exp(log_n))
+    return f"{n:,.0f}" if 100 <= n < 1e6 else f"{n:.3g}"
 
 
 def other_bins_clause(run: RunData) -> str:

@@ -40,11 +40,14 @@ def folder(tmp_path_factory):
 
 
 def test_reweight(folder):
-    done = call("reweight.py", "runs/lattice.h5", "--exact", "exact.csv", folder=folder)
+    low = ["--exact", "exact.csv", "--range", "-9", "1.125"]
+    done = call("reweight.py", "runs/lattice.h5", *low, folder=folder)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert done.stdout.splitlines()[-2:] == ["runs/lattice.density.csv", "runs/lattice.density.png"]
     assert "converged: yes" in done.stdout
+    truth = round(MODEL.count_l()[MODEL.z_l() < 1.125].sum())
+    assert " inputs, 95% interval " in done.stdout and f"; exactly {truth:,}\n" in done.stdout
     assert MODEL.count_l().max() < 10_000
     assert "truth >= 10,000 inputs: no such bin" in done.stdout
     assert f"truth >= 1,000 inputs: {(MODEL.count_l() >= 1_000).sum()} bins" in done.stdout

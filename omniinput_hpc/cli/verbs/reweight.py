@@ -15,11 +15,18 @@ from pathlib import Path
 
 import numpy as np
 
-from omniinput_hpc.cli.scripts import add_figure_options, new_parser, new_record, other_bins_of
+from omniinput_hpc.cli.scripts import (
+    add_figure_options,
+    add_range,
+    new_parser,
+    new_record,
+    other_bins_of,
+)
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.joined import joined_density
 from omniinput_hpc.estimators.density import other_bins
 from omniinput_hpc.estimators.density.certified import KnownBelow, certify, predicted_sites
+from omniinput_hpc.estimators.density.density import log_total
 from omniinput_hpc.plots import look
 from omniinput_hpc.results import density as results
 from omniinput_hpc.results import tables
@@ -44,6 +51,9 @@ def read_arguments(arguments: list[str], program: str) -> argparse.Namespace:
     add("--certified", action="store_true", help=certified)
     census = "RUN.census.h5 of the same model, for --certified: exact as far as it is complete"
     add("--census", type=Path, metavar="FILE", help=census)
+    add_range(
+        parser, "how many inputs have an output from LOW to HIGH", action="append", default=[]
+    )
     add_figure_options(parser)
     options = parser.parse_args(arguments)
     look.use([options.run], options.label, options.title, options.style)
@@ -84,6 +94,10 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
             certified = results.CertifiedResult(files, [density], bounds)
             more, further = certified.write(record), further + certified.summary()
     exact = tables.read_exact(options.exact, density.edges) if options.exact else None
+    for low, high in options.range:
+        total, *ends = log_total(density, low, high)
+        record.add_interval(f"ln of all inputs from {ends[0]:.6g} to {ends[1]:.6g}", total)
+        further.append(results.total_line(density, total, ends, exact))
     result = results.DensityResult(files, [density], exact, further, bins, remark, share)
     written = result.write(record)
     record.notes = result.lines()

@@ -197,11 +197,32 @@ def _block_errors(solved: _Solved, observed: Observations) -> FloatArray:
     return jackknife_error(blocks_b, solved.problem.without_each(blocks, solved.f_k)[0], one_n)
 
 
+def log_total(density: Density, low: float, high: float) -> tuple[Interval, float, float]:
+    """Return ln of the sum of exp(log_g) over the bins between two outputs, and their ends.
+
+    Raises an EstimateError if no bin with counts lies inside.
+    """
+    edges, slack = density.edges, 1e-6 * (density.edges[1] - density.edges[0])
+    inside_b = (edges[:-1] >= low - slack) & (edges[1:] <= high + slack)
+    seen_b = inside_b & (density.count_b > 0) & np.isfinite(density.log_g_b)
+    if not seen_b.any():
+        raise EstimateError(f"--range {low:g} {high:g}: no bin with counts lies inside")
+    value = logsumexp(density.log_g_b[seen_b])
+    found = _with_interval(density, value, logsumexp(density.log_g_jb[:, seen_b], axis=1))
+    first, last = np.flatnonzero(inside_b)[[0, -1]]
+    return found, float(edges[first]), float(edges[last + 1])
+
+
 def log_mean_exp(density: Density) -> Interval:
     """Return ln of the mean of exp(-z) over a law of inputs, from an absolute density."""
     seen = density.count_b > 0
-    value = float(logsumexp(density.log_g_b[seen] - density.z_b[seen]))
+    value = logsumexp(density.log_g_b[seen] - density.z_b[seen])
     value_j = logsumexp(density.log_g_jb[:, seen] - density.z_b[seen], axis=1)
+    return _with_interval(density, value, value_j)
+
+
+def _with_interval(density: Density, value: float, value_j: FloatArray) -> Interval:
+    """Return an estimate with its 95 % interval, from its jackknife replicates [G]."""
     error = float(jackknife_error(np.asarray(value), value_j, density.lanes_g))
     half = t_quantile(len(density.lanes_g)) * error if np.isfinite(error) else np.inf
     return Interval(*map(np.asarray, (value, value - half, value + half, error)))

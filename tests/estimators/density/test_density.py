@@ -55,6 +55,20 @@ def test_absolute_density_within_its_errors():
     assert 0.5 < np.median((result.log_g_error_b / result.block_error_b)[10:20]) < 2.0
 
 
+def test_how_many_lie_between_two_outputs():
+    exact_b, z_scores = np.exp(exact_log_g(LEVEL_EDGES)), []
+    first, last = 2, 7
+    ends = LEVEL_EDGES[first], LEVEL_EDGES[last]
+    for seed in range(24):
+        run = independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=16, rounds=6, seed=seed)
+        total, *found = density.log_total(density_of_run(run), ends[0] - 0.01, ends[1] + 0.01)
+        assert found == pytest.approx(ends)
+        z_scores.append((total.value - np.log(exact_b[first:last].sum())) / total.error)
+    assert 0.6 < np.sqrt(np.mean(np.square(z_scores))) < 1.5
+    with pytest.raises(EstimateError, match="--range 90 91: no bin with counts"):
+        density.log_total(density_of_run(run), 90.0, 91.0)
+
+
 def test_outputs_around_a_million_have_the_same_density_and_errors():
     near = independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=16, seed=1)
     shift = 2.0**20  # a quarter is a number of float32 there
