@@ -97,6 +97,20 @@ def interval(low: float, high: float, form: str, unknown: str = "interval not kn
     return f"{shown(low, form)} to {shown(high, form)}"
 
 
+def decimals(low: float, high: float) -> int:
+    """Return the decimals for a number with these ends of its interval: two, more if needed (to 6).
+
+    They tell the ends from each other, and from 0 and 1 unless they are just that.
+    """
+    ends = [end for end in (low, high) if math.isfinite(end)]
+    for digits in range(2, 6):
+        near = [round(end, digits) for end in ends]
+        sharp = all(a == b or a not in (0.0, 1.0) for a, b in zip(near, ends, strict=True))
+        if sharp and (low == high or len(set(near)) == len(near)):
+            return digits
+    return 6
+
+
 def range_words(ends: tuple[float, float], scale: float = 1.0, digits: int = 4) -> str:
     """Format a range divided by `scale`, rounded inwards so that it can be requested."""
     unit, near = 10.0**digits, 1e-9  # keep numbers that are already round unchanged

@@ -1,4 +1,4 @@
-"""README is one page, and its input file and the tutorial's own model run as printed."""
+"""README is one page; the input files of the pages on one's own models run as printed."""
 
 import re
 
@@ -13,6 +13,7 @@ from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import trial
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+OWN = (ROOT / "docs/own-model.md").read_text(encoding="utf-8")
 TUTORIAL = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
 
 
@@ -22,7 +23,7 @@ def block(text, language, after):
 
 def test_it_is_one_page():
     lines = README.splitlines()
-    assert len(lines) <= 180
+    assert len(lines) <= 130
     words = len(re.findall(r"\w+", README))
     assert words < 2500, words
 
@@ -31,7 +32,7 @@ def test_a_model_of_your_own_passes_the_check_as_printed(tmp_path, monkeypatch, 
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(trial, "BATCH_SECONDS", 0.0)  # to be quick
     toml = tmp_path / "my.toml"
-    toml.write_text(block(README, "toml", "## A Hugging Face model of your own"))
+    toml.write_text(block(OWN, "toml", "# A Hugging Face model of your own"))
     code = run.main([str(toml), "--check", "--set", f"run.output={tmp_path / 'my.h5'}"])
     text = "".join(capfd.readouterr())
     assert code == 0, text
@@ -39,18 +40,18 @@ def test_a_model_of_your_own_passes_the_check_as_printed(tmp_path, monkeypatch, 
 
 
 def test_the_example_is_the_run_whose_figures_are_stated(tmp_path):
-    """README's minutes, picture and verdict are those of inputs/english-25.toml."""
+    """The page's minutes, picture and verdict are those of inputs/english-25.toml."""
     toml = tmp_path / "my.toml"
-    toml.write_text(block(README, "toml", "## A Hugging Face model of your own"))
+    toml.write_text(block(OWN, "toml", "# A Hugging Face model of your own"))
     stated = ["run.output='runs/my.h5'"]
     assert input_file.load(toml, []) == input_file.load(ROOT / "inputs/english-25.toml", stated)
 
 
-def test_the_second_block_is_the_cluster():
+def test_the_third_block_is_the_cluster():
     """Its command, and its cost is that of the input file's header."""
     blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
-    assert "sbatch --ntasks=64 jobscripts/run.sbatch inputs/olmo7b.toml\n" in blocks[1]
-    assert "mpirun -n 64 python -m omniinput_hpc inputs/olmo7b.toml" in blocks[1]
+    assert "sbatch --ntasks=64 jobscripts/run.sbatch inputs/olmo7b.toml\n" in blocks[2]
+    assert "mpirun -n 64 python -m omniinput_hpc inputs/olmo7b.toml" in blocks[2]
     header = (ROOT / "inputs/olmo7b.toml").read_text(encoding="utf-8").partition("[run]")[0]
     cost = re.search(r"# Cost: [^:]*: (.+?)\.\n", header)[1]
     assert cost in README
@@ -60,9 +61,9 @@ def test_the_second_block_is_the_cluster():
 
 def test_a_first_look_does_not_spoil_the_run(tmp_path, monkeypatch, capfd):
     """As printed it has a file of its own; in the real run's file the real run is refused."""
-    given = re.findall(r"--set (\S+)", re.search(r"local\.sh my\.toml (--set .*)", README)[1])
+    given = re.findall(r"--set (\S+)", re.search(r"local\.sh my\.toml (--set .*)", OWN)[1])
     toml = tmp_path / "my.toml"
-    toml.write_text(block(README, "toml", "## A Hugging Face model of your own"))
+    toml.write_text(block(OWN, "toml", "# A Hugging Face model of your own"))
     looked, real = input_file.load(toml, given), input_file.load(toml, [])
     assert looked.run.output != real.run.output
     (tmp_path / "a.toml").write_text(LATTICE.format(output=tmp_path / "a.h5"))

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from omniinput_hpc import text
@@ -83,3 +85,13 @@ def test_permissions_of_a_new_file(tmp_path):
     (tmp_path / "a.partial").chmod(0o666)
     text.write_atomically(path, "new", 0o600)
     assert path.read_text() == "new" and path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [((0.314, 0.434), 2), ((0.999796, 0.999999), 6), ((0.0, 0.0213), 2), ((0.0003, 0.16), 4),
+     ((1.002, 1.03), 3), ((0.5, 0.5), 2), ((-0.051, 0.03), 2), ((-math.inf, math.inf), 2)],
+)  # fmt: skip
+def test_as_few_decimals_as_tell_an_interval(ends, expected):
+    """The ends differ, and read 0 or 1 only if they are."""
+    assert text.decimals(*ends) == expected

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.comparison.joined import joined_density
 from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES
-from omniinput_hpc.estimators.precision_recall.from_rule import Rule, call_rule, check_scores
 from omniinput_hpc.results import curves
 from omniinput_hpc.results.curve import CurveResult
 from omniinput_hpc.results.density import DensityResult
+from omniinput_hpc.results.rules import checked_rule
 from omniinput_hpc.runfile.reader import RunReader
 
 if TYPE_CHECKING:
@@ -62,8 +62,9 @@ class Estimates:
 
         Parameters
         ----------
-        rule : a function from inputs, int64 [n, D], to scores [n] in [0, 1], or its name
-            "module:function"
+        rule : a function from inputs, int64 [n, D], or from their texts if its argument is called
+            ``texts``, to scores [n] in [0, 1]; or a name: "module:function", "regex:PATTERN",
+            "contains:TEXT"
         scores, key : score files of one or more annotators, and the key of their tasks
             (default: the one beside them)
         side : the model's confident end of the outputs, "low" or "high" (default: from the run)
@@ -86,7 +87,8 @@ class Estimates:
         if rule is None or isinstance(rule, str):
             return curves.curve_of(self.readers, density, by)
         name = getattr(rule, "__qualname__", type(rule).__name__)
-        return curves.curve_by_rule(self.readers, density, _checked(rule, name), name, by)
+        checked = checked_rule(rule, self.readers[0].config, name)
+        return curves.curve_by_rule(self.readers, density, checked, name, by)
 
     def plot(self) -> Figure:
         """Return the figure of the density."""
@@ -101,8 +103,3 @@ class JoinedRuns(Estimates):
             f"  {run.path}: {run.rounds} of {run.rounds_planned} rounds" for run in self.readers
         ]
         return "\n".join(["Joined runs", *names])
-
-
-def _checked(rule: Callable[[NDArray[np.int64]], object], name: str) -> Rule:
-    """Return a rule with its scores checked, and with its name in errors."""
-    return lambda x: check_scores(call_rule(rule, x, name, "rule"), len(x), name)

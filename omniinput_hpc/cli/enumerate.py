@@ -24,11 +24,12 @@ from omniinput_hpc.cli.scripts import check_output, new_record
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import EXIT_COMPLETE, UserError
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.precision_recall.from_rule import Rule, load_rule
+from omniinput_hpc.estimators.precision_recall.from_rule import Rule
 from omniinput_hpc.histogram import bin_of
 from omniinput_hpc.models import constraint
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.results.record import Record
+from omniinput_hpc.results.rules import rule_of
 from omniinput_hpc.sampling import shapes
 from omniinput_hpc.text import duration
 
@@ -260,7 +261,7 @@ def run(world: World, argv: Sequence[str] | None, program: str = PROGRAM) -> int
     config = common.read_input(world, args)
     about = world.on_rank_0(lambda: models.preflight(config))
     output = args.output or Path("inputs/exact") / f"{args.input.stem}.csv"
-    rule = world.together(lambda: load_rule(args.rule)) if args.rule else None
+    rule = world.together(lambda: rule_of(args.rule, config)) if args.rule else None
 
     from omniinput_hpc.models.checked import try_out
     from omniinput_hpc.sampling.anchors import zero_inputs
@@ -288,7 +289,7 @@ def _arguments(world: World, argv: Sequence[str] | None, program: str) -> Any:
     example = "inputs/toy.toml --rule omniinput_hpc.zoo.toy:is_valid"
     parser = arguments.new_parser(program, words, example)
     parser.add_argument("input", type=Path, metavar="INPUT.toml", help="the input file")
-    parser.add_argument("--rule", metavar="MODULE:FUNCTION", help="function that scores inputs")
+    parser.add_argument("--rule", metavar="RULE", help="function that scores inputs")
     where = "the table to write (default: inputs/exact/INPUT.csv)"
     parser.add_argument("--output", type=Path, metavar="FILE.csv", help=where)
     hours = "refuse if it would take longer (default: %(default)g)"

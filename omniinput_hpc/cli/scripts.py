@@ -211,8 +211,10 @@ def add_score_options(
 
     add, source = parser.add_argument, parser.add_mutually_exclusive_group(required=required)
     if rule:
-        called = "a Python function that scores inputs, int64 [n, D], from 0 to 1"
-        source.add_argument("--rule", metavar="MODULE:FUNCTION", help=called)
+        called = "what is right: regex:PATTERN or contains:TEXT (in an input's text), or a Python "
+        called += "function that scores inputs, int64 [n, D], from 0 to 1, or texts if its "
+        called += "argument is called texts"
+        source.add_argument("--rule", metavar="RULE", help=called)
     files = "score files, RUN.scores.NAME.jsonl, one per annotator"
     source.add_argument("--scores", type=Path, nargs="+", metavar="FILE", help=files)
     add_key(parser)

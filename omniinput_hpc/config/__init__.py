@@ -35,12 +35,12 @@ from omniinput_hpc.config.method import (
 )
 from omniinput_hpc.config.models import (
     CausalLm,
-    FunctionName,
     ImageClassifier,
     MaskedLm,
     Model,
     Potts,
     PythonModel,
+    RuleName,
     SequenceClassifier,
 )
 from omniinput_hpc.config.observables import Observables
@@ -117,10 +117,11 @@ class Analysis(Table):
         description="The end of z where the model is confident, from which curves are counted "
         "([defaults](analysis.md#the-side)).",
     )
-    rule: FunctionName | None = Field(
+    rule: RuleName | None = Field(
         None,
-        description='`"module:function"` that scores inputs: int array [n, D] to scores [n] in '
-        "[0, 1].",
+        description='`"module:function"` that scores inputs: int array [n, D], or their texts if '
+        'its argument is called `texts`, to scores [n] in [0, 1]. Or `"regex:PATTERN"`, '
+        '`"contains:TEXT"`.',
     )
     test_data: Annotated[str | None, IsPath()] = Field(
         None,

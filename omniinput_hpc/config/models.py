@@ -29,7 +29,14 @@ def _function_name(value: str) -> str:
     return value
 
 
+def _rule_name(value: str) -> str:
+    return value if value.startswith(TEXT_RULES) else _function_name(value)
+
+
 FunctionName = Annotated[str, AfterValidator(_function_name)]
+TEXT_RULES = ("regex:", "contains:")
+"""What names of rules begin with that are not functions."""
+RuleName = Annotated[str, AfterValidator(_rule_name)]
 Prefix = (
     Annotated[str, Field(min_length=1)]
     | Annotated[list[Annotated[int, Field(ge=0, le=2**31 - 1)]], Field(min_length=1)]

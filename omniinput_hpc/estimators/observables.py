@@ -58,12 +58,14 @@ class Observed:
     def effective(self, w_gb: FloatArray, w2_gb: FloatArray, correlated: FloatArray) -> FloatArray:
         """Return effective numbers of samples [...]."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.nan_to_num(w_gb.sum(axis=0) ** 2 / w2_gb.sum(axis=0)) / correlated
+            n = w_gb.sum(axis=0) ** 2 / w2_gb.sum(axis=0)
+        return np.asarray(np.nan_to_num(n) / correlated)
 
 
 def is_known(n: FloatArray, w_g: FloatArray) -> BoolArray:
     """Return where n effective samples, of weights w_g in each group, are enough for an error."""
-    return (n >= FEWEST_EFFECTIVE) & ((w_g > 0).sum(axis=0) >= FEWEST_GROUPS)
+    enough: BoolArray = (n >= FEWEST_EFFECTIVE) & ((w_g > 0).sum(axis=0) >= FEWEST_GROUPS)
+    return enough
 
 
 def observe(run: RunData, density: Density, observable: Observable, most: int) -> Observed:
@@ -82,7 +84,8 @@ def observe(run: RunData, density: Density, observable: Observable, most: int) -
         log_ws.append(-density.log_mixture(part.z_i, part.log_q_ik, 0))
     if not bins:
         raise EstimateError(f"{run.path} has no recorded samples inside the bins")
-    bin_i, group_i, y_i, log_w_i = map(np.concatenate, (bins, groups, ys, log_ws))
+    bin_i, group_i = np.concatenate(bins), np.concatenate(groups)
+    y_i, log_w_i = np.concatenate(ys), np.concatenate(log_ws)
     largest_b = np.full(len(density.count_b), -np.inf)
     np.maximum.at(largest_b, bin_i, log_w_i)
     n_b = np.bincount(bin_i, minlength=len(largest_b))

@@ -11,7 +11,8 @@ from typing import Any
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.results.curve import CurveResult, interval_words
+from omniinput_hpc.results.aupr import interval_words
+from omniinput_hpc.results.curve import CurveResult
 from omniinput_hpc.results.record import LEVEL
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.text import __version__
@@ -127,7 +128,7 @@ def _of_curve(found: CurveResult) -> list[dict[str, Any]]:
     curve, density, results = found.curve, found.density, []
     details = {
         "scores_by": found.by, "side": str(found.confident),
-        "interval": f"95 %: {interval_words(curve)}",
+        "interval": f"95 %: {interval_words(curve, 6)}",
     }  # fmt: skip
     if math.isfinite(curve.aupr):
         over = {

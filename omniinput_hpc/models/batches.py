@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.protocol import Model, offers_of
 
 
@@ -42,6 +43,24 @@ def evaluate(
         parts.append(z.cpu().numpy()[:n])
         after_batch()
     return np.concatenate(parts)
+
+
+@torch.no_grad()
+def token_losses(model: Model, x_nd: NDArray[Any], device: str) -> NDArray[np.float32]:
+    """Return -ln p of each value given those before it, float32 [n, D]; NaN if not predicted.
+
+    Raises a UserError if the model has no conditional probabilities.
+    """
+    offers = offers_of(model)
+    if offers.conditional_logits is None:
+        raise UserError("the model has no probabilities of tokens, so tokens have no loss")
+    rows = []
+    for x, _ in padded_batches(torch.from_numpy(x_nd.astype(np.int64)), 1):
+        log_p = offers.conditional_logits(x.to(device))[1].log_softmax(-1)  # [1, D, n_values]
+        rows.append(-log_p.gather(2, x.to(device)[..., None]).squeeze(2))
+    losses = torch.cat(rows)
+    losses[:, : offers.predicted_from] = torch.nan
+    return np.asarray(losses.cpu().numpy(), dtype=np.float32)
 
 
 @torch.no_grad()

@@ -86,7 +86,7 @@ def build(what: str, config: Config, key: str, render: bool = True) -> Observe:
     """
     word, _, argument = what.partition(":")
     if what in OF_VALUES:
-        return _each(OF_VALUES[what], lambda x: x)
+        return _each(OF_VALUES[what], list)
     if what in OF_TEXTS or word in OF_TEXTS_AND or what in OF_PICTURES or what == "canonical":
         return _of_shown(what, f"{key} {what}", _display(config, render))
     if not argument:

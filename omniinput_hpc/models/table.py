@@ -284,8 +284,9 @@ def side_of(config: Config, given: Side | None = None) -> ConfidentSide:
     if config.output is not None:
         name = f'output.name = "{config.output.name}"'
     if said is not None:
-        usual = f", as is usual for {name}" if side == said else ""
-        return ConfidentSide(said, f"as the run's [analysis] side says{usual}")
+        if side == said:  # a run stores its kind's side too, see `with_side`
+            return ConfidentSide(said, f"as is usual for {name}")
+        return ConfidentSide(said, "as the run's [analysis] side says")
     if side is not None:
         return ConfidentSide(side, f"the default of {name}")
     what = "a custom model" if config.output is None else name

@@ -43,7 +43,7 @@ def rho_r_figure(density: Density, curve: Curve, label: str, exact: Exact) -> Fi
         bottom.plot(z[gaps], curve.r_b[gaps], "x", color=style.FAINT, label="interpolated")
     exact_line(bottom, density, exact.r_b)
     bottom.set(ylim=(-0.05, 1.05), ylabel="mean score r(z)", xlabel=label)
-    style.legend(bottom)
+    style.legend_above(bottom, 4)
     return figure
 
 
@@ -105,13 +105,14 @@ def _error_panel(axes: Axes, density: Density) -> None:
     axes.set_ylim(10.0 ** np.floor(decades[0]), 10.0 ** np.ceil(decades[1]))
     axes.set_ylabel("standard error\nof the above")
     if axes.lines:
-        axes.legend(loc="best", ncols=2)
+        style.legend_above(axes, 2)
 
 
 def _difference_panel(axes: Axes, density: Density, exact: Exact) -> None:
     """Draw log10 g, sampled minus exact; the axis fits the errors of bins that are not rare."""
     bins = np.flatnonzero((density.count_b > 0) & np.isfinite(exact.log_g_b))
     z, error = style.middles(density.edges)[bins], density.log_g_error_b[bins] / style.LN10
+    error = np.where(np.isfinite(density.log_g_upper_b[bins]), np.inf, error)  # as above it
     delta = (density.log_g_b[bins] + offset(density, exact) - exact.log_g_b[bins]) / style.LN10
     reach = np.abs(delta) + np.where(np.isfinite(error), error, 0.0)
     rare = exact.log_g_b[bins] < np.log(RARE)

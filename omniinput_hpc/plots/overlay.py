@@ -15,6 +15,8 @@ from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.plots import style
 
 PLACES = ("low", "middle", "high")
+NEAR_AXIS = 0.25
+"""Share of the axis in which a name finds no room to the left of its points."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def _densities(axes: Any, models: list[tuple[int, Overlaid]]) -> None:
         name = style.named(model.name, index)
         axes.plot(z, log10_rho, line, color=colour, label=name, linewidth=1.2)
         style.band(axes, z, log10_rho - error, log10_rho + error, colour)
-    bottom, top = axes.get_ylim()
+    (bottom, top), (left, right) = axes.get_ylim(), axes.get_xlim()
     row = 0
     for index, model in models:
         for mark, (name, z_n) in zip(cycle("|x+."), model.sets.items(), strict=False):
@@ -77,8 +79,11 @@ def _densities(axes: Any, models: list[tuple[int, Overlaid]]) -> None:
             y = bottom - 0.06 * row * (top - bottom)
             look: dict[str, Any] = {"color": style.colour(index), "alpha": 0.4, "markersize": 5}
             axes.plot(z_n, np.full(len(z_n), y), mark, **look)
-            at: dict[str, Any] = {"xytext": (-6, 0), "textcoords": "offset points"}
-            axes.annotate(name, (z_n.min(), y), fontsize=7, ha="right", va="center", **at)
+            # a name to the left of the first outputs would lie across the axis
+            near = z_n.min() < left + NEAR_AXIS * (right - left)
+            z, away, ha = (z_n.max(), 6, "left") if near else (z_n.min(), -6, "right")
+            at: dict[str, Any] = {"xytext": (away, 0), "textcoords": "offset points"}
+            axes.annotate(name, (z, y), fontsize=7, ha=ha, va="center", **at)
     axes.legend(loc="best")
 
 

@@ -18,7 +18,7 @@ from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, bin_scores
 from omniinput_hpc.plots import style
 from omniinput_hpc.plots.density import exact_line
-from omniinput_hpc.text import range_words
+from omniinput_hpc.text import decimals, interval, range_words
 
 SCORE_LIMITS = (-0.05, 1.05)
 SCORE_LABEL = "mean score r(z)"
@@ -35,10 +35,12 @@ def curve_figure(
     shift = 0.0 if exact is None else offset(density, exact)
     figure, (axes,) = style.panels([4.0])
     shown = np.isfinite(curve.log_recall_t)
+    if not shown.any():
+        return _nothing_right(figure, axes, curve)
     x, precision = (curve.log_recall_t[shown] + shift) / style.LN10, curve.precision_t[shown]
     low, high = curve.bands.low.precision_t[shown], curve.bands.high.precision_t[shown]
     style.band(axes, x, low, high, style.sampled(), "95% band")
-    digits = int(np.clip(1 - np.log10(curve.aupr_error), 4, 6)) if curve.aupr_error > 0 else 4
+    digits = decimals(curve.aupr_low, curve.aupr_high)
     name = f"{style.named('sampled')}, {_aupr_label(curve, digits)}"
     axes.plot(x, precision, ".-", color=style.sampled(), markersize=3, label=name)
     thin = curve.thin_b[curve.bin_t][shown]
@@ -57,18 +59,20 @@ def curve_figure(
     return figure
 
 
+def _nothing_right(figure: Figure, axes: Axes, curve: Curve) -> Figure:
+    """Say that there is no curve, instead of drawing an empty one."""
+    words = f"0 of {curve.n_scored:,} scored inputs were right: there is no curve"
+    axes.text(0.5, 0.5, words, ha="center", va="center", transform=axes.transAxes)
+    axes.set_axis_off()
+    return figure
+
+
 def _aupr_label(curve: Curve, digits: int) -> str:
-    if np.isneginf(curve.log_recall_t[-1]):
-        return f"0 of {curve.n_scored:,} inputs were right"
     if np.isnan(curve.aupr):
         return "right inputs in fewer than two bins"
-    error, least = curve.aupr_error, 10.0**-digits
-    tiny = 0 < error < 0.5 * least
-    spread = f"(error under {least:.{digits}f})" if tiny else f"± {error:.{digits}f}"
-    if not np.isfinite(error):
-        spread = "(error not known)"
+    ends = interval(curve.aupr_low, curve.aupr_high, f".{digits}f")
     over = f"over log10 recall {range_words(curve.aupr_range, style.LN10, 2)}"
-    return f"AUPR {curve.aupr:.{digits}f} {spread}\n{over}"
+    return f"AUPR {curve.aupr:.{digits}f} ({ends})\n{over}"
 
 
 def _note_side(axes: Axes, curve: Curve) -> None:
@@ -80,19 +84,35 @@ def _note_side(axes: Axes, curve: Curve) -> None:
 
 @style.styled
 def roc_figure(density: Density, curve: Curve) -> Figure:
-    """Return right against wrong inputs accepted, both in log10: an unnormalized ROC curve."""
-    figure, (axes,) = style.panels([4.2], 5.6)
+    """Return right against wrong inputs accepted, both in log10, and below their ratio.
+
+    The upper panel is an unnormalized ROC curve. Over many decades only the ratio shows a change.
+    """
     right_t, wrong_t = curve.log_recall_t, curve.trace.log_wrong_t
+    if not np.isfinite(right_t).any():
+        figure, (axes,) = style.panels([4.2], 5.6)
+        return _nothing_right(figure, axes, curve)
+    figure, (axes, below) = style.panels([4.2, 1.8], 5.6)
     shown = np.isfinite(right_t) & np.isfinite(wrong_t)
     x, y = wrong_t[shown] / style.LN10, right_t[shown] / style.LN10
     if len(x):
         _roc_intervals(axes, curve, shown)
     axes.plot(x, y, ".-", color=style.sampled(), markersize=4, label=style.named("thresholds"))
+    below.plot(x, y - x, ".-", color=style.sampled(), markersize=4)
+    with np.errstate(divide="ignore"):
+        low, high = (
+            np.log10(trace.precision_t[shown] / (1.0 - trace.precision_t[shown]))
+            for trace in (curve.bands.low, curve.bands.high)
+        )
+    known = np.isfinite(low) & np.isfinite(high)
+    style.band(below, x[known], low[known], high[known], style.sampled())
+    below.axhline(0.0, color=style.FAINT, linestyle=":")
     if len(x):
         ends = np.array([min(x.min(), y.min()), max(x.max(), y.max())])
         axes.plot(ends, ends, ":", color=style.FAINT, label="as many wrong as right")
     unit = density.words.number if density.absolute else "share of all"
-    axes.set_xlabel(rf"$\log_{{10}}$ wrong inputs accepted ({unit})")
+    below.set_xlabel(rf"$\log_{{10}}$ wrong inputs accepted ({unit})")
+    below.set_ylabel("$\\log_{10}$ right\nper wrong")
     axes.set_ylabel(rf"$\log_{{10}}$ right inputs accepted ({unit})")
     axes.legend(loc="best")
     _note_side(axes, curve)
@@ -159,7 +179,7 @@ def r_figure(density: Density, curve: Curve, label: str, exact: Exact | None = N
     if exact is not None:
         exact_line(axes, density, exact.r_b)
     axes.set(ylim=SCORE_LIMITS, xlabel=label, ylabel=SCORE_LABEL)
-    style.legend(axes)
+    style.legend_above(axes, 3)
     return figure
 
 

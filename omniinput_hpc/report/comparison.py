@@ -14,7 +14,7 @@ from omniinput_hpc.report.content import Content
 from omniinput_hpc.report.page import Drawing, drawing, render
 from omniinput_hpc.report.sections import DASH, rounds_of
 from omniinput_hpc.results import comparison
-from omniinput_hpc.results.curve import interval_words
+from omniinput_hpc.results.aupr import aupr_digits, interval_words
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.text import range_words
 
@@ -46,7 +46,7 @@ def _row(name: str, run: RunReader, content: Content) -> list[str]:
     found, side, aupr, interval, over = content.found, DASH, DASH, DASH, DASH
     if found is not None and np.isfinite(found.curve.aupr):
         curve = found.curve
-        aupr, interval = f"{curve.aupr:.6f}", interval_words(curve)
+        aupr, interval = f"{curve.aupr:.{aupr_digits(curve)}f}", interval_words(curve)
         over, side = range_words(curve.aupr_range, digits=2), curve.side
     converged = "yes" if content.density.converged else "no"
     return [name, rounds_of(run), converged, side, aupr, interval, over]

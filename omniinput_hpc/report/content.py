@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from omniinput_hpc.annotation.scores import read_scores
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators import FloatArray
+from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.results import representatives
 from omniinput_hpc.results.curve import CurveResult
@@ -34,6 +35,7 @@ class ReportOptions:
     one_run : whether the report is about one run, so that all score files must be of its model
     thresholds : outputs at which precision and recall are reported
     test_sets : outputs of test data by name; those beyond the curve's ends give a warning
+    losses : the loss of each token of inputs [n, D] of a run; None: tokens are not coloured
     """
 
     curve: CurveOptions
@@ -46,6 +48,7 @@ class ReportOptions:
     one_run: bool
     thresholds: Sequence[float] = ()
     test_sets: Mapping[str, FloatArray] = field(default_factory=dict)
+    losses: Callable[[RunReader, IntArray], NDArray[np.float32]] | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,9 @@ def _inputs(
         if of_run is None:
             raise UserError(f"{options.tasks} has no inputs of {run.path}")
         found = of_run
+    if options.losses is not None:
+        losses = options.losses(run, np.stack([item.values for item in found.items]))
+        return representatives.with_tokens(found, run.config, losses.astype(np.float64))
     return found.masked() if options.masked else found
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.plots import style
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -35,9 +40,14 @@ INK_STYLE: Any = {
 }
 
 
-def page(title: str, parts: Sequence[Markup]) -> str:
-    """Return the whole page, which refers to nothing outside itself."""
-    return render("page.html", title=title, parts=parts)
+def page(title: str, parts: Sequence[Markup], interactive: bool = False) -> str:
+    """Return the whole page, which refers to nothing outside itself.
+
+    If it is interactive, it holds the script of `page.js`; its policy allows no other.
+    """
+    script = Markup((TEMPLATES / "page.js").read_text(encoding="utf-8")) if interactive else ""
+    found = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    return render("page.html", title=title, parts=parts, script=script, script_hash=found)
 
 
 def render(template: str, **values: Any) -> Markup:
@@ -47,7 +57,7 @@ def render(template: str, **values: Any) -> Markup:
 
 def environment(autoescape: bool = True) -> Environment:
     """Return the Jinja environment that reads and fills the templates."""
-    return Environment(
+    made = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=autoescape,
         finalize=lambda value: value if isinstance(value, Markup) else visible(value),
@@ -55,6 +65,8 @@ def environment(autoescape: bool = True) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.globals["coloured"] = lambda item: zip(item.tokens, item.losses, strict=False)
+    return made
 
 
 def visible(value: object) -> str:
@@ -71,14 +83,54 @@ def _visible(character: str) -> str:
 
 
 @dataclass(frozen=True)
+class Marks:
+    """Points of a figure's first panel that can be pointed at.
+
+    Attributes
+    ----------
+    x, y, z : float64 [n], places in the panel's units, and the output that each is about
+    words : what is said of each
+    axis : 0 if what is pointed at is the nearest in x, 1 in y
+    slider : name of the slider that chooses one
+    """
+
+    x: FloatArray
+    y: FloatArray
+    z: FloatArray
+    words: Sequence[str]
+    axis: int
+    slider: str
+
+    def placed(self, figure: Figure) -> str:
+        """Return the marks as JSON, their places as shares of the figure's width and height."""
+        places = figure.axes[0].transData.transform(np.column_stack([self.x, self.y]))
+        rows = zip(places / figure.bbox.size, self.z, self.words, strict=True)
+        return json.dumps([[*place.round(4).tolist(), round(z, 6), w] for place, z, w in rows])
+
+
+@dataclass(frozen=True)
 class Drawing:
-    """A figure as part of the page; its caption describes it, also to screen readers."""
+    """A figure as part of the page; its caption describes it, also to screen readers.
+
+    Attributes
+    ----------
+    marks, axis, slider : see `Marks`; "" if nothing can be pointed at
+    """
 
     svg: Markup
     caption: str
+    marks: str = ""
+    axis: int = 0
+    slider: str = ""
 
 
-def drawing(make: Callable[[], Figure], caption: str, salt: str, converged: bool = True) -> Drawing:
+def drawing(
+    make: Callable[[], Figure],
+    caption: str,
+    salt: str,
+    converged: bool = True,
+    marks: Marks | None = None,
+) -> Drawing:
     """Return a figure as SVG whose colours follow the page's: light, dark or printed.
 
     `make` is called here, so that text is drawn in the page's colour. `salt`, from which the SVG's
@@ -95,4 +147,6 @@ def drawing(make: Callable[[], Figure], caption: str, salt: str, converged: bool
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     for colour, name in PAGE_COLOURS.items():
         svg = re.sub(re.escape(colour), name, svg, flags=re.IGNORECASE)
-    return Drawing(Markup(svg), caption)
+    if marks is None or not len(marks.z):
+        return Drawing(Markup(svg), caption)
+    return Drawing(Markup(svg), caption, marks.placed(figure), marks.axis, marks.slider)

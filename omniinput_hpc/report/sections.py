@@ -11,59 +11,95 @@ from markupsafe import Markup
 
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.diagnosis import Diagnosis
-from omniinput_hpc.estimators.precision_recall.curves import Curve
-from omniinput_hpc.plots.style import LN10
+from omniinput_hpc.estimators.precision_recall.curves import Side
 from omniinput_hpc.report.content import Content
-from omniinput_hpc.report.page import drawing, render
-from omniinput_hpc.report.summary import summary
+from omniinput_hpc.report.marks import curve_marks, density_marks
+from omniinput_hpc.report.page import Drawing, drawing, render
+from omniinput_hpc.report.summary import answer, model_line, question
 from omniinput_hpc.results import tables
+from omniinput_hpc.results.aupr import aupr_line, scale_lines
 from omniinput_hpc.results.curves import confident_side
 from omniinput_hpc.results.density import (
     CHECKS,
     check_rows,
 )
 from omniinput_hpc.results.diagnosis import ladder_line
+from omniinput_hpc.results.representatives import (
+    Representative,
+    Representatives,
+    RepresentativesResult,
+)
 from omniinput_hpc.results.scores import AnnotatorsResult, agreement_lines
 from omniinput_hpc.runfile.reader import RunReader
 
 DASH = "\N{EN DASH}"
+CONFIDENT = "The most confident inputs"
+FIRST = 5
+"""Inputs shown first, those that the model is most confident about."""
 SHOWN_ELSEWHERE = ("config", "format", "model_fingerprint")
 
 
 def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
     """Return the section on the `number`-th run; `name` distinguishes it from the others."""
-    verdict, words = content.density.estimate.verdict, content.density.estimate.words
-    amount = words.amount.capitalize()
+    density, words = content.density.estimate, content.density.estimate.words
+    verdict, converged = density.verdict, density.verdict.converged
     said = [f"Not converged: {reason}." for reason in verdict.reasons]
-    if verdict.converged:
-        said = [f"Converged: all {len(verdict.checks)} checks passed (see Diagnostics)."]
+    if converged:
+        said = [f"Converged: all {len(verdict.checks)} checks passed."]
+    side = confident_side(run, content.options.curve.side).end
     return render(
         "section.html",
         number=number,
         title=run.path.name,
-        converged=verdict.converged,
+        titled=not content.options.one_run,
+        converged=converged,
+        model=model_line(run, content),
+        question=question(content),
+        answer=answer(content),
+        inputs_figure=_inputs_figure(run, content, side, number),
+        first=_most_confident(content.inputs, side),
+        first_title=f"Inputs with the {side}est z" if content.found is None else CONFIDENT,
         verdict=said,
-        summary=summary(run, content),
         settings=_settings(run),
         config=run.config_toml,
         environment=[(k, v) for k, v in run.texts.items() if k not in SHOWN_ELSEWHERE],
         checks={"names": CHECKS, "rows": check_rows(verdict.checks)},
         rungs=_rungs(content.diagnosis.found),
-        mixing=_mixing(content.diagnosis.found, content.density.estimate),
+        mixing=_mixing(content.diagnosis.found, density),
         advice=content.diagnosis.advice,
         density=content.density.numbers(),
         density_figure=drawing(
             content.density.figure,
-            f"{amount} per bin of the output, and its standard error: {name}",
+            f"{words.amount.capitalize()} per bin of the output, and its standard error: {name}",
             f"{number} density",
-            verdict.converged,
+            converged,
+            density_marks(density, upright=False),
         ),
         curve=_curve(content, name, number),
         inputs=content.inputs,
-        side=confident_side(run, content.options.curve.side).end,
+        side=side,
         masked=content.options.masked,
         files=_files(content, name),
     )
+
+
+def _inputs_figure(run: RunReader, content: Content, side: Side, number: int) -> Drawing:
+    """Return the density with an input of each bin beside it."""
+    density = content.density.estimate
+    shown = RepresentativesResult([run], [density], [content.inputs], side, with_values=False)
+    return drawing(
+        shown.density_figure,
+        f"{density.words.amount.capitalize()} per output, and inputs beside their output",
+        f"{number} inputs",
+        density.verdict.converged,
+        density_marks(density, upright=True),
+    )
+
+
+def _most_confident(inputs: Representatives, side: Side) -> list[Representative]:
+    """Return the inputs shown that the model is most confident about."""
+    sign = 1.0 if side == "low" else -1.0
+    return sorted(inputs.items, key=lambda item: sign * item.z)[:FIRST]
 
 
 def _settings(run: RunReader) -> list[tuple[str, str]]:
@@ -130,48 +166,29 @@ def _curve(content: Content, name: str, number: int) -> dict[str, Any] | None:
     found = content.found
     if found is None:
         return None
-    figures = {
-        "Precision over log recall with its 95% band": found.figure,
-        "Mean score per bin": found.r_figure,
-        "Right against wrong inputs accepted (unnormalized ROC)": found.roc_figure,
-    }
+    precision = "Precision over log recall with its 95% band"
+    figures = {"Mean score per bin": found.r_figure}
+    if np.isfinite(found.curve.log_recall_t[-1]):  # some input is right
+        roc = {"Right against wrong inputs accepted (unnormalized ROC)": found.roc_figure}
+        figures = {precision: found.figure} | figures | roc
     said = found.numbers()
     if found.joined is not None and found.scored is not None:
         annotators = AnnotatorsResult(found.runs, found.densities, found.joined, found.scored)
         said += agreement_lines(found.joined)
-        figures["Mean score per annotator"] = annotators.figure
+        if len(found.joined.scored.annotators) > 1:  # else the figure of all says the same
+            figures["Mean score per annotator"] = annotators.figure
+    marks = curve_marks(found.density, found.curve)
     drawn = [
-        drawing(make, f"{what}: {name}", f"{number} {what}", found.converged)
+        drawing(
+            make, f"{what}: {name}", f"{number} {what}", found.converged,
+            marks if what == precision else None,
+        )
         for what, make in figures.items()
-    ]
-    last = last_threshold(found.density, found.curve)
-    lines = [*found.side_lines(), *said, last, *found.reach_lines()]
+    ]  # fmt: skip
+    lines = [aupr_line(found.curve), *scale_lines(found.density, found.curve), *found.reach_lines()]
+    more = [line for line in [*found.side_lines(), *said] if line not in lines]
     by = found.by if found.joined else f"the rule {found.by}"
-    return {"by": by, "lines": lines, "figures": drawn}
-
-
-def last_threshold(density: Density, curve: Curve) -> str:
-    """Return how many right and wrong inputs the model accepts in total, in words."""
-    low, high, words = curve.bands.low, curve.bands.high, density.words
-    found = []
-    for what, values, least, most in (
-        ("right", curve.trace.log_recall_t, low.log_recall_t, high.log_recall_t),
-        ("wrong", curve.trace.log_wrong_t, low.log_wrong_t, high.log_wrong_t),
-    ):
-        ends = np.array([values[-1], least[-1], most[-1]]) / LN10
-        if np.isneginf(ends[0]):
-            found.append(f"no {what} input (at most 10^{ends[2]:.3f}{words.of})")
-        else:
-            spread = f"(10^{ends[1]:.3f} to 10^{ends[2]:.3f})"
-            found.append(f"10^{ends[0]:.3f}{words.within} {what} inputs {spread}")
-    threshold, share = curve.threshold_t[-1], 1.0 - curve.precision_t[-1]
-    way = "Up" if curve.side == "low" else "Down"
-    if not density.absolute:
-        return f"{way} to the last threshold, z = {threshold:g}, {share:.2%} are wrong."
-    return (
-        f"{way} to the last threshold, z = {threshold:g}, the model accepts {found[0]} and "
-        f"{found[1]}; {share:.2%} are wrong (overconfident predictions)."
-    )
+    return {"by": by, "lines": lines, "more": more, "figures": drawn}
 
 
 def _files(content: Content, name: str) -> list[dict[str, str]]:

@@ -37,17 +37,17 @@ def caption_of(
 
 def _titles(runs: Sequence[DescribedRun]) -> list[str]:
     """Return a line per run, or one for many runs of one model."""
-    models = {_model_of(run) for run in runs}
+    models = {model_words(run) for run in runs}
     if len(runs) < MANY or len(models) > 1:
         return [title_of(run) for run in runs]
     rounds = _rounds(sum(run.rounds for run in runs), sum(run.rounds_planned for run in runs))
     first, last = _label_of(runs[0]), _label_of(runs[-1])
-    return [f"{len(runs)} runs, {first} to {last}: {_model_of(runs[0])}, {rounds} in all"]
+    return [f"{len(runs)} runs, {first} to {last}: {model_words(runs[0])}, {rounds} in all"]
 
 
 def title_of(run: DescribedRun) -> str:
     """Return a run's label or file name, its model, space and rounds on one line."""
-    return f"{_label_of(run)}: {_model_of(run)}, {_rounds(run.rounds, run.rounds_planned)}"
+    return f"{_label_of(run)}: {model_words(run)}, {_rounds(run.rounds, run.rounds_planned)}"
 
 
 def _rounds(done: int, planned: int) -> str:
@@ -58,7 +58,7 @@ def _label_of(run: DescribedRun) -> str:
     return look.current().label_of.get(str(run.path), Path(run.path).stem)
 
 
-def _model_of(run: DescribedRun) -> str:
+def model_words(run: DescribedRun) -> str:
     """Return the model and the space of its inputs."""
     whose = " ".join(filter(None, [run.config.model.kind, Path(run.config.model_name).name]))
     decades = run.n_sites * np.log10(run.n_values)

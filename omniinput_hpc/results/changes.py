@@ -20,7 +20,6 @@ from omniinput_hpc.estimators.comparison.other_outputs import (
 )
 from omniinput_hpc.estimators.density.density import Density, density_of_run
 from omniinput_hpc.estimators.precision_recall.curves import Range, Side
-from omniinput_hpc.estimators.precision_recall.from_rule import load_rule
 from omniinput_hpc.estimators.run_data import RunData, require_rounds
 from omniinput_hpc.results.curves import confident_side
 from omniinput_hpc.results.density import verdict_lines
@@ -28,6 +27,7 @@ from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.redact import mask
 from omniinput_hpc.results.representatives import edges_for, how_to_show
 from omniinput_hpc.results.result import Written
+from omniinput_hpc.results.rules import rule_of
 from omniinput_hpc.results.tables import Columns, beside
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.runfile.rescored import open_rescored, outputs_of
@@ -82,7 +82,7 @@ def aupr_of(
     `side` overrides the run's own side; `asked` is the range of log recall.
     """
     end = confident_side(run, side).end
-    return aupr_change(found.runs, found.densities, load_rule(rule), end, asked)
+    return aupr_change(found.runs, found.densities, rule_of(rule, run.config), end, asked)
 
 
 @dataclass(frozen=True, repr=False)

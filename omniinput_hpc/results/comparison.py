@@ -23,9 +23,11 @@ from omniinput_hpc.estimators.comparison.samplers import (
 )
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
 from omniinput_hpc.estimators.errors.jackknife import Interval
-from omniinput_hpc.estimators.precision_recall.curves import Range
+from omniinput_hpc.estimators.precision_recall.curves import Curve, Range
+from omniinput_hpc.estimators.precision_recall.thresholds import ends_of
 from omniinput_hpc.models import input_space
-from omniinput_hpc.results.curve import CurveResult, about_curve, one_sided_words
+from omniinput_hpc.results.aupr import one_sided_words
+from omniinput_hpc.results.curve import CurveResult, about_curve
 from omniinput_hpc.results.curves import CurveOptions, curve_of
 from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.normalization import shift_of
@@ -34,7 +36,7 @@ from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.run_groups import require_apart, seed_lines
 from omniinput_hpc.results.tables import Columns, describe_run
 from omniinput_hpc.runfile.reader import RunReader
-from omniinput_hpc.text import shown
+from omniinput_hpc.text import decimals, interval, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -192,8 +194,18 @@ class ModelsResult(Compared):
         for i, (both, how) in enumerate(zip(self.found, self.normalized_by, strict=True), start=1):
             apart = [self.names[j] for j in (0, i) if not self.densities[j].verdict.converged]
             lines.append(f"normalized by: {how}")
-            lines += model_lines(both, self.names[0], self.names[i], apart)
+            said = model_lines(both, self.names[0], self.names[i], apart)
+            outside = [self._outside(j, both) for j in (0, i)]
+            lines += [said[0], *outside, *said[1:]]
         return lines
+
+    def _outside(self, i: int, both: ModelComparison) -> str:
+        """Return which outputs of model i's curve lie outside a common range of recall."""
+        shift = self.shifts[i - 1] if i else 0.0
+        curve = self.curves[i]
+        return outside_line(
+            self.names[i], curve.curve, curve.density, (both.lower, both.upper), shift
+        )
 
     def record(self, into: Record) -> None:
         """Add the densities, the AUPRs, and both AUPRs over the common range of recall."""
@@ -251,8 +263,8 @@ def _record_pair(record: Record, found: ModelComparison, first: str, other: str)
         f"AUPR of {first} less {other}": found.aupr_difference,
         f"AUPR of {first} by {other}": found.aupr_ratio,
     }
-    for name, interval in intervals.items():
-        record.add_interval(name, interval)
+    for name, one in intervals.items():
+        record.add_interval(name, one)
         record.values[name]["over_ln_recall"] = [found.lower, found.upper]
 
 
@@ -326,8 +338,27 @@ def verdict(
     return f"{text}; the 95% bands do not tell them apart at any single recall."
 
 
-def _note(aupr: Interval, one_sided: int) -> str:
-    return one_sided_words(one_sided, f"{float(aupr.low):.6f}", f"{float(aupr.high):.6f}")
+def outside_line(name: str, curve: Curve, density: Density, common: Range, shift: float) -> str:
+    """Return the outputs of a curve inside and outside a common range of log recall, in words.
+
+    `shift` is what is added to the curve's log recall; `density` is in the curve's bins.
+    """
+    known = np.isfinite(curve.log_recall_t)
+    x, z = curve.log_recall_t[known] + shift, curve.threshold_t[known]
+    (first, last), (begin, stop) = ends_of(curve, density.edges), np.interp(common, x, z)
+    parts = [(first, begin)] * bool(common[0] > x[0]) + [(stop, last)] * bool(common[1] < x[-1])
+    inside = f"{begin if common[0] > x[0] else first:.4g} to {stop:.4g}"
+    outside = " and ".join(f"{low:.4g} to {high:.4g}" for low, high in parts)
+    rest = f"; outside it: z = {outside}" if parts else ", all of its curve"
+    return f"{name}: the common range is z = {inside}{rest}"
+
+
+def _aupr(aupr: Interval, one_sided: int = 0) -> str:
+    """Return an AUPR, or a difference or ratio of two, with its interval."""
+    low, high = float(aupr.low), float(aupr.high)
+    form = f".{decimals(low, high)}f"
+    note = one_sided_words(one_sided, format(low, form), format(high, form))
+    return f"{shown(float(aupr.value), form)} ({interval(low, high, form)}){note}"
 
 
 def model_lines(
@@ -341,17 +372,20 @@ def model_lines(
     both = (name_a, name_b)
     said = [
         *(
-            ((name,), f"AUPR of {name}: {aupr}{_note(aupr, kind)}, {over}")
+            ((name,), f"AUPR of {name}: {_aupr(aupr, kind)}, {over}")
             for name, aupr, kind in (
                 (name_a, found.aupr_a, found.one_sided_a),
                 (name_b, found.aupr_b, found.one_sided_b),
             )
         ),
-        (both, f"AUPR difference, {name_a} minus {name_b}: {found.aupr_difference}, {over}"),
+        (
+            both,
+            f"AUPR difference, {name_a} minus {name_b}: {_aupr(found.aupr_difference)}, {over}",
+        ),
         (
             both,
             f"AUPR ratio, {name_a} over {name_b} (cumulative to the largest recall): "
-            f"{found.aupr_ratio}, {over}",
+            f"{_aupr(found.aupr_ratio)}, {over}",
         ),
     ]
     return [

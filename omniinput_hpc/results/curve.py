@@ -27,12 +27,12 @@ from omniinput_hpc.estimators.precision_recall.thresholds import (
     unreached,
 )
 from omniinput_hpc.models.table import ConfidentSide
+from omniinput_hpc.results.aupr import aupr_line, scale_lines
 from omniinput_hpc.results.density import DensityResult, verdict_lines
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.result import Interval, Written
 from omniinput_hpc.results.scores import summarize_scores
 from omniinput_hpc.results.tables import Columns
-from omniinput_hpc.text import range_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,6 +58,7 @@ class CurveResult(Written):
     exact : exact values in the curve's bins, to compare with
     thresholds : outputs at which precision and recall are reported
     test_sets : outputs of test data by name; those beyond the curve's ends give a warning
+    examples : a line with a text of each end, see `aupr.example_lines`
     """
 
     NAME: ClassVar = "pr"
@@ -72,6 +73,7 @@ class CurveResult(Written):
     exact: Exact | None = None
     thresholds: Sequence[float] = ()
     test_sets: Mapping[str, FloatArray] = field(default_factory=dict)
+    examples: Sequence[str] = ()
 
     @property
     def density(self) -> Density:
@@ -145,7 +147,7 @@ class CurveResult(Written):
         """Return what ``omniinput precision-recall`` prints."""
         truth = [] if self._truth is None else [str(self._truth)]
         verdict = verdict_lines(self.density)
-        return [self.source, *self.numbers(), *verdict, *self._notes, *truth]
+        return [self.source, *self.numbers(), *self.examples, *verdict, *self._notes, *truth]
 
     def summary(self) -> list[str]:
         """Return the source of the scores, and the printed lines."""
@@ -155,9 +157,11 @@ class CurveResult(Written):
         """Return the lines on thresholds, bins and the AUPR."""
         density, curve, fewest = self.density, self.curve, self.fewest
         gaps = int(curve.interpolated_b.sum())
-        lines = [f"{len(curve.bin_t)} thresholds; r interpolated in {gaps} bins without samples"]
+        gap = f"; r interpolated in {gaps} bins without samples" if gaps else ""
+        lines = [f"{len(curve.bin_t)} thresholds{gap}"]
         lines += thin_lines(density, curve, fewest) + left_out_lines(density, curve)
-        return [*lines, aupr_line(curve), *none_right_lines(density, curve)]
+        lines += [aupr_line(curve), *scale_lines(density, curve)]
+        return [*lines, *none_right_lines(density, curve)]
 
     @cached_property
     def _notes(self) -> list[str]:
@@ -204,7 +208,7 @@ class CurveResult(Written):
             f"are fewer than {fewest[0]} or {fewest[1]}",
             "one_sided (of precision), r_one_sided: 1 if no right input was seen, so only the "
             "upper end is a bound; -1 if no wrong one was, so only the lower end is",
-            aupr_line(curve),
+            aupr_line(curve, digits=6),
         ]
         gaps = int(curve.interpolated_b.sum())
         if gaps:
@@ -327,40 +331,6 @@ def thin_lines(
     elif thin.size:
         lines.append(f"{thin.size} bins have {few} and are drawn hollow: {', '.join(names)}{more}")
     return lines
-
-
-def aupr_line(curve: Curve) -> str:
-    """Return a line with the AUPR, its error and its interval."""
-    interval = f"95% interval {interval_words(curve)}"
-    if np.isneginf(curve.log_recall_t[-1]):
-        return f"AUPR: not defined: 0 of {curve.n_scored:,} inputs were right; {interval}"
-    if np.isnan(curve.aupr):
-        return f"AUPR: not defined (right inputs in fewer than two bins); {interval}"
-    error = "standard error not known"
-    if np.isfinite(curve.aupr_error):
-        error = f"+- {curve.aupr_error:.6f} (one standard error)"
-    return (
-        f"AUPR: {curve.aupr:.6f} {error}, {interval}, over ln recall "
-        f"{range_words(curve.aupr_range)} ({which_range(curve)})"
-    )
-
-
-def interval_words(curve: Curve, digits: int = 6) -> str:
-    """Return the 95% interval of a curve's AUPR as text, and whether it is one-sided."""
-    low, high = (f"{end:.{digits}f}" for end in (curve.aupr_low, curve.aupr_high))
-    return f"{low} to {high}" + one_sided_words(curve.aupr_one_sided, low, high)
-
-
-def one_sided_words(one_sided: int, low: str, high: str) -> str:
-    """Return a note for an interval if only one of its ends is a bound, else ""."""
-    if one_sided == 0:
-        return ""
-    return f" (one-sided: at least {low})" if one_sided < 0 else f" (one-sided: at most {high})"
-
-
-def which_range(curve: Curve) -> str:
-    """Return the origin of an AUPR's range as text."""
-    return "set by --recall-range" if curve.range_given else "the curve's own ends"
 
 
 def wrong_way_lines(curve: Curve, density: Density) -> list[str]:

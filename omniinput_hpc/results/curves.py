@@ -17,7 +17,6 @@ from omniinput_hpc.estimators.density.wide_bins import in_width
 from omniinput_hpc.estimators.precision_recall.curves import Range, Side
 from omniinput_hpc.estimators.precision_recall.from_rule import (
     Rule,
-    load_rule,
     rule_curve,
     sum_scores_of_runs,
 )
@@ -27,6 +26,7 @@ from omniinput_hpc.estimators.precision_recall.from_scores import (
 )
 from omniinput_hpc.models.table import ConfidentSide, side_of
 from omniinput_hpc.results.curve import CurveResult
+from omniinput_hpc.results.rules import rule_of
 from omniinput_hpc.runfile.reader import RunReader
 
 
@@ -36,7 +36,7 @@ class CurveOptions:
 
     Attributes
     ----------
-    rule : "module:function" that scores inputs, or None
+    rule : name of a rule, see `rules.rule_of`, or None
     scores, key : score files and their key (default: the one next to each)
     side : the confident end; None: that of the run's model
     fewest : distinct scored inputs, and lanes that they come from, that a bin needs
@@ -138,7 +138,8 @@ def curve_of(runs: Sequence[RunReader], density: Density, options: CurveOptions)
             "raise run.rounds, or count its bins anyway with --trust-unequilibrated"
         )
     if options.rule:
-        return curve_by_rule(runs, density, load_rule(options.rule), options.rule, options)
+        config = runs[0].config
+        return curve_by_rule(runs, density, rule_of(options.rule, config), options.rule, options)
     side = joint_side(runs, options.side)
     joined, result = curve_by_scores(runs, density, options)
     by = ", ".join(joined.scored.annotators)

@@ -179,9 +179,10 @@ class DensityResult(Written):
         else:
             lines.append("log_g is relative: no moves at beta = 0 inside the bins")
         if known.any():
+            unknown = f"; not known in {(~known).sum()} bins" if not known.all() else ""
             lines.append(
                 f"standard error of log_g: median {np.median(error[known]):.4f}, largest "
-                f"{error[known].max():.4f}; not known in {(~known).sum()} bins"
+                f"{error[known].max():.4f}{unknown}"
             )
         if bounded_b.any():
             lines.append(

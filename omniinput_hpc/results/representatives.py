@@ -53,6 +53,7 @@ class Representative:
     values : int64 [D]
     score : mean of its scores; None without scores
     tokens : of a text, if they were asked for; else empty
+    losses : of its tokens, if they were asked for; NaN if a token is not predicted
     """
 
     bin: int
@@ -62,10 +63,11 @@ class Representative:
     values: IntArray
     score: float | None = None
     tokens: Sequence[str] = ()
+    losses: Sequence[float] = ()
 
     def in_figures(self) -> str:
         """Return the text in figures: with tokens, their list, broken only between them."""
-        if not self.tokens:
+        if not self.tokens or self.losses:
             return self.shown
         unbroken = (repr(token).replace(" ", "\N{NO-BREAK SPACE}") for token in self.tokens)
         return f"[{', '.join(unbroken)}]"
@@ -101,9 +103,14 @@ class Representatives:
         return [item for item in self.items if item.bin == bin_]
 
     def z_text(self, item: Representative) -> str:
-        """Return an input's output to a tenth of its bin's width or better, without an exponent."""
-        width = self.edges[item.bin + 1] - self.edges[item.bin]
-        return f"{item.z:z.{max(0, 1 - math.floor(math.log10(width)))}f}"
+        """Return an input's output to a tenth of its bin's width, or as exactly as lies in the bin.
+
+        There is no exponent.
+        """
+        low, high = self.edges[item.bin : item.bin + 2]
+        digits = max(0, 1 - math.floor(math.log10(high - low) + 1e-9))
+        texts = [f"{item.z:z.{digits + more}f}" for more in range(3)]
+        return next((text for text in texts if low <= float(text) <= high), texts[0])
 
     def columns(self, with_values: bool) -> Columns:
         """Return the table's columns, a row per input.
@@ -123,7 +130,7 @@ class Representatives:
         }
         if self.kind == "text":
             columns["text"] = np.array([json.dumps(item.shown) for item in items])
-        if any(item.tokens for item in items):
+        if any(item.tokens and not item.losses for item in items):
             columns["tokens"] = np.array([json.dumps(item.tokens) for item in items])
         if with_values:
             columns["values"] = np.array(
@@ -139,7 +146,8 @@ class Representatives:
             words = [self.z_text(item)]
             words += [] if item.score is None else [f"score {item.score:.2g}"]
             words += [] if item.draws == 1 else [f"\N{MULTIPLICATION SIGN}{item.draws}"]
-            content, tokens = item.in_figures(), bool(item.tokens)
+            content = item.in_figures()
+            tokens = content is not item.shown
             return ShownInput(item.z, words[0], ", ".join(words), content, tokens)
 
         return [
@@ -323,13 +331,21 @@ def representatives(
     )
 
 
-def with_tokens(found: Representatives, config: Config) -> Representatives:
-    """Return the inputs with their tokens; a UserError if the run's model has no tokenizer."""
+def with_tokens(
+    found: Representatives, config: Config, losses: FloatArray | None = None
+) -> Representatives:
+    """Return the inputs with their tokens; a UserError if the run's model has no tokenizer.
+
+    losses : float [n, D], of the tokens of all inputs
+    """
     list_ = how_to_show(config, render=False).tokens
     if list_ is None:
         raise UserError("--tokens requires a language model whose tokenizer can be read here")
     tokens = list_(np.stack([item.values for item in found.items]))
     items = [replace(i, tokens=words) for i, words in zip(found.items, tokens, strict=True)]
+    if losses is not None:
+        pairs = zip(items, losses.tolist(), strict=True)
+        items = [replace(item, losses=row[: len(item.tokens)]) for item, row in pairs]
     return replace(found, items=items)
 
 

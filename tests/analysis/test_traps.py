@@ -1,5 +1,7 @@
 """Results that once misled: each of these analyses gave a number to believe, and no warning."""
 
+import json
+
 import numpy as np
 import pytest
 from lattice import ENERGY_V, MODEL
@@ -25,11 +27,11 @@ def exact_aupr(side, edges=EDGES):
     return area(*accumulate(np.log(g_b[seen]), right_b[seen] / g_b[seen], side))
 
 
-def aupr_of(out):
-    """Return the AUPR and its standard error, as printed."""
-    (line,) = [line for line in out.splitlines() if line.startswith("AUPR: ")]
-    words = line.split()
-    return float(words[1]), float(words[3])
+def aupr_of(folder, name):
+    """Return the AUPR and its standard error, as the latest analysis of a run recorded them."""
+    entries = json.loads((folder / f"{name}.results.json").read_text())["analyses"]
+    found = entries[-1]["values"][f"{name}: AUPR"]
+    return found["value"], found["error"]
 
 
 @pytest.fixture
@@ -53,18 +55,18 @@ def test_a_classifier_is_counted_from_its_confident_side(folder, inside):
     for name, sign in (("a.h5", ""), ("b.h5", "sign = -1\n")):
         write_run(folder / name, walkers=16, model=CLASSIFIER + sign)
     out = curve_of(inside, "a.h5")
-    aupr, error = aupr_of(out)
+    a = aupr, error = aupr_of(folder, "a")
     right, wrong = exact_aupr("high"), exact_aupr("low")
     assert abs(aupr - right) < 4 * error and abs(aupr - wrong) > 20 * error
     assert 'side: high (high outputs are the confident ones; the default of model.kind = "im' in out
     assert "rises the wrong way" not in out
     # of minus the logit low outputs are the confident ones, and here that is the wrong way
     out = curve_of(inside, "b.h5")
-    aupr, error = aupr_of(out)
+    aupr, error = aupr_of(folder, "b")
     assert abs(aupr - wrong) < 4 * error
     assert "r(z) rises the wrong way" in out and "give --side high" in out
     given = curve_of(inside, "b.h5", "--side", "high")
-    assert aupr_of(given) == aupr_of(curve_of(inside, "a.h5")) and "as --side says" in given
+    assert aupr_of(folder, "b") == a and "as --side says" in given
 
 
 @pytest.mark.slow
@@ -121,7 +123,7 @@ def test_a_recall_range_makes_an_aupr_that_compares(folder, inside):
     write_run(folder / "a.h5", walkers=16)
     out = curve_of(inside, "a.h5", "--recall-range", "4:9", rule="first_is_zero")
     assert "over ln recall 4.0000 to 9.0000 (set by --recall-range)" in out
-    aupr, error = aupr_of(out)
+    aupr, error = aupr_of(folder, "a")
     g_b, right_b = (MODEL.bin_sums(EDGES, v) for v in (MODEL.count_l(), MODEL.right_l()))
     seen = g_b > 0
     exact = area(*accumulate(np.log(g_b[seen]), right_b[seen] / g_b[seen], "low"), 4.0, 9.0)

@@ -19,6 +19,7 @@ from omniinput_hpc.results.normalization import read_pairs
 from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.runfile import rescored
 from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.text import decimals
 
 pytestmark = pytest.mark.slow
 
@@ -162,17 +163,18 @@ def test_one_aupr_has_one_interval_in_every_command(inside, runs, undrawn):
     number = r"([\d.]+)"
     code, out, err = inside("precision_recall.py", "good.h5", *asked)
     assert (code, err) == (0, ""), err
-    own = auprs(out, rf"^AUPR: {number} .*95% interval {number} to {number}")
+    own = auprs(out, rf"^AUPR: {number}, 95% interval {number} to {number}")
     code, out, err = inside("compare.py", "good.h5", "worse.h5", *asked)
     assert (code, err) == (0, ""), err
     assert auprs(out, rf"^AUPR of good: {number} \({number} to {number}\)") == own
     with omniinput_hpc.open(runs / "good.h5") as run:
         found = run.precision_recall("my_pair_rules:is_right", recall_range=ends).aupr
-    assert tuple(f"{v:.6f}" for v in (found.value, found.low, found.high)) == own
+    digits = decimals(found.low, found.high)
+    assert tuple(f"{v:.{digits}f}" for v in (found.value, found.low, found.high)) == own
     entries = json.loads((runs / "good.results.json").read_text())["analyses"]
     values = [v for entry in entries for name, v in entry["values"].items() if "AUPR" in name]
     same = [v for v in values if v.get("over_ln_recall") == list(ends) and "side" in v]
-    assert {f"{v['low']:.6f}" for v in same} == {own[1]}
+    assert {f"{v['low']:.{digits}f}" for v in same} == {own[1]}
 
 
 def test_a_rule_by_which_nothing_is_right_says_so(inside, runs, undrawn):
@@ -203,6 +205,7 @@ def test_compare_models(files, more, how, inside, runs):
     assert f"normalized by: {how}" in out
     first = files[0].removesuffix(".h5")
     assert out.count(f"{first} is better than worse") == len(files) - 1
+    assert out.count(f"\n{first}: the common range is z = ") == len(files) - 1
     csv, png = out.splitlines()[-2:]
     assert csv.startswith(f"{first}.compared") and is_png(runs / png)
     _, table = read_table(runs / csv, ["model", "cumulative_ratio_low"])

@@ -87,7 +87,7 @@ def test_the_curve_is_the_scripts_whether_by_a_function_or_by_scores(run, path, 
     by_people = run.precision_recall(scores=scores)
     words = [str(path), "--scores", *map(str, scores)]
     assert main(["precision-recall", *words]) == 0
-    assert f"AUPR: {by_people.aupr.value:.6f}" in capsys.readouterr().out
+    assert f"AUPR: {by_people.aupr.value:.2f}" in capsys.readouterr().out
     _, table = read_table(path.with_name("toy.pr.csv"), ["precision"])
     np.testing.assert_allclose(by_people.to_dataframe()["precision"], table["precision"])
 

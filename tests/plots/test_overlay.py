@@ -34,3 +34,12 @@ def test_every_test_set_is_drawn(tmp_path):
     (axes,) = part.axes
     marks = [line.get_xdata().tolist() for line in axes.lines if line.get_linestyle() == "None"]
     assert marks == [[float(n)] for n in range(9)]
+
+
+def test_the_name_of_a_test_set_does_not_lie_across_the_axis(tmp_path):
+    """It stands to the left of its points, or to their right where these begin near the axis."""
+    density = density_of_run(write_run(tmp_path / "one.h5", walkers=16))
+    sets = {"near": np.array([0.0, 2.0]), "far": np.array([4.0, 5.0])}
+    (part, _) = overlay.overlay_figure([overlay.Overlaid("m", "z", density, [], sets)]).subfigs
+    found = {text.get_text(): (text.xy[0], text.get_ha()) for text in part.axes[0].texts}
+    assert found == {"near": (2.0, "left"), "far": (4.0, "right")}

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 def section(html):
-    return html[html.index('<section id="compared">') : html.index('<section id="run0">')]
+    return html[html.index('<section id="compared">') : html.index('<section id="run0"')]
 
 
 def lines_of(part):

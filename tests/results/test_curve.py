@@ -1,5 +1,7 @@
 """What is said of a curve: ranges that can be asked for, the side, thresholds, warnings."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from lattice import BETA_K, MODEL, first_is_zero, independent_run
@@ -10,8 +12,9 @@ from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.curves import accumulate, area
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
 from omniinput_hpc.estimators.precision_recall.thresholds import at_thresholds, unreached
+from omniinput_hpc.plots.scores import curve_figure, roc_figure
+from omniinput_hpc.results.aupr import aupr_line
 from omniinput_hpc.results.curve import (
-    aupr_line,
     beyond_lines,
     threshold_lines,
     unreached_lines,
@@ -117,3 +120,20 @@ def test_test_data_where_no_walker_was_is_said(run):
     sets = {"in": np.array([0.0, 3.0]), "out": np.array([1.0, -0.5, 9.0, 2.0])}
     (line,) = beyond_lines(density, sets, "toy")
     assert line.startswith("warning: 50.0% of the 4 outputs of out (z = -0.5 to 9) lie outside")
+
+
+def test_without_a_right_input_no_curve_is_drawn(run):
+    density, sums = run
+    nothing = replace(sums, score_gb=0.0 * sums.score_gb, score2_b=0.0 * sums.score2_b)
+    never = rule_curve(density, nothing, whole=True)
+    for figure in (curve_figure(density, never), roc_figure(density, never)):
+        (axes,) = figure.axes
+        assert not axes.lines and "inputs were right" in axes.texts[0].get_text()
+
+
+def test_below_the_roc_curve_stands_the_ratio(run):
+    density, sums = run
+    curve = rule_curve(density, sums, whole=True)
+    line = roc_figure(density, curve).axes[1].lines[0]
+    ratio = (curve.log_recall_t - curve.trace.log_wrong_t) / np.log(10)
+    assert np.allclose(line.get_ydata(), ratio[np.isfinite(ratio)])

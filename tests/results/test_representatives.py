@@ -188,8 +188,11 @@ def test_an_output_is_written_to_a_tenth_of_its_bin():
         (1.00004, 0.0016, "1.0000"),
     ]:  # fmt: skip
         item = Representative(0, z, "", 1, np.zeros(1, dtype=np.int64))
-        edges = np.array([z, z + width])
+        edges = z + width * np.array([-0.5, 0.5])
         assert Representatives("text", None, "", "", edges, [item]).z_text(item) == text
+    at_the_end = Representatives("text", None, "", "", np.array([0.85, 2.17]), [item])
+    item = Representative(0, 2.168, "", 1, np.zeros(1, dtype=np.int64))
+    assert at_the_end.z_text(item) == "2.17"  # 2.2 would lie outside its bin
 
 
 def test_low_middle_and_high_are_different_inputs_from_those_places():

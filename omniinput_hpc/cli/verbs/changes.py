@@ -33,7 +33,7 @@ def main(arguments: list[str], program: str = "changes.py") -> None:
     add = parser.add_argument
     add("rescored", type=Path, metavar="RUN.rescored.NAME.h5", help="the other model's outputs")
     add("--width", type=float, help="width of the bins of z (default: the run's)")
-    add("--rule", metavar="MODULE:FUNCTION", help="how the AUPR by this rule changes, too")
+    add("--rule", metavar="RULE", help="how the AUPR by this rule changes, too")
     add("--side", choices=["low", "high"], help="the confident end (default: the run's own)")
     shown = "show the N draws that rise most, and those that fall most (default: %(default)s)"
     add("--show", type=int, default=0, metavar="N", help=shown)

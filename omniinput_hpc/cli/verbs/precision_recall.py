@@ -24,6 +24,7 @@ from omniinput_hpc.cli.scripts import (
 from omniinput_hpc.estimators.comparison.to_exact import coarsen_exact
 from omniinput_hpc.plots import look
 from omniinput_hpc.results import tables
+from omniinput_hpc.results.aupr import example_lines
 from omniinput_hpc.results.curves import chosen_thresholds, curve_of, density_for, other_side
 from omniinput_hpc.results.names import claim_name, words_of
 from omniinput_hpc.results.run_groups import group_of
@@ -51,6 +52,7 @@ def main(arguments: list[str], program: str = "precision_recall.py") -> None:
         fine = density_for(runs, by)
         exact = tables.read_exact(options.exact, fine.edges, ["r"]) if options.exact else None
         found = curve_of(runs, fine, by)
+        found = replace(found, examples=example_lines(runs, found.density, found.curve))
         words = words_of(by.rule, by.scores, other_side(runs, by.side))
     if exact and len(found.density.edges) != len(fine.edges):  # those of the scores, or of --width
         exact = coarsen_exact(exact, fine.edges, found.density.edges)

@@ -1,6 +1,7 @@
 """Write one HTML page about one or more runs: RUN.report.html.
 
-The page contains all its pictures, tables and inputs. It runs no scripts and loads nothing.
+The page contains all its pictures, tables and inputs, and loads nothing. Its one script shows what
+is pointed at; without JavaScript the page lacks nothing else.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from omniinput_hpc.cli.scripts import (
     new_parser,
     new_record,
 )
+from omniinput_hpc.cli.token_losses import losses_of
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.report.comparison import compared
 from omniinput_hpc.report.content import ReportOptions, content_of
 from omniinput_hpc.report.page import page
 from omniinput_hpc.report.sections import section
+from omniinput_hpc.report.summary import title_of
 from omniinput_hpc.results.curves import chosen_thresholds
 from omniinput_hpc.results.names import claim_name, names_of, words_of
 from omniinput_hpc.results.tables import beside, read_test_sets
@@ -38,10 +41,14 @@ def main(arguments: list[str], program: str = "report.py") -> None:
     parser.add_argument("--tasks", type=Path, metavar="TASKS.jsonl", help=shown)
     add_threshold_options(parser)
     add_shown_options(parser)
+    coloured = "colour the tokens of texts by their loss; loads the model"
+    parser.add_argument("--token-losses", action="store_true", help=coloured)
     parser.add_argument("--output", type=Path, metavar="FILE.html", help="the page")
     options = parser.parse_args(arguments)
     if options.per_bin < 1:
         raise UserError("--per-bin must be 1 or more")
+    if options.token_losses and options.mask:
+        raise UserError("--token-losses shows whole tokens, so it cannot be given with --mask")
     scores = options.scores or []
     check_output(options.output, [*options.run, *scores, options.key, options.tasks])
     if len(options.run) > 1 and (options.threshold or options.test_sets):
@@ -51,6 +58,7 @@ def main(arguments: list[str], program: str = "report.py") -> None:
         curve_options(options), options.tasks, options.range, options.width, options.per_bin,
         options.mask, options.render, one_run=len(options.run) == 1,
         thresholds=chosen_thresholds(options.threshold, sets), test_sets=sets,
+        losses=losses_of if options.token_losses else None,
     )  # fmt: skip
 
     names = names_of(options.run)
@@ -69,7 +77,8 @@ def main(arguments: list[str], program: str = "report.py") -> None:
     words = words_of(options.rule, scores) if options.rule or scores else ["no-scores"]
     name = claim_name(record, ".report.html", ["+".join(names[1:]), *words])
     target = options.output or beside(record.run_path, f".report{name}.html")
-    html = page(f"Runs: {', '.join(names)}" if first else names[0], first + parts)
+    title = f"Runs: {', '.join(names)}" if first else title_of(runs[0])
+    html = page(title, first + parts, interactive=True)
     write_atomically(target, html)
     record.files.append(str(target))
     record.save()

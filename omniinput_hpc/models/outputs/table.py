@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from omniinput_hpc.config import Side
@@ -51,6 +52,11 @@ def _text_label(output: Any) -> str:
     return f"output z, mean NLL of {shown} (nats per token)"
 
 
+def _difference_label(output: Any) -> str:
+    other = Path(getattr(output.other, "path", "") or getattr(output.other, "factory", "")).name
+    return f"output z, NLL \N{MINUS SIGN} NLL of {other} (nats per token)"
+
+
 OUTPUTS = {
     "next": OutputKind(
         "continuation",
@@ -58,7 +64,7 @@ OUTPUTS = {
         lambda output: "low" if output.against is None else None,
     ),
     "text": OutputKind("continuation", _text_label, lambda output: "low"),
-    "difference": OutputKind("difference", lambda output: "output z, difference of two models"),
+    "difference": OutputKind("difference", _difference_label),
     "classifier": OutputKind(
         "classifier",
         lambda output: f"output z, the judge's logit of class {getattr(output, 'class', 0)} (nats)",

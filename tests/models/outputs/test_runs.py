@@ -258,7 +258,7 @@ def test_check_shows_what_z_is_and_writes_no_run(folders, own, capsys):
 LABELS = {
     "next": "output z, \N{MINUS SIGN}ln P(4, 7) of the next token (nats)",
     "text": "output z, mean NLL of 'ab' (nats per token)",
-    "difference": "output z, difference of two models",
+    "difference": "output z, NLL \N{MINUS SIGN} NLL of toy-worse",
     "classifier": "output z, the judge's logit of class 1 (nats)",
     "python": "output z, my_counts:count",
 }

@@ -1,0 +1,70 @@
+"""Rules by their names: functions of inputs or of their texts, and patterns that texts match."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from omniinput_hpc.annotation.display import shown_of
+from omniinput_hpc.config import Config
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators.precision_recall.from_rule import Rule, call_rule, check_scores
+from omniinput_hpc.plugins import load_function
+
+OPTION = "--rule"
+TEXTS = "texts"
+"""The name of a function's first argument by which it asks for texts."""
+
+
+def rule_of(name: str, config: Config) -> Rule:
+    """Return a rule for the inputs of a run.
+
+    Its name is ``module:function``, ``regex:PATTERN`` (texts in which the pattern is found are
+    right) or ``contains:TEXT``.
+
+    Raises
+    ------
+    UserError
+        No such function, or not a pattern; or the rule reads texts, and the inputs are not texts.
+    """
+    kind, _, given = name.partition(":")
+    if kind == "contains":
+        return _of_texts(lambda texts: [given in text for text in texts], config, name)
+    if kind == "regex":
+        try:
+            pattern = re.compile(given)
+        except re.error as error:
+            raise UserError(f"{OPTION} {name}: not a regular expression: {error}") from None
+        return _of_texts(lambda texts: [bool(pattern.search(t)) for t in texts], config, name)
+    return checked_rule(load_function(name, OPTION), config, name)
+
+
+def checked_rule(function: Callable[..., object], config: Config, name: str) -> Rule:
+    """Return a function as a rule whose scores are checked; `name` is for its errors.
+
+    It gets the inputs' values, int64 [n, D], or their texts if its first argument is ``texts``.
+    """
+    if _reads_texts(function):
+        return _of_texts(function, config, name)
+    return lambda x: check_scores(call_rule(function, x, name, OPTION), len(x), name)
+
+
+def _reads_texts(function: Callable[..., object]) -> bool:
+    try:
+        return next(iter(inspect.signature(function).parameters), "") == TEXTS
+    except (TypeError, ValueError):  # some functions written in C have no signature
+        return False
+
+
+def _of_texts(function: Callable[[Sequence[str]], Any], config: Config, name: str) -> Rule:
+    """Return a rule that reads the texts of inputs, without a prefix that all of them share."""
+    how = shown_of(config)
+    if how.kind != "text":
+        raise UserError(f"{OPTION} {name} reads texts, but the inputs are pictures")
+
+    def rule(x: Any) -> Any:
+        return check_scores(call_rule(function, how.show(x), name, OPTION), len(x), name)
+
+    return rule
