@@ -17,6 +17,7 @@ from omniinput_hpc.estimators.populations import log_q_of
 from omniinput_hpc.results.diagnosis import DiagnosisResult, diagnosis_of
 from omniinput_hpc.results.difference import MAX_CELLS, DifferenceResult, difference_of
 from omniinput_hpc.results.names import names_of
+from omniinput_hpc.results.observables import AverageResult, JointResult, average_of, joint_of
 from omniinput_hpc.runfile import reader
 from omniinput_hpc.untrusted.parsing import parse_toml
 
@@ -102,6 +103,26 @@ class Run(Estimates):
             No committed round.
         """
         return diagnosis_of(self.reader, checked=False)
+
+    def average(
+        self, observable: str, z: tuple[float, float] | None = None, width: float | None = None
+    ) -> AverageResult:
+        """Return the mean of an observable, named as for ``omniinput average``, in bins of z.
+
+        Raises
+        ------
+        UserError
+            There is no such observable.
+        EstimateError
+            No recorded samples inside the bins, or no density.
+        """
+        return average_of(self.reader, observable, z, width)
+
+    def joint(
+        self, observable: str, z: tuple[float, float] | None = None, width: float | None = None
+    ) -> JointResult:
+        """Return the joint density of z and an observable; raises as `average` does."""
+        return joint_of(self.reader, observable, z, width)
 
     def difference(
         self,

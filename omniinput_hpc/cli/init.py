@@ -44,9 +44,9 @@ CHOSEN = ("rounds", "burn_in")
 """Keys of [run] that may not be given, since the pilot chooses them."""
 
 
-MODEL_HELP = """a folder, a name on the hub, a file of weights (*.gguf; *.safetensors with --kind
-image-classifier and --set model.factory=module:function), or module:function for your own model
-(docs/tutorial.md, section 7)"""
+MODEL_HELP = """a folder, a name on the hub, a Potts model (*.dat, *.npz), a file of weights
+(*.gguf; *.safetensors with --kind image-classifier and --set model.factory=module:function), or
+module:function for your own model (docs/tutorial.md, section 7)"""
 
 
 def main(

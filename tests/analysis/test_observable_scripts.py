@@ -12,6 +12,7 @@ from rules_file import write_rules
 from run_files import write_run
 from script_tools import is_plain, is_png
 
+import omniinput_hpc
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.plots.observables import average_figure, joint_figure
 from omniinput_hpc.results.observables import average_of, file_word, joint_of, y_edges_of
@@ -143,3 +144,10 @@ def test_mistakes_are_named(script, options, words, inside):
 def test_another_runs_outputs_are_refused(run, tmp_path):
     with pytest.raises(UserError, match="not"):
         average_of(run, str(tmp_path / "a.h5"))
+
+
+def test_in_python(run):
+    with omniinput_hpc.open("a.h5") as opened:
+        whole = opened.average("distinct", width=WIDTH).found.whole
+        assert whole.value == average_of(run, "distinct", width=WIDTH).found.whole.value
+        assert set(opened.joint("distinct", (1.375, 2.375)).columns()["z_lower"]) >= {1.375}
