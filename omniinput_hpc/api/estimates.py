@@ -90,6 +90,38 @@ class Estimates:
         checked = checked_rule(rule, self.readers[0].config, name)
         return curves.curve_by_rule(self.readers, density, checked, name, by)
 
+    def precision_recall_with_judge(
+        self,
+        scores: Sequence[str | Path],
+        judges: Sequence[str | Path],
+        key: str | Path | None = None,
+        side: curves.Side | None = None,
+        fewest_inputs: int = FEWEST_INPUTS,
+        fewest_lanes: int = FEWEST_LANES,
+        recall_range: tuple[float, float] | None = None,
+    ) -> CurveResult:
+        """Return the curve by people's scores of some tasks and judges' scores of all of them.
+
+        People's scores correct the judge, so that the intervals hold however wrong it is.
+
+        Parameters
+        ----------
+        scores : score files of people, who scored a random part of the tasks
+        judges : score files of one or more judges, whose mean counts
+        key, side, fewest_inputs, fewest_lanes, recall_range : as in `precision_recall`; the numbers
+            are of inputs that people scored
+
+        Raises
+        ------
+        UserError, EstimateError
+            As in `precision_recall`; or people and judges have too few tasks in common.
+        """
+        by = curves.CurveOptions(
+            None, [Path(path) for path in scores], None if key is None else Path(key), side,
+            (fewest_inputs, fewest_lanes), recall_range, judges=[Path(path) for path in judges],
+        )  # fmt: skip
+        return curves.curve_of(self.readers, self.density().estimate, by)
+
     def plot(self) -> Figure:
         """Return the figure of the density."""
         return self.density().plot()

@@ -204,9 +204,9 @@ def add_figure_options(parser: argparse.ArgumentParser, by_rule: bool = False) -
 
 
 def add_score_options(
-    parser: argparse.ArgumentParser, rule: bool = False, required: bool = True
+    parser: argparse.ArgumentParser, rule: bool = False, required: bool = True, judge: bool = True
 ) -> None:
-    """Add the options of scripts that read scores, or that score by a rule."""
+    """Add the options of scripts that read scores, also with a judge's, or that score by a rule."""
     from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES
 
     add, source = parser.add_argument, parser.add_mutually_exclusive_group(required=required)
@@ -217,6 +217,10 @@ def add_score_options(
         source.add_argument("--rule", metavar="RULE", help=called)
     files = "score files, RUN.scores.NAME.jsonl, one per annotator"
     source.add_argument("--scores", type=Path, nargs="+", metavar="FILE", help=files)
+    if judge:
+        files = "a judge's scores of all tasks, corrected by those of people, who scored a random "
+        files += "part of them"
+        add("--judge-scores", type=Path, nargs="+", metavar="FILE", help=files)
     add_key(parser)
     side = "the end of z where the model is confident (default: as stored in the run)"
     add("--side", choices=["low", "high"], help=side)
@@ -298,4 +302,7 @@ def curve_options(options: argparse.Namespace) -> CurveOptions:
         raise UserError(
             "--width is for a curve by a rule: the bins of scores are those of their tasks (choose)"
         )
-    return CurveOptions(rule, given, options.key, options.side, fewest, ends, trust, width)
+    judges = getattr(options, "judge_scores", None) or []
+    if judges and not given:
+        raise UserError("--judge-scores: give also --scores, of the people who correct the judge")
+    return CurveOptions(rule, given, options.key, options.side, fewest, ends, trust, width, judges)

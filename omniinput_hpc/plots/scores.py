@@ -160,8 +160,14 @@ def convergence_figure(
 
 
 @style.styled
-def r_figure(density: Density, curve: Curve, label: str, exact: Exact | None = None) -> Figure:
-    """Return the mean score r(z) per bin; thin bins are hollow, interpolated bins are crosses."""
+def r_figure(
+    density: Density, curve: Curve, label: str, exact: Exact | None = None,
+    judge_b: style.FloatArray | None = None,
+) -> Figure:  # fmt: skip
+    """Return the mean score r(z) per bin; thin bins are hollow, interpolated bins are crosses.
+
+    judge_b : float64 [B], mean scores of a judge, which those of people correct
+    """
     figure, (axes,) = style.panels([3.2])
     z = style.middles(density.edges)
     known = np.isfinite(curve.r_b) & ~curve.interpolated_b
@@ -176,6 +182,8 @@ def r_figure(density: Density, curve: Curve, label: str, exact: Exact | None = N
         )  # fmt: skip
     if gaps.any():
         axes.plot(z[gaps], curve.r_b[gaps], "x", color=style.FAINT, label="interpolated")
+    if judge_b is not None:
+        axes.plot(z, judge_b, "^", color=style.colour(1), markersize=4, label="judge, uncorrected")
     if exact is not None:
         exact_line(axes, density, exact.r_b)
     axes.set(ylim=SCORE_LIMITS, xlabel=label, ylabel=SCORE_LABEL)

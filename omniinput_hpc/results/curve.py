@@ -246,7 +246,8 @@ class CurveResult(Written):
         """Return the mean score r(z) of each bin."""
         from omniinput_hpc.plots.scores import r_figure
 
-        return r_figure(self.density, self.curve, self.label, self.exact)
+        judge_b = getattr(self.scored and self.scored.scores, "judge_b", None)
+        return r_figure(self.density, self.curve, self.label, self.exact, judge_b)
 
     def figures(self) -> dict[str, Figure]:
         """Return precision and ROC; with scores also r(z), with exact values also rho and r."""

@@ -26,6 +26,7 @@ from omniinput_hpc.estimators.precision_recall.from_scores import (
 )
 from omniinput_hpc.models.table import ConfidentSide, side_of
 from omniinput_hpc.results.curve import CurveResult
+from omniinput_hpc.results.judged import join_with_judges, with_judges
 from omniinput_hpc.results.rules import rule_of
 from omniinput_hpc.runfile.reader import RunReader
 
@@ -43,6 +44,7 @@ class CurveOptions:
     recall_range : range of ln recall for the AUPR; None: the curve's own ends
     trust : whether bins in which the run has not equilibrated count, too
     width : of the bins of a curve by a rule; None: that of the run's bins
+    judges : score files of judges, which people's scores correct
     """
 
     rule: str | None
@@ -53,6 +55,7 @@ class CurveOptions:
     recall_range: Range | None = None
     trust: bool = False
     width: float | None = None
+    judges: Sequence[Path] = ()
 
     def of_model(self, fingerprint: str) -> CurveOptions:
         """Return these options with only the score files of one model, which may be none."""
@@ -142,7 +145,7 @@ def curve_of(runs: Sequence[RunReader], density: Density, options: CurveOptions)
         return curve_by_rule(runs, density, rule_of(options.rule, config), options.rule, options)
     side = joint_side(runs, options.side)
     joined, result = curve_by_scores(runs, density, options)
-    by = ", ".join(joined.scored.annotators)
+    by = ", ".join(joined.scored.annotators) + with_judges(joined)
     return CurveResult(
         runs, [result.density], result.curve, by, side, joined, result, options.fewest
     )
@@ -172,12 +175,16 @@ def curve_by_scores(
         The files do not belong to the runs' model, the runs have different sides, people and judges
         are mixed, or there are too few scores.
     """
-    joined = join_scores(runs[0].fingerprint, options.scores, options.key)
+    if options.judges:
+        joined = join_with_judges(runs[0].fingerprint, options.scores, options.judges, options.key)
+    else:
+        joined = join_scores(runs[0].fingerprint, options.scores, options.key)
     judges = [n for n, j in zip(joined.scored.annotators, joined.judges, strict=True) if j]
     if judges and len(judges) < len(joined.judges):
         raise UserError(
             f"scores of people and of judges ({', '.join(judges)}) are not averaged: leave out "
-            "the judges' files, or compare them with people by omniinput agreement"
+            "the judges' files, give them as --judge-scores, which people's scores correct, or "
+            "compare them with people by omniinput agreement"
         )
     side = joint_side(runs, options.side).end
     ends = options.recall_range

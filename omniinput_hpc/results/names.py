@@ -53,10 +53,17 @@ def names_of(runs: Sequence[Path]) -> list[str]:
     return [f"{number}-{name}" for number, name in enumerate(names, 1)]
 
 
-def words_of(rule: str | None, scores: Sequence[Path], other_side: str = "") -> list[str]:
-    """Return words for the rule or the annotators, and for a side that is not the model's own."""
+def words_of(
+    rule: str | None, scores: Sequence[Path], other_side: str = "", judges: Sequence[Path] = ()
+) -> list[str]:
+    """Return words for the rule or the annotators, a side that is not the model's own, and judges.
+
+    `judges` are files of judges that people's scores correct.
+    """
     by = rule.replace(":", ".") if rule else "+".join(sorted(map(_annotator, scores)))
-    return [by, f"side={other_side}" if other_side else ""]
+    names = [path.stem.rpartition(".judge-scores.")[2] for path in judges]
+    judge = [f"judge={'+'.join(sorted(names))}"] if names else []
+    return [by, f"side={other_side}" if other_side else "", *judge]
 
 
 def _annotator(path: Path) -> str:

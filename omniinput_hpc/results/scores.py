@@ -29,6 +29,7 @@ from omniinput_hpc.estimators.precision_recall.from_scores import (
     mean_score,
     scored_curve,
 )
+from omniinput_hpc.results.judged import error_of_judged_lines, judge_lines
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.result import Result, Written
 from omniinput_hpc.results.tables import Columns, beside, read_table
@@ -186,6 +187,7 @@ class NextScores(Result):
             f"{shown(found.error_even, '.4g')}",
             "scoring cannot reduce the density's part of this AUPR's error, "
             f"{shown(density_error, '.2g')}",
+            *error_of_judged_lines(result, found),
         ]
         lines.append("".join(f"{name:>13}" for name in columns))
         rows = zip(*columns.values(), strict=True)
@@ -203,6 +205,7 @@ def summarize_scores(result: ScoredCurve, scored: Scored, side: Side) -> list[st
         f"{edges[used[-1] + 1]:g}, {inputs.min()} to {inputs.max()} inputs each",
         _variance_line(result),
         *_bound_lines(result),
+        *judge_lines(result, scored),
     ]
     if len(scored.annotators) > 1:
         lines.append(_annotators_line(result, scored, side))

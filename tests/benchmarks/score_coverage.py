@@ -2,6 +2,7 @@
 
     OMP_NUM_THREADS=1 .venv/bin/python tests/benchmarks/score_coverage.py [--runs 200] [--only WORD]
     OMP_NUM_THREADS=1 .venv/bin/python tests/benchmarks/score_coverage.py --rule [--runs 400] ...
+    OMP_NUM_THREADS=1 .venv/bin/python tests/benchmarks/score_coverage.py --judge [--runs 200] ...
 
 A row per kind of scores: the share of runs whose 95% intervals hold the true r (of all bins),
 precision and log recall (of all thresholds) and AUPR (over the curve's own ends), by half a right
@@ -15,6 +16,10 @@ of the share are allowed. Densities are estimated anew for each run.
 With --rule the scores are those of a rule, of all samples of correlated lanes. Beside the program's
 shares are those of the AUPR's intervals by two wrong laws: the jackknife's, and symmetric draws of
 arcsin(sqrt(r)), clipped to the estimate. 92 to 99% are asked of the AUPR's.
+
+With --judge a judge scores 100 (or 300) inputs of each of 12 bins, a person 25 to 50 (60) of them.
+Beside the shares: how many times more scores the person would have to give without the judge for
+intervals of r, and of the AUPR, of the same mean width.
 """
 
 from __future__ import annotations
@@ -30,7 +35,15 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
 
 import rule_worlds
-from score_worlds import N_LEVELS, QUANTITIES, World, coverage
+from score_worlds import (
+    JUDGES,
+    N_LEVELS,
+    QUANTITIES,
+    World,
+    coverage,
+    judged_coverage,
+    without_judge,
+)
 
 ALLOWED = (0.92, 0.98)
 CONSTANT = (0.005, 0.02, 0.1, 0.5, 0.9, 0.98, 0.99)
@@ -66,6 +79,22 @@ def worlds() -> dict[str, World]:
     return found
 
 
+def by_judge(n_runs: int, only: str, seed: int) -> None:
+    """Print the table of intervals by a person's scores of some inputs and a judge's of all."""
+    names = " ".join(f"{name:>9s}" for name in (*QUANTITIES, "times: r", "AUPR"))
+    print(f"{f'{n_runs} runs a row':46s}| {names}", flush=True)
+    falling = World(np.linspace(0.95, 0.05, N_LEVELS), n_bins=12)
+    for judged, people in ((100, (25, 50)), (300, (60, 60))):
+        world = replace(falling, per_bin=(judged, judged))
+        for judge in JUDGES:
+            name = f"{judge}, {people[0]} to {people[1]} of {judged}"
+            if only in name:
+                share, width = judged_coverage(world, judge, people, n_runs, seed=seed)
+                _, alone = judged_coverage(world, judge, people, n_runs, without_judge, seed)
+                cells = " ".join(f"{x:9.3f}" for x in (*share, *(alone / width) ** 2))
+                print(f"{name:46s}| {cells}", flush=True)
+
+
 def by_rule(n_runs: int, only: str) -> bool:
     """Print the table of a rule's intervals; return whether the AUPR's shares are allowed."""
     names = " ".join(f"{name:>9s}" for name in (*QUANTITIES, "jackknife", "arcsin", "one-sided"))
@@ -89,8 +118,12 @@ def main() -> int:
     parser.add_argument("--only", default="", help="rows whose names hold this")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rule", action="store_true", help="scores by a rule, of all samples")
+    parser.add_argument("--judge", action="store_true", help="scores by a person and a judge")
     options = parser.parse_args()
     begin, good = time.perf_counter(), True
+    if options.judge:
+        by_judge(options.runs, options.only, options.seed)
+        return 0
     if options.rule:
         return 0 if by_rule(options.runs, options.only) else 1
     ends = " ".join(f"{name:>9s}" for name in QUANTITIES)

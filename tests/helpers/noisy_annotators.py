@@ -25,12 +25,12 @@ def truths(tasks, rule):
     return right | {item.id: item.gold for item in key.items if item.gold is not None}
 
 
-def score_all(tasks, name, right, shift, noise, seed):
-    """Score what this annotator has not scored yet, and return how many that were."""
+def score_all(tasks, name, right, shift, noise, seed, most=None):
+    """Score what this annotator has not scored yet, or the `most` first; return how many."""
     rng, n = np.random.default_rng(seed), 0
     with Server(tasks.path, name) as server:
         item = server.get("/api/first")[1]["item"]
-        while item:
+        while item and n != most:
             wanted = 0.1 + 0.8 * right[item["id"]] + shift + noise * rng.normal()
             score = round(float(np.clip(wanted, 0.0, 1.0)) * 9) / 9  # by the number keys
             body = {"id": item["id"], "score": score, "seconds": 2.0, "nonce": secrets.token_hex(8)}
@@ -49,12 +49,13 @@ def main():
     parser.add_argument("--noise", type=float, default=0.12)
     parser.add_argument("--bias", type=float, default=0.06, help="between two annotators")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--most", type=int, help="stop after so many scores (default: all)")
     options = parser.parse_args()
     tasks = read_tasks(options.tasks)
     right = truths(tasks, load_rule(options.rule))
     for a, name in enumerate(options.names):
         shift = options.bias * (a - (len(options.names) - 1) / 2)
-        n = score_all(tasks, name, right, shift, options.noise, [options.seed, a])
+        n = score_all(tasks, name, right, shift, options.noise, [options.seed, a], options.most)
         print(f"{name}: {n} scores, through the page's server", flush=True)
 
 

@@ -7,7 +7,7 @@ and each annotator errs by chance: the mean score of a level is that probability
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -19,6 +19,7 @@ from omniinput_hpc.estimators.errors.jackknife import N_DRAWS, TAILS, draw_log_g
 from omniinput_hpc.estimators.precision_recall import curves
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, scored_curve
 from omniinput_hpc.estimators.precision_recall.intervals import bands_of_draws
+from omniinput_hpc.estimators.precision_recall.prediction_powered import JudgedScores
 
 LATTICE = Lattice(n_sites=16)
 BETA_K = np.array([-10.0, -6.0, -4.0, -2.0, 0.0, 2.0, 4.0, 6.0, 9.0, 13.0])
@@ -213,11 +214,76 @@ def coverage(world, n_runs, seed=0, n_densities=None):
         )
         if not result.used_b.all():
             raise RuntimeError("a bin of the lattice has no counts")
-        curve, bins = result.curve, result.used_b
-        new = (curve.r_low_b[bins], curve.r_high_b[bins], curve.bands, curve.aupr_low,
-               curve.aupr_high)  # fmt: skip
         found[0] += held(world, result, jeffreys_in_every_bin(result, i))
-        found[1] += held(world, result, new)
+        found[1] += held(world, result, intervals_of(result))
         found[2] += one_sided(result)
         found[3] += reference(world, result)
     return found / n_runs
+
+
+def _flipped(right_i, share, rng):
+    return np.where(rng.random(len(right_i)) < share, 1.0 - right_i, right_i)
+
+
+JUDGES = {
+    "perfect": lambda right_i, bin_i, rng: right_i,
+    "good": lambda right_i, bin_i, rng: _flipped(right_i, 0.03, rng),
+    "graded": lambda right_i, bin_i, rng: np.clip(
+        0.3 + 0.4 * right_i + 0.1 * rng.normal(size=len(right_i)), 0.0, 1.0
+    ),
+    "useless": lambda right_i, bin_i, rng: (rng.random(len(right_i)) < 0.5) * 1.0,
+    "biased": lambda right_i, bin_i, rng: np.maximum(right_i, rng.random(len(right_i)) < 0.4),
+    "adversarial": lambda right_i, bin_i, rng: 1.0 - right_i,
+    "adversarial in every second bin": lambda right_i, bin_i, rng: np.where(
+        bin_i % 2, 1.0 - right_i, right_i
+    ),
+    "blind in every third bin": lambda right_i, bin_i, rng: np.where(bin_i % 3, right_i, 0.0),
+}
+"""Judges' scores [n] of inputs that are right or wrong."""
+
+
+def draw_judged(world, judge, people, rng):
+    """Return scores of all inputs by a judge, and of `people` (fewest, most) a bin by a person."""
+    scored = draw_scores(world, rng)
+    order = rng.permutation(len(scored.bin_i))
+    place_i = np.empty(len(order), dtype=np.int64)
+    for b in range(len(scored.edges) - 1):
+        mine = order[scored.bin_i[order] == b]
+        place_i[mine] = np.arange(len(mine))
+    n_b = rng.integers(people[0], people[1] + 1, len(scored.edges) - 1)
+    seen_ai = np.where(place_i < n_b[scored.bin_i], scored.score_ai, np.nan)
+    judge_i = JUDGES[judge](scored.score_ai[0], scored.bin_i, rng)
+    known = vars(scored) | {"score_ai": seen_ai}
+    return JudgedScores(**known, judge_i=judge_i, judges=["judge"])
+
+
+def without_judge(scored):
+    """Return only people's scores."""
+    return Scored(**{name: getattr(scored, name) for name in Scored.__dataclass_fields__})
+
+
+def uncorrected(scored):
+    """Return the judge's scores instead of people's."""
+    return replace(without_judge(scored), score_ai=scored.judge_i[None])
+
+
+def intervals_of(result):
+    """Return the program's intervals, as `held` takes them."""
+    curve, bins = result.curve, result.used_b
+    return (curve.r_low_b[bins], curve.r_high_b[bins], curve.bands, curve.aupr_low,
+            curve.aupr_high)  # fmt: skip
+
+
+def judged_coverage(world, judge, people, n_runs, change=lambda scored: scored, seed=0):
+    """Return how often the intervals hold the truth [4], and the mean widths of r and the AUPR.
+
+    `change` is applied to the scores of each run. Five densities take turns.
+    """
+    shares, widths = np.zeros(len(QUANTITIES)), np.zeros(2)
+    for i in range(n_runs):
+        scored = change(draw_judged(world, judge, people, np.random.default_rng([seed, i])))
+        result = scored_curve(density_of_levels(i % 5), scored, "low", 1, 1, seed=i)
+        found = intervals_of(result)
+        shares += held(world, result, found)
+        widths += np.mean(found[1] - found[0]), found[4] - found[3]
+    return shares / n_runs, widths / n_runs

@@ -44,6 +44,8 @@ def test_runs_of_one_name_are_numbered():
 def test_scores_are_named_by_who_gave_them():
     files = [Path(f"runs/toy.scores.{name}.jsonl") for name in ("ben", "ana")]
     assert words_of(None, files) == ["ana+ben", ""]
+    judge = Path("runs/toy.judge-scores.rule.jsonl")
+    assert words_of(None, files, judges=[judge]) == ["ana+ben", "", "judge=rule"]
 
 
 @pytest.mark.parametrize("words", [["x" * 500], ["a/b:c d", "../../e"]])

@@ -24,7 +24,7 @@ from omniinput_hpc.runfile.reader import open_run
 def main(arguments: list[str], program: str = "annotators.py") -> None:
     """Read, estimate, write, and print where the results are."""
     parser = new_parser(program, __doc__, "runs/toy.h5 --scores runs/toy.scores.*.jsonl")
-    add_score_options(parser)
+    add_score_options(parser, judge=False)
     add_figure_options(parser)
     options = parser.parse_args(arguments)
     look.use([[options.run]], options.label, options.title, options.style)

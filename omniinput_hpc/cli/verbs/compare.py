@@ -58,7 +58,7 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
             found = comparison.compare_with_first(
                 groups, densities, names, curves, options.range, by.recall_range
             )
-        words = words_of(by.rule, by.scores, other_side(runs, by.side))
+        words = words_of(by.rule, by.scores, other_side(runs, by.side), by.judges)
 
     tag = claim_name(record, f".{found.name}.csv", ["+".join(names[1:]), *words])
     finish(record, found, tag)

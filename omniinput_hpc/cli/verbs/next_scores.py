@@ -52,8 +52,9 @@ def main(arguments: list[str], program: str = "next_scores.py") -> None:
             by = replace(curve_options(options), scores=files)
             runs.append(run)
             results.append(curve_by_scores([run], density_for([run], by), by)[1])
-    partner = [options.against.stem] if options.against else []
-    name = claim_name(record, ".next.csv", [*partner, *words_of(None, options.scores)])
+    words = [options.against.stem] if options.against else []
+    words += words_of(None, options.scores, judges=options.judge_scores or [])
+    name = claim_name(record, ".next.csv", words)
     found = allocate(results, options.budget, range_of(results))
     for path, run, result, allocation in zip(paths, runs, results, found, strict=True):
         further = NextScores([run], path.name, result, allocation, options.budget)

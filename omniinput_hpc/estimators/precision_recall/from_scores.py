@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -60,7 +61,7 @@ class Scored:
         """Each input's mean over the annotators who scored it (NaN if none did)."""
         return mean_score(self.score_ai)
 
-    def part(self, keep_i: BoolArray) -> Scored:
+    def part(self, keep_i: BoolArray) -> Self:
         """Return the inputs to keep."""
         return replace(
             self,
@@ -71,10 +72,14 @@ class Scored:
         )
 
     def of(self, annotator: int) -> Scored:
-        """Return only one annotator's scores."""
-        score_ai = self.score_ai[[annotator]]
-        alone = replace(self, score_ai=score_ai, annotators=[self.annotators[annotator]])
+        """Return only one annotator's scores, without a judge's."""
+        score_ai, name = self.score_ai[[annotator]], self.annotators[annotator]
+        alone = Scored(self.edges, self.bin_i, self.lane_i, self.weight_i, score_ai, [name])
         return alone.part(~np.isnan(score_ai[0]))
+
+    def means(self) -> BinScores:
+        """Return each bin's mean score and its errors."""
+        return bin_scores(self)
 
 
 @dataclass(frozen=True)
@@ -118,6 +123,10 @@ class BinScores:
         """Effective number of these that are right [B]."""
         return np.where(self.inputs_b > 0, self.count_b * self.r_b, 0.0)
 
+    def draws(self, rng: np.random.Generator, n: int) -> mid_p.MidPDraws:
+        """Return n draws of every bin's r, without the choice of annotators."""
+        return mid_p.draw_mid_p(self.right_b, self.count_b, rng, n)
+
 
 def bin_scores(scored: Scored) -> BinScores:
     """Return each bin's mean score and its errors; inputs without a score are left out."""
@@ -136,7 +145,7 @@ def bin_scores(scored: Scored) -> BinScores:
         r_b = np.where(n_b > 0, np.clip(per_bin(scored.weight_i * s_i) / total_b, 0, 1), np.nan)
         kish_b = np.where(n_b > 0, 1.0 / per_bin(w_i**2), 0.0)
     deviation_i = w_i * (s_i - r_b[bin_i])
-    effect = _design_effect(bin_i, scored.lane_i, deviation_i, n_bins)
+    effect = design_effect(bin_i, scored.lane_i, deviation_i, n_bins)
     effective_b = kish_b / effect
     inner_b = per_bin(w_i * (s_i - r_b[bin_i]) ** 2)
     # Scores between 0 and 1 vary less than right-or-wrong scores, so each is worth more than one of
@@ -162,9 +171,7 @@ def bin_scores(scored: Scored) -> BinScores:
     )
 
 
-def _design_effect(
-    bin_i: IntArray, lane_i: IntArray, deviation_i: FloatArray, n_bins: int
-) -> float:
+def design_effect(bin_i: IntArray, lane_i: IntArray, deviation_i: FloatArray, n_bins: int) -> float:
     """Return the variance of the bins' means with lanes as clusters, relative to that without."""
     # pooled over the bins, since that of a single bin is too noisy
     cells, cell_i = np.unique(np.stack([bin_i, lane_i]), axis=1, return_inverse=True)
@@ -187,7 +194,7 @@ def draw_r(
     Draws follow `mid_p`, plus the shifts, which are drawn jointly for all bins. Those of bins
     without scores mean nothing.
     """
-    drawn = mid_p.draw_mid_p(scores.right_b, scores.count_b, rng, n)
+    drawn = scores.draws(rng, n)
     moves_mb = _annotator_moves(scores, rng, n)
     moved = replace(
         drawn,
@@ -251,7 +258,7 @@ def scored_curve(
         of `recall_range`.
     """
     coarse = coarsen(density, scored.edges)
-    scores = bin_scores(scored)
+    scores = scored.means()
     enough_b = (scores.inputs_b >= fewest_inputs) & (scores.lanes_b >= fewest_lanes)
     used_b = curves.counted_bins(coarse.believed_b, enough_b)
     if not used_b.any():
