@@ -15,6 +15,8 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.populations import log_q_of
 from omniinput_hpc.results.diagnosis import DiagnosisResult, diagnosis_of
+from omniinput_hpc.results.difference import MAX_CELLS, DifferenceResult, difference_of
+from omniinput_hpc.results.names import names_of
 from omniinput_hpc.results.observables import AverageResult, JointResult, average_of, joint_of
 from omniinput_hpc.runfile import reader
 from omniinput_hpc.untrusted.parsing import parse_toml
@@ -121,6 +123,28 @@ class Run(Estimates):
     ) -> JointResult:
         """Return the joint density of z and an observable; raises as `average` does."""
         return joint_of(self.reader, observable, z, width)
+
+    def difference(
+        self,
+        other: Run,
+        z: tuple[float, float] | None = None,
+        width: float | None = None,
+        cells: int = MAX_CELLS,
+    ) -> DifferenceResult:
+        """Return the difference of both models' outputs, over the inputs with either z in a range.
+
+        See ``omniinput difference``, whose defaults these are. Each model must have evaluated the
+        samples of the other's run (``omniinput rescore``).
+
+        Raises
+        ------
+        UserError
+            It has not, or the models have different inputs.
+        EstimateError
+            There are no samples in the range, or the runs have different bins there.
+        """
+        first, second = names_of([self.path, other.path])
+        return difference_of((self.reader, other.reader), (first, second), z, width, cells)
 
     def to_arviz(self) -> xarray.DataTree:
         """Return the recorded outputs as a DataTree for ArviZ: see `api.arviz`."""

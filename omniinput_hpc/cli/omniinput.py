@@ -86,6 +86,7 @@ GROUPS = {
     "Two models or more": {
         "compare": Verb("compare curves of models, or two runs of one model"),
         "normalize": Verb("put the densities of two models on one scale"),
+        "difference": Verb("how far the outputs of two models differ, over the inputs of either"),
         "changes": Verb("outputs of another model for a run's independent draws"),
     },
 }  # fmt: skip

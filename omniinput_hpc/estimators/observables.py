@@ -100,6 +100,7 @@ class Averages:
     Attributes
     ----------
     mean_b, low_b, high_b : float64 [B], with its 95 % interval; NaN where not known
+    error_b : float64 [B], standard error, also where too few samples make it unreliable
     quantile_qb : float64 [3, B], `QUANTILES` of y
     count_b : int64 [B], samples
     whole : the mean over all inputs of the bins
@@ -109,6 +110,7 @@ class Averages:
     mean_b: FloatArray
     low_b: FloatArray
     high_b: FloatArray
+    error_b: FloatArray
     quantile_qb: FloatArray
     count_b: IntArray
     whole: Interval
@@ -122,13 +124,15 @@ def averages(found: Observed) -> Averages:
         mean_b = wy_gb.sum(axis=0) / w_gb.sum(axis=0)
         mean_jb = (wy_gb.sum(axis=0) - wy_gb) / (w_gb.sum(axis=0) - w_gb)
     n_b = found.effective(w_gb, found.sums(found.w_i**2), found.correlated_b)
-    half_b = t_quantile(len(lanes_g)) * jackknife_error(mean_b, mean_jb, lanes_g)
+    error_b = jackknife_error(mean_b, mean_jb, lanes_g)
+    half_b = t_quantile(len(lanes_g)) * error_b
     half_b = np.where(is_known(n_b, w_gb) & np.isfinite(half_b), half_b, np.nan)
     return Averages(
         edges=density.edges,
         mean_b=mean_b,
         low_b=mean_b - half_b,
         high_b=mean_b + half_b,
+        error_b=error_b,
         quantile_qb=_quantiles(found),
         count_b=np.bincount(found.bin_i, minlength=len(mean_b)),
         whole=_over_bins(density, mean_b, mean_jb),

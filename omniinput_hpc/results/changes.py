@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.comparison.other_outputs import (
     AuprChange,
@@ -31,7 +30,7 @@ from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.rules import rule_of
 from omniinput_hpc.results.tables import Columns, beside
 from omniinput_hpc.runfile.reader import RunReader
-from omniinput_hpc.runfile.rescored import open_rescored
+from omniinput_hpc.runfile.rescored import open_rescored, outputs_of
 from omniinput_hpc.text import shown
 
 if TYPE_CHECKING:
@@ -64,15 +63,10 @@ def read_changed(run: RunReader, path: Path, width: float | None) -> Changed:
     """
     require_rounds(run)
     with open_rescored(path, run.on_damage) as side:
-        if not side.belongs_to(run):
-            raise UserError(f"{path} holds outputs of another run's samples, not of {run.path}")
-        n_rounds = min(side.rounds, run.rounds)
-        if not n_rounds:
-            raise UserError(f"{path} holds no committed round yet: resume omniinput rescore")
-        other_rks = np.stack([side.z(r) for r in range(n_rounds)])
+        other_rks = outputs_of(side, run)
         config = run.config.model_copy(update={"model": side.config.model})
         fingerprint = side.fingerprint
-    own_rks = run.samples_z(slice(0, n_rounds))
+    own_rks = run.samples_z(slice(0, len(other_rks)))
     own = with_outputs(run.data, own_rks, run.config, run.fingerprint)
     other = with_outputs(run.data, other_rks, config, fingerprint)
     densities = density_of_run(own), density_of_run(other)
@@ -203,17 +197,24 @@ def extremes(
     some = np.flatnonzero(z_i <= below)
     order = some[np.argsort(d_i[some], kind="stable")]
     chosen = np.unique(np.concatenate([order[:n], order[len(order) - min(n, len(order)) :]]))
-    if not n or not chosen.size:
+    if not n:
         return []
-    per_round = len(own.beta_k) * own.samples_per_round
-    x_nd = np.stack([_input(run, int(i) // per_round, int(i) % per_round) for i in chosen])
-    texts = how_to_show(run.config, render=False).show(x_nd)
-    by_change = sorted(zip(chosen, texts, strict=True), key=lambda pair: -float(d_i[pair[0]]))
+    chosen = chosen[np.argsort(-d_i[chosen], kind="stable")]
     return [
-        f"{d_i[i]:+.4f} (z {z_i[i]:.3f}, z' {other_i[i]:.3f}): "
-        + json.dumps(mask(text) if masked else text, ensure_ascii=False)
-        for i, text in by_change
+        f"{d_i[i]:+.4f} (z {z_i[i]:.3f}, z' {other_i[i]:.3f}): {text}"
+        for i, text in zip(chosen, inputs_at(run, chosen, masked), strict=True)
     ]
+
+
+def inputs_at(run: RunReader, places: IntArray, masked: bool = True) -> list[str]:
+    """Return recorded inputs as quoted texts; `places` are their indices in [rounds, K, S]."""
+    if not len(places):
+        return []
+    per_round = len(run.beta_k) * run.samples_per_round
+    x_nd = np.stack([_input(run, *divmod(int(place), per_round)) for place in places])
+    texts = how_to_show(run.config, render=False).show(x_nd)
+    shown = (mask(text) if masked else text for text in texts)
+    return [json.dumps(text, ensure_ascii=False) for text in shown]
 
 
 def _input(run: RunReader, round_: int, place: int) -> IntArray:

@@ -135,6 +135,20 @@ class RescoredReader(CheckedFile):
         return same and self.shape == (run.geometry.n_rungs, run.samples_per_round)
 
 
+def outputs_of(side: RescoredReader, run: RunReader) -> NDArray[np.float32]:
+    """Return the other model's z of the samples of a run, float32 [rounds, K, S].
+
+    The rounds are those that both files hold, at least one; else raises a UserError, as for the
+    side file of another run.
+    """
+    if not side.belongs_to(run):
+        raise UserError(f"{side.path} holds outputs of another run's samples, not of {run.path}")
+    n_rounds = min(side.rounds, run.rounds)
+    if not n_rounds:
+        raise UserError(f"{side.path} holds no committed round yet: resume omniinput rescore")
+    return np.stack([side.z(r) for r in range(n_rounds)])
+
+
 def open_rescored(
     path: str | Path, on_damage: OnDamage = refuse, tried: bool = False
 ) -> RescoredReader:

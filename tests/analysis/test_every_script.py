@@ -42,12 +42,13 @@ ARGUMENTS = {
     "overlay.py": ["good.h5", "RUN", "--output", "overlay.png"],
     "normalize.py": ["good.h5", "RUN", "--range", "1.0", "2.0"],
     "changes.py": ["RUN", "good.rescored.other.h5"],
+    "difference.py": ["good.h5", "RUN"],
     "average.py": ["RUN", "--observable", "distinct"],
     "joint.py": ["RUN", "--observable", "distinct"],
     "observe.py": ["RUN", "--add", "distinct"],
 }  # fmt: skip
 """Of scripts that want more than the run file; a script that is missing here gets that alone."""
-OTHERS = {"normalize.py", "changes.py", "observe.py"}
+OTHERS = {"normalize.py", "changes.py", "difference.py", "observe.py"}
 """Those that want another model's outputs, or write no results."""
 STATES = {
     "missing": "missing.h5",

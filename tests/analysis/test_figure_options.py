@@ -64,7 +64,7 @@ def words_of(figure):
 def test_every_script_that_draws_has_the_options():
     folder = ROOT / "omniinput_hpc" / "cli" / "verbs"
     draw = {path.name for path in folder.glob("*.py") if "_figure" in path.read_text()}
-    assert draw == {*DRAWS, "normalize.py", "changes.py"}
+    assert draw == {*DRAWS, "normalize.py", "changes.py", "difference.py"}
     for name in draw:
         assert "add_figure_options(parser" in (folder / name).read_text(), name
 

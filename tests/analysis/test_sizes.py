@@ -152,6 +152,7 @@ CALLS = (
     "rescore a.h5 other.toml", "rescore other.h5 a.toml", "verify a.h5",
     "normalize a.h5 other.h5 --range {lower} {end}",
     f"compare a.h5 other.h5 {RULE} {LOOSE}",
+    "difference a.h5 other.h5",
     f"changes a.h5 a.rescored.other.h5 {RULE}",
     "salvage a.h5 saved.h5", "verify saved.h5", "reweight saved.h5",
     "check a.toml",

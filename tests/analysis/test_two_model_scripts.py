@@ -63,6 +63,12 @@ def inside(runs, monkeypatch, capsys):
     sys.modules.pop("my_pair_rules", None)
 
 
+def results_of(runs, analysis):
+    """Return the last entry of good.results.json of this analysis."""
+    found = json.loads((runs / "good.results.json").read_text())["analyses"]
+    return [entry for entry in found if entry["analysis"] == analysis][-1]
+
+
 def ratios(text):
     """Return (ln ratio, error) by normalization, from the printed table."""
     rows = {}
@@ -91,6 +97,46 @@ def test_normalize(inside, runs):
             4096, rel=0.2
         ), which
     assert is_png(runs / "good.normalized.worse.png")
+
+
+def test_difference(inside, runs):
+    words = ("good.h5", "worse.h5", "--range", 2, 5, "--show", 2)
+    code, out, err = inside("difference.py", *words)
+    assert (code, err) == (0, "")
+    z = {which: model_pair.table(which).astype(float) for which in OTHER}
+    d = z["good"] - z["worse"]
+    _, table = read_table(runs / "good.difference.worse.csv", [])
+    assert list(table) == ["model", "d_lower", "d_upper", "log_g", "log_g_error", "count"]
+    _, by_z = read_table(runs / "good.difference_by_z.worse.csv", [])
+    wide = by_z["mean_high"] - by_z["mean_low"]
+    assert {*by_z["z_lower"]} <= {*np.arange(2, 5, 0.25)} and np.nanmax(wide) < 0.6
+    values = results_of(runs, "difference")["values"]
+    for number, which in enumerate(OTHER, start=1):
+        mine = (z[which] >= 2) & (z[which] <= 5)
+        inputs = np.exp(table["log_g"][table["model"] == number]).sum()
+        assert inputs == pytest.approx(mine.sum(), rel=0.15)
+        mean = values[f"{which}: mean of D"]
+        assert abs(mean["value"] - d[mine].mean()) < 4 * mean["error"] < 0.2
+        out_of = z[OTHER[which]][mine]
+        share = values[f"{which}: share outside the other's range"]
+        true = ((out_of < 2) | (out_of > 5)).mean()
+        assert share["low"] <= true <= share["high"] < true + 0.05
+    assert "good and worse are DIFFERENT MODELS" in out and "they differ" in out
+    assert "KL(" not in out  # nothing here is a language model's loss
+    shown = [line for line in out.splitlines() if ", z' " in line]
+    assert len(shown) == 8 and shown[0][0] == "+"
+    assert is_png(runs / "good.difference.worse.png")
+
+
+def test_what_difference_refuses(inside):
+    for arguments, words in (
+        (["good.h5", "again.h5"], "omniinput rescore good.h5 again.h5"),
+        (["good.h5", "worse.h5", "--range", 20, 30], "no bins from 20 to 30"),
+        (["good.h5", "worse.h5", "--cells", 0], "--cells 0"),
+        (["good.h5", "worse.h5", "--width", 0], "--width 0"),
+    ):
+        code, _, err = inside("difference.py", *arguments)
+        assert is_plain(code, err, words), err
 
 
 def test_normalize_without_beta_0(inside):

@@ -53,6 +53,7 @@ COMMANDS = {
     "next-scores": f"good.h5 {BY}",
     "compare": "good.h5 again.h5",
     "normalize": "one.h5 two.h5 --range 2.25 3.9",
+    "difference": "one.h5 two.h5 --range 2.25 3.5",
     "changes": f"draws.h5 draws.rescored.other.h5 {RULED}",
     "verify": "lattice.h5",
     "salvage": "lattice.h5 saved.h5",

@@ -17,8 +17,15 @@ OTHER = {"good": "worse", "worse": "good"}
 
 def draw(which, beta_k, seed, *, rounds=8, walkers=16, moves=8, edges=EDGES):
     """Return a run whose moves are independent draws from the canonical distributions."""
+    options = {"rounds": rounds, "walkers": walkers, "moves": moves}
+    z = model_pair.table(which)
+    return draw_from(z, model_pair.X_ID, beta_k, seed, edges, model_pair.N_VALUES, **options)
+
+
+def draw_from(table, x_id, beta_k, seed, edges, n_values, *, rounds, walkers, moves):
+    """Return such a run of a model whose z of all inputs `x_id`, [n, D], is a table [n]."""
     rng = np.random.default_rng(seed)
-    z = model_pair.table(which).astype(float)
+    z = table.astype(float)
     size = walkers * moves
     number_rks = np.empty((rounds, len(beta_k), size), dtype=np.int64)
     for k, beta in enumerate(beta_k):
@@ -26,8 +33,7 @@ def draw(which, beta_k, seed, *, rounds=8, walkers=16, moves=8, edges=EDGES):
         cumulative = np.cumsum(p / p.sum())
         number_rks[:, k] = np.searchsorted(cumulative, rng.random((rounds, size)))
     number_rks = np.minimum(number_rks, len(z) - 1)
-    z_rks = model_pair.table(which)[number_rks]
-    return ArrayRun(model_pair.X_ID[number_rks], z_rks, walkers, beta_k, edges, model_pair.N_VALUES)
+    return ArrayRun(x_id[number_rks], table[number_rks], walkers, beta_k, edges, n_values)
 
 
 def both(which, run):

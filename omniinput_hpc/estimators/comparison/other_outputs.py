@@ -19,9 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators.comparison.difference import spread
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.density.other_bins import count_samples
+from omniinput_hpc.estimators.density.wide_bins import in_bins
 from omniinput_hpc.estimators.errors.jackknife import Interval, jackknife_error, t_quantile
+from omniinput_hpc.estimators.observables import observe
 from omniinput_hpc.estimators.populations import is_annealed
 from omniinput_hpc.estimators.precision_recall.curves import (
     Curve,
@@ -40,7 +43,6 @@ from omniinput_hpc.estimators.precision_recall.from_rule import (
 )
 from omniinput_hpc.estimators.precision_recall.rule_worth import ScoreSums
 from omniinput_hpc.estimators.run_data import RunData, Settings, Source
-from omniinput_hpc.histogram import bin_of
 
 
 @dataclass(frozen=True)
@@ -142,50 +144,27 @@ def changes(
     Parameters
     ----------
     other_rks : float32 [R, K, S], z' of all its draws
-    edges : float64 [B + 1], of bins of z; they may differ from the run's bins
+    edges : float64 [B + 1], of bins of z, which are unions of the run's
     """
-    z_rks = run.z().astype(np.float64)
-    d_rks = other_rks.astype(np.float64) - z_rks
-    log_q = run.source.samples_log_q()
-    assert log_q is not None  # see with_outputs
-    n_bins, n_groups = len(edges) - 1, len(density.lanes_g)
-    log_v_i = np.concatenate(
-        [
-            -density.log_mixture(z_ks.ravel(), q_ksj.reshape(z_ks.size, -1))
-            for z_ks, q_ksj in zip(z_rks, log_q, strict=True)
-        ]
+    d_rks = other_rks.astype(np.float64) - run.z()
+    seen = observe(
+        run,
+        in_bins(density, edges),
+        lambda part: d_rks[part.round_, part.rung, part.index_i],
+        d_rks.size,
     )
-    group_s = np.resize(density.parts[0].group_w, z_rks.shape[2])
-    group_i = np.broadcast_to(group_s, z_rks.shape).ravel()
-    bin_i = bin_of(z_rks.ravel(), edges)
-    inside = (bin_i >= 0) & (bin_i < n_bins)
-    bin_i, log_v_i, d_i = bin_i[inside], log_v_i[inside], d_rks.ravel()[inside]
-    largest_b = np.full(n_bins, -np.inf)
-    np.maximum.at(largest_b, bin_i, log_v_i)
-    v_i = np.exp(log_v_i - largest_b[bin_i])
-    cell_i = group_i[inside] * n_bins + bin_i
-
-    def sums(value_i: FloatArray) -> FloatArray:
-        total = np.bincount(cell_i, value_i, n_groups * n_bins)
-        return np.asarray(total, dtype=np.float64).reshape(n_groups, n_bins)
-
-    v_gb, vd_gb, v2_gb = sums(v_i), sums(v_i * d_i), sums(v_i**2)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean_b = vd_gb.sum(axis=0) / v_gb.sum(axis=0)
-        mean_jb = (vd_gb.sum(axis=0) - vd_gb) / (v_gb.sum(axis=0) - v_gb)
-        square_gb = sums(v_i * (d_i - mean_b[bin_i]) ** 2)
-        sd_b = np.sqrt(square_gb.sum(axis=0) / v_gb.sum(axis=0))
-        effective_b = np.nan_to_num(v_gb.sum(axis=0) ** 2 / v2_gb.sum(axis=0))
-    d_kn = np.swapaxes(d_rks, 0, 1).reshape(z_rks.shape[1], -1)
+    found, sd_b, _ = spread(seen)
+    v_b, v2_b = (seen.sums(value_i).sum(axis=0) for value_i in (seen.w_i, seen.w_i**2))
+    d_kn = np.swapaxes(d_rks, 0, 1).reshape(d_rks.shape[1], -1)
     sd_k = d_kn.std(axis=1, ddof=1) if d_kn.shape[1] > 1 else np.full(len(d_kn), np.nan)
     return Changes(
         edges=edges,
-        draws_b=np.bincount(bin_i, minlength=n_bins),
-        effective_b=effective_b,
-        mean_b=mean_b,
-        error_b=jackknife_error(mean_b, mean_jb, density.lanes_g),
+        draws_b=found.count_b,
+        effective_b=np.divide(v_b**2, v2_b, out=np.zeros(len(v_b)), where=v2_b > 0),
+        mean_b=found.mean_b,
+        error_b=found.error_b,
         sd_b=sd_b,
-        z_k=z_rks.mean(axis=(0, 2)),
+        z_k=run.z().astype(np.float64).mean(axis=(0, 2)),
         mean_k=d_kn.mean(axis=1),
         error_k=sd_k / np.sqrt(d_kn.shape[1]),
         sd_k=sd_k,

@@ -34,6 +34,7 @@ RANGE = ["--range", "0.375", "1.875"]
 ARGUMENTS = {
     "agreement.py": ["{file}", *SCORES],
     "annotators.py": ["{file}", *SCORES, *FEW],
+    "difference.py": ["{file}", "{folder}/good.h5"],
     "changes.py": ["{file}", "{folder}/good.rescored.lattice.h5"],
     "choose.py": ["{file}", "--width", "0.5", *RANGE, "--output", "{folder}/chosen.tasks.jsonl"],
     "compare.py": ["{folder}/other/good.h5", "{file}", *RULE],  # a run beside itself is refused
@@ -107,7 +108,7 @@ def wanted(kind, reader):
     if reader == "--salvage" or kind == "checkpoint":
         return reader == "--salvage" and kind in ("checkpoint", "good")
     if kind == "side":  # the damage is in what stands beside the run
-        return reader in ("normalize.py", "rescore")
+        return reader in ("difference.py", "normalize.py", "rescore")
     if kind == "stays":
         return reader not in ARGUMENTS  # they look at other things
     return kind == "structure" or reader not in SLOW

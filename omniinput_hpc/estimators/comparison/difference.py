@@ -1,0 +1,296 @@
+"""The difference D = z_A - z_B of two models' outputs, over the inputs in a range of either's z.
+
+The inputs come from runs of both models (Model-diff, arXiv 2412.12177): those with z_A in the range
+from A's run, those with z_B in it from B's. Each model evaluates the samples of the other's run, so
+that D is an observable of both runs. The two sides differ if only one model finds some inputs
+likely.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv, logsumexp, ndtri
+
+from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators.comparison.samplers import compare_samplers
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.density.known_ratio import MAX_OUTSIDE
+from omniinput_hpc.estimators.density.wide_bins import in_bins
+from omniinput_hpc.estimators.errors.jackknife import TAILS, Interval, t_quantile
+from omniinput_hpc.estimators.observables import (
+    Averages,
+    Joint,
+    Observed,
+    averages,
+    is_known,
+    joint_density,
+    observe,
+)
+from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.estimators.samples import RecordedSamples
+
+END = 0.01
+"""Share of the inputs of a range at either end of D from which examples are drawn."""
+MANY, RARE = 0.25, (6e-4, 9e-5)
+"""Share of inputs that may differ by more than rounding, and by how much, absolute and relative:
+the limits of `models.checked` for a model's own outputs."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Samples of one run inside bins of its z, with both models' outputs.
+
+    Attributes
+    ----------
+    seen : the samples, with y = D
+    own_i, other_i : float64 [n], z of the run's own model and of the other one
+    place_i : int64 [n], index of each sample among all of the run, [rounds, K, S]
+    """
+
+    seen: Observed
+    own_i: FloatArray
+    other_i: FloatArray
+    place_i: IntArray
+
+    @property
+    def d_i(self) -> FloatArray:
+        """D of each sample, float64 [n]."""
+        return self.seen.y_i
+
+
+def pair(
+    run: RunData, density: Density, other_rks: NDArray[np.float32], first: bool, most: int
+) -> Pairs:
+    """Return about `most` samples of a run with D.
+
+    Parameters
+    ----------
+    density : of the run, in the bins of z that are asked for
+    other_rks : float32 [rounds, K, S], the other model's z in the first rounds
+    first : whether the run is of the first model, A
+    """
+    rounds, shape = len(other_rks), other_rks.shape
+
+    def place(part: RecordedSamples) -> FloatArray:
+        return np.ravel_multi_index((part.round_, part.rung, part.index_i), shape).astype(float)
+
+    seen = observe(replace(run, rounds=rounds), density, place, most)
+    place_i = seen.y_i.astype(np.int64)
+    own_i, other_i = (
+        z_rks.ravel()[place_i].astype(np.float64) for z_rks in (run.z(slice(0, rounds)), other_rks)
+    )
+    d_i = own_i - other_i if first else other_i - own_i
+    return Pairs(replace(seen, y_i=d_i), own_i, other_i, place_i)
+
+
+def shares(seen: Observed) -> FloatArray:
+    """Return the share of the inputs of all bins that each sample represents, float64 [n]."""
+    w_b, log_g_b = seen.sums(seen.w_i).sum(axis=0), seen.density.log_g_b
+    use_b = (w_b > 0) & np.isfinite(log_g_b)
+    share_b = np.zeros(len(w_b))
+    share_b[use_b] = np.exp(log_g_b[use_b] - logsumexp(log_g_b[use_b])) / w_b[use_b]
+    return np.asarray(seen.w_i * share_b[seen.bin_i])
+
+
+def spread(seen: Observed) -> tuple[Averages, FloatArray, float]:
+    """Return the means of y, its standard deviation in each bin [B], and that over all bins."""
+    found = averages(seen)
+    square_i = (seen.y_i - found.mean_b[seen.bin_i]) ** 2
+    sd_b = np.sqrt(averages(replace(seen, y_i=square_i)).mean_b)
+    square_i = (seen.y_i - float(found.whole.value)) ** 2
+    return found, sd_b, float(np.sqrt(averages(replace(seen, y_i=square_i)).whole.value))
+
+
+def share_where(seen: Observed, chosen_i: BoolArray) -> Interval:
+    """Return the share of the inputs of all bins that are like the chosen samples.
+
+    The interval is that of Clopper and Pearson for the effective number of samples, which the error
+    of the jackknife gives (Korn and Graubard, Survey Methodology 24, 193 (1998)). If no sample or
+    every one is chosen, that number follows from the weights.
+    """
+    whole = averages(replace(seen, y_i=chosen_i.astype(np.float64))).whole
+    p, error = float(np.clip(whole.value, 0.0, 1.0)), float(whole.error)
+    n = 1.0 / float((shares(seen) ** 2 * seen.correlated_b[seen.bin_i]).sum())
+    if chosen_i.any() and not chosen_i.all():
+        n = min(n, p * (1.0 - p) / max(error, 1e-150) ** 2)
+    n *= float(ndtri(TAILS[1]) / t_quantile(len(seen.density.lanes_g))) ** 2
+    k = p * n
+    low = float(betaincinv(k, n - k + 1.0, TAILS[0])) if k > 0 else 0.0
+    high = float(betaincinv(k + 1.0, n - k, TAILS[1])) if k < n else 1.0
+    return Interval(np.asarray(p), np.asarray(low), np.asarray(high), np.asarray(error))
+
+
+def density_of_d(seen: Observed, edges: FloatArray) -> Joint:
+    """Return the density of D in cells with edges float64 [C + 1], and that of z and D.
+
+    The errors of the density of D are inf in cells of too few samples.
+    """
+    joint, n_cells = joint_density(seen, edges), len(edges) - 1
+    cell_i = np.minimum(np.searchsorted(edges, seen.y_i, side="right") - 1, n_cells - 1)
+    inside, u_i = (cell_i >= 0) & (seen.y_i <= edges[-1]), shares(seen)
+
+    def sums(value_i: FloatArray) -> FloatArray:
+        at_i, size = seen.group_i * n_cells + cell_i, seen.shape[0] * n_cells
+        total = np.bincount(at_i[inside], value_i[inside], size)
+        return np.asarray(total.reshape(-1, n_cells), dtype=np.float64)
+
+    correlated_i = seen.correlated_b[seen.bin_i]
+    u_gc = sums(u_i)
+    n_c = seen.effective(u_gc, sums(u_i**2 * correlated_i), np.ones(n_cells))
+    return replace(joint, error_c=np.where(is_known(n_c, u_gc), joint.error_c, np.inf))
+
+
+def model_beta(run: RunData) -> float:
+    """Return m if a run has samples of the model's own distribution, at beta = m; else NaN.
+
+    NaN also if some of these lie outside the bins.
+    """
+    m, predicted_from = run.model_beta, run.config.predicted_from
+    if run.ancestral and predicted_from is not None:  # files of draws do not store it
+        m = float(run.n_sites - predicted_from)
+    own_k = run.weights.is_canonical(m)
+    outside = (run.outside_k2.sum(axis=1) > MAX_OUTSIDE * run.moves_k)[own_k].any()
+    return m if own_k.any() and not outside else float("nan")
+
+
+def reweighted(found: Pairs, density: Density, beta: float) -> Observed:
+    """Return samples that represent the distribution exp(-beta z), z of the run's own model.
+
+    `density` is the run's in its own bins, narrow enough to be reweighted.
+    """
+    tilt_b = density.inside.log_mean_exp(-beta)
+    tilted = replace(density, log_g_b=density.log_g_b + tilt_b, log_g_jb=density.log_g_jb + tilt_b)
+    seen = found.seen
+    lowest_b = np.full(seen.shape[1], np.inf)
+    np.minimum.at(lowest_b, seen.bin_i, found.own_i)
+    w_i = seen.w_i * np.exp(-beta * (found.own_i - lowest_b[seen.bin_i]))
+    return replace(seen, density=in_bins(tilted, seen.density.edges), w_i=w_i)
+
+
+def divergence(found: Pairs, density: Density, beta: float, first: bool) -> Interval:
+    """Return the Kullback-Leibler divergence per token from the other model, in nats.
+
+    It is the mean of z' - z, z' of the other model, over the inputs as the run's own model draws
+    them, at `beta` = m. `found` covers all bins of the run.
+    """
+    d = averages(reweighted(found, density, beta)).whole
+    sign = -1.0 if first else 1.0
+    low, high = sorted((sign * d.low, sign * d.high))
+    return Interval(sign * d.value, np.asarray(low), np.asarray(high), d.error)
+
+
+def at_ends(found: Pairs, n: int, seed: int = 0) -> IntArray:
+    """Return n samples each of the 1 % of the inputs with lowest and with highest D.
+
+    They are drawn by weight, without repetition; int64 [2 n] or fewer.
+    """
+    u_i, order = shares(found.seen), np.argsort(found.d_i, kind="stable")
+    up_to, rng = np.cumsum(u_i[order]), np.random.default_rng(seed)
+    first, last = np.searchsorted(up_to, np.array([END, 1.0 - END]) * up_to[-1])
+    drawn = []
+    for part in (order[: first + 1], order[last:]):
+        p = u_i[part] / u_i[part].sum()
+        drawn.append(rng.choice(part, min(n, int((p > 0).sum())), replace=False, p=p))
+    return np.unique(np.concatenate(drawn))
+
+
+@dataclass(frozen=True)
+class Sameness:
+    """Whether two runs are of one model, tested in two ways.
+
+    The outputs of one model for one input are equal up to rounding: this needs no statistics, and
+    a single input may decide. The densities of two runs of one model differ by chance.
+
+    Attributes
+    ----------
+    largest : the largest size of D, in units of z
+    beyond : share of the samples that differ by more than rounding
+    times : the largest size of D as a multiple of what rare inputs may differ by
+    differing : 95 % upper bounds of the share of inputs that differ by more than rounding, in the
+        ranges of both runs
+    p : p-value of equal densities, by Hotelling's T^2 (see `samplers`); NaN if not known
+    why : why it is not known
+    """
+
+    largest: float
+    beyond: float
+    times: float
+    differing: tuple[float, float]
+    p: float
+    why: str = ""
+
+    @property
+    def equal(self) -> bool:
+        """Whether the outputs are equal up to rounding."""
+        return self.beyond <= MANY and self.times <= 1.0
+
+
+def sameness(
+    ways: tuple[Pairs, Pairs],
+    densities: tuple[Density, Density],
+    rounding: tuple[float, float],
+) -> Sameness:
+    """Test whether both runs are of one model.
+
+    Parameters
+    ----------
+    densities : of both runs, in their own bins
+    rounding : the allowed difference of z, absolute and relative to z
+    """
+    z_i = np.abs(np.concatenate([way.own_i for way in ways]))
+    d_i = np.abs(np.concatenate([way.d_i for way in ways]))
+    usual_i, rare_i = (absolute + relative * z_i for absolute, relative in (rounding, RARE))
+    p, why = np.nan, ""
+    try:
+        p = compare_samplers(*densities).p
+    except EstimateError as error:
+        why = str(error)
+    beyond_i = d_i > usual_i
+    parts = np.split(beyond_i, [len(ways[0].d_i)])
+    bounds = [float(share_where(w.seen, part).high) for w, part in zip(ways, parts, strict=True)]
+    return Sameness(
+        largest=float(d_i.max()),
+        beyond=float(beyond_i.mean()),
+        times=float((d_i / np.maximum(usual_i, rare_i)).max()),
+        differing=(bounds[0], bounds[1]),
+        p=p,
+        why=why,
+    )
+
+
+@dataclass(frozen=True)
+class OneWay:
+    """D over the inputs with one model's z in a range.
+
+    Attributes
+    ----------
+    pairs : the samples
+    means, sd_b, sd : means of D, and standard deviations in each bin of z [B] and over all of them
+    outside : share of these inputs whose z by the other model lies outside the range
+    divergence : Kullback-Leibler divergence per token from the other model; None if not known
+    density : of D, and of z and D
+    """
+
+    pairs: Pairs
+    means: Averages
+    sd_b: FloatArray
+    sd: float
+    outside: Interval
+    divergence: Interval | None
+    density: Joint
+
+
+def one_way(found: Pairs, divergence: Interval | None, d_edges: FloatArray) -> OneWay:
+    """Return what is known of D on one side."""
+    edges = found.seen.density.edges
+    outside_i = (found.other_i < edges[0]) | (found.other_i > edges[-1])
+    return OneWay(
+        found,
+        *spread(found.seen),
+        share_where(found.seen, outside_i),
+        divergence,
+        density_of_d(found.seen, d_edges),
+    )
