@@ -36,7 +36,7 @@ from omniinput_hpc.results.tables import Columns
 from omniinput_hpc.runfile import observed as side_file
 from omniinput_hpc.runfile.layout import dataset_of
 from omniinput_hpc.runfile.reader import RunReader
-from omniinput_hpc.runfile.rescored import open_rescored
+from omniinput_hpc.runfile.rescored import open_rescored, outputs_of
 from omniinput_hpc.text import interval, shown
 
 if TYPE_CHECKING:
@@ -86,12 +86,10 @@ def _of_rounds(y_ks: Callable[[int], NDArray[Any]]) -> Observable:
 def _other_output(path: Path, run: RunReader) -> Callable[[int], NDArray[Any]]:
     """Return another model's z of a round's samples, from the file of `omniinput rescore`."""
     with open_rescored(path, run.on_damage) as side:
-        if not side.belongs_to(run):
-            raise UserError(f"{path} holds outputs of another run's samples, not of {run.path}")
-        if side.rounds < run.rounds:
-            done = f"{side.rounds} of {run.rounds}"
-            raise UserError(f"{path} has only {done} rounds: resume omniinput rescore")
-        z_rks = np.stack([side.z(r) for r in range(run.rounds)])
+        z_rks = outputs_of(side, run)
+    if len(z_rks) < run.rounds:
+        done = f"{len(z_rks)} of {run.rounds}"
+        raise UserError(f"{path} has only {done} rounds: resume omniinput rescore")
     return lambda round_: z_rks[round_]
 
 
