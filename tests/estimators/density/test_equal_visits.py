@@ -39,12 +39,19 @@ def test_right_runs_meet_all_alike(n):
     )
 
 
-@pytest.mark.parametrize("n_lanes", [1, 3])
+@pytest.mark.parametrize("n_lanes", [1, 3, 7])
 def test_an_input_that_few_lanes_meet_is_named(n_lanes):
     run = independent_run(MODEL, BETA_K, EDGES, seed=1, **SIZES)
     (reason,) = sentences(met_by(run, 1, n_lanes))
     assert f"recorded at z = {EDGES[1]:g} was visited by {n_lanes} of 16 lanes" in reason
     assert "and 16 are expected" in reason
+
+
+def test_an_input_that_half_of_the_lanes_meet_is_easy_to_find():
+    run = independent_run(MODEL, BETA_K, EDGES, seed=1, **SIZES)
+    assert not sentences(met_by(run, 1, 8))
+    few = independent_run(MODEL, BETA_K, EDGES, seed=1, walkers=8, rounds=128)
+    assert sentences(met_by(few, 1, 4))  # all 8 lanes miss another one with probability 1/256
 
 
 def test_nothing_is_asked_where_inputs_are_many_or_their_number_is_not_known():
