@@ -95,4 +95,4 @@ def _image(axes: Axes, place: int, item: ShownInput) -> None:
     where = (IMAGE_LEFT, place + 0.04, 1.1 * IMAGE_HEIGHT, 0.92)
     inset = axes.inset_axes(where, transform=axes.transData)
     inset.imshow(pixels_of(item), cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
-    inset.set_axis_off()
+    style.frame(inset)

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from omniinput_hpc.plots.style import FULL_WIDTH, GRID, NOTE, blank, named, styled
+from omniinput_hpc.plots.style import FULL_WIDTH, GRID, NOTE, blank, frame, named, styled
 
 LINE_HEIGHT, TEXT_LEFT, LABEL_WIDTH = 0.17, 1.1, 1.3  # inches
 TEXT_SIZE = 8.5  # points
@@ -118,6 +118,8 @@ def pictures_figure(runs: Sequence[Sequence[ShownBin]], names: Sequence[str], la
                 axes.imshow(
                     pixels_of(item), cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest"
                 )
+                axes.set_axis_on()
+                frame(axes)
                 axes.set_title(item.words, fontsize=7, pad=2, y=below, color=NOTE)
     figure.suptitle(f"{label}\n{HOW_TO_READ}", x=0.01, ha="left", fontsize=9)
     return figure

@@ -175,6 +175,13 @@ def hollow(
         axes.plot(x, y, "o", label=label, color=color or sampled(), **marks)
 
 
+def frame(axes: Axes) -> None:
+    """Draw a thin frame around a picture, which shows where its white ends; no ticks."""
+    axes.set(xticks=[], yticks=[])
+    for spine in axes.spines.values():
+        spine.set(visible=True, linewidth=0.4, color=FAINT)
+
+
 def band(
     axes: Axes, x: FloatArray, low: FloatArray, high: FloatArray, color: str, label: str = ""
 ) -> None:
