@@ -75,8 +75,9 @@ def scale_lines(density: Density, curve: Curve) -> list[str]:
         log_all = float(logsumexp(density.log_g_b)) - np.log(density.share_inside)
         log_right, log_wrong = curve.log_recall_t[-1], curve.trace.log_wrong_t[-1]
         some = "" if np.logaddexp(log_right, log_wrong) > log_all + np.log(0.99) else "at least "
-        of_all = f"{some}{_share(float(log_right - log_all))} of {density.words.whole}"
-        line += f"; the right ones are {of_all}"
+        if np.isfinite(log_right - log_all):
+            of_all = f"{some}{_share(float(log_right - log_all))} of {density.words.whole}"
+            line += f"; the right ones are {of_all}"
     return [line, last_threshold(density, curve)]
 
 
@@ -100,12 +101,16 @@ def last_threshold(density: Density, curve: Curve) -> str:
         ("right", curve.trace.log_recall_t, low.log_recall_t, high.log_recall_t),
         ("wrong", curve.trace.log_wrong_t, low.log_wrong_t, high.log_wrong_t),
     ):
-        ends = np.array([values[-1], least[-1], most[-1]]) / LN10
-        if np.isneginf(ends[0]):
-            found.append(f"no {what} input (at most 10^{ends[2]:.2f}{words.of})")
+        value, lower, upper = np.array([values[-1], least[-1], most[-1]]) / LN10
+        if np.isneginf(value):
+            at_most = f" (at most 10^{upper:.2f}{words.of})" if np.isfinite(upper) else ""
+            found.append(f"no {what} input{at_most}")
         else:
-            spread = f"(10^{ends[1]:.2f} to 10^{ends[2]:.2f})"
-            found.append(f"10^{ends[0]:.2f}{words.within} {what} inputs {spread}")
+            known = np.isfinite(lower) or np.isfinite(upper)
+            least_words = f"10^{lower:.2f}" if np.isfinite(lower) else "0"
+            most_words = f"10^{upper:.2f}" if np.isfinite(upper) else "an unknown number"
+            spread = f"{least_words} to {most_words}" if known else "interval not known"
+            found.append(f"10^{value:.2f}{words.within} {what} inputs ({spread})")
     threshold, share = curve.threshold_t[-1], 1.0 - curve.precision_t[-1]
     way = "Up" if curve.side == "low" else "Down"
     if not density.absolute:

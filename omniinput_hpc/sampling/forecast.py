@@ -170,7 +170,7 @@ def _judge_length(config: Config, forecast: ExchangeTrial, model_beta: float | N
     """
     beta_k = config.beta_k
     rejection_k = 1.0 - acceptance(beta_k, forecast.z_kw)
-    if not (rejection_k < 1.0 - HARDLY).all():  # false if one is not known
+    if len(beta_k) < 2 or not (rejection_k < 1.0 - HARDLY).all():  # false if one is not known
         return []
     if config.ladder is not None and config.ladder.tune:
         rejection_k = np.full(len(rejection_k), rejection_k.mean())

@@ -274,7 +274,7 @@ def test_report(called, runs):
     for words in (
         "Probability per output, all runs",
         "Probability per bin of the output, and its standard error: a",
-        "Half of all probability is at outputs from",
+        "of them are right",
         "of probability in right inputs",
         "[law] python law_models:chain",
         "law of inputs",

@@ -139,6 +139,8 @@ CALLS = (
     "overlay a.h5 again.h5 --output overlay.png",
     f"report a.h5 again.h5 {RULE} {LOOSE}", "report a.h5",
     f"export a.h5 --to every-eval-ever {RULE} {LOOSE}", "export a.h5 --to datasets",
+    "average a.h5 --observable distinct", "joint a.h5 --observable distinct --cells 3",
+    "observe a.h5 --add distinct", "average a.h5 --observable distinct --width {width}",
     "compare a.h5 again.h5",
     "choose a.h5 --width {width} --range {lower} {end} --per-bin 2 --output t.tasks.jsonl",
     "judge t.tasks.jsonl --judge small_models:first_is_one",

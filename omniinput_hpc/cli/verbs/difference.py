@@ -8,7 +8,6 @@ runs are of the same model.
 
 from __future__ import annotations
 
-from omniinput_hpc.cli.arguments import count
 from omniinput_hpc.cli.scripts import (
     add_figure_options,
     add_range,
@@ -32,12 +31,14 @@ def main(arguments: list[str], program: str = "difference.py") -> None:
     add("--width", type=float, help="width of the bins of z (default: at most 12 bins)")
     add("--cells", type=int, default=MAX_CELLS, help="cells of D, at most (default: %(default)s)")
     shown = "show N texts of each end of D from either run (default: %(default)s)"
-    add("--show", type=count, default=3, metavar="N", help=f"{shown}; addresses are masked")
+    add("--show", type=int, default=3, metavar="N", help=f"{shown}; addresses are masked")
     add_figure_options(parser)
     options = parser.parse_args(arguments)
     look.use([[run] for run in options.run], options.label, options.title, options.style)
     if options.cells < 1:
         raise UserError(f"--cells {options.cells}: expected 1 or more")
+    if options.show < 0:
+        raise UserError(f"--show {options.show}: expected 0 or more")
     one, two = options.run
     record = new_record(program, arguments, options, one)
     first, second = names_of(options.run)

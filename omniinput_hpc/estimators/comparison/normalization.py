@@ -21,7 +21,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import expit, logsumexp
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
@@ -87,6 +86,8 @@ def bennett_ratio(d_a: FloatArray, d_b: FloatArray, start: float | None = None) 
     high = max(finite_a.max(), finite_b.max()) + offset + 40.0
     if start is not None and balance(start - 1.0) < 0.0 < balance(start + 1.0):
         low, high = start - 1.0, start + 1.0
+    from scipy.optimize import brentq  # slow to import, and rarely used
+
     return float(brentq(balance, low, high, xtol=1e-11))
 
 

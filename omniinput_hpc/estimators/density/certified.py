@@ -28,8 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logsumexp
-from scipy.stats import beta
+from scipy.special import betaincinv, logsumexp
 
 from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.errors.jackknife import LEVEL
@@ -155,8 +154,8 @@ def _of_law(run: RunData, z_t: FloatArray) -> Certified:
     z = np.sort(z_rks.reshape(*z_rks.shape[:2], -1, run.walkers)[:, :, drawn], axis=None)
     n, n_t = z.size, np.searchsorted(z.astype(np.float64), z_t, side="right")
     half = 0.5 * (1.0 - LEVEL)
-    low_t = np.where(n_t > 0, beta.ppf(half, np.maximum(n_t, 1), n - n_t + 1), 0.0)
-    high_t = np.where(n_t < n, beta.ppf(1.0 - half, n_t + 1, np.maximum(n - n_t, 1)), 1.0)
+    low_t = np.where(n_t > 0, betaincinv(np.maximum(n_t, 1), n - n_t + 1, half), 0.0)
+    high_t = np.where(n_t < n, betaincinv(n_t + 1, np.maximum(n - n_t, 1), 1.0 - half), 1.0)
     exact_t = np.zeros(len(z_t), dtype=np.bool_)
     return Certified(z_t, _log(n_t / n), _log(low_t), _log(high_t), exact_t, n, 0.0)
 

@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
-from scipy.special import stdtr
-from scipy.stats import f
+from scipy.special import fdtri, stdtr
 
 from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.errors.chains import lanes_disagree, rhat_limit
@@ -210,7 +209,7 @@ def _errors_agree(ratio: float, n_bins: int, n_blocks: int, n_groups: int) -> Ch
     degrees = INDEPENDENT_BINS * (n_groups - 1), INDEPENDENT_BINS * (n_blocks - 1)
     if ratio < 1.0:
         degrees = degrees[::-1]
-    limit = max(MAX_ERROR_RATIO, float(np.sqrt(f.isf(0.5 * FALSE_ALARMS, *degrees))))
+    limit = max(MAX_ERROR_RATIO, float(np.sqrt(fdtri(*degrees, 1.0 - 0.5 * FALSE_ALARMS))))
     check = replace(check, threshold=limit)
     if max(ratio, 1.0 / ratio) <= limit:
         return check

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import spearmanr
 
 from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, mean_score
@@ -105,6 +104,8 @@ def rank_correlation(a: FloatArray, b: FloatArray) -> float:
     """Return Spearman's rank correlation of two samples [n]; NaN if either is constant."""
     if len(a) < 2 or np.ptp(a) == 0.0 or np.ptp(b) == 0.0:
         return np.nan
+    from scipy.stats import spearmanr  # slow to import, and rarely used
+
     return float(spearmanr(a, b).statistic)
 
 

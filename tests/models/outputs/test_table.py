@@ -15,7 +15,7 @@ CASES = [
     ({"name": "next", "targets": [1], "against": [2]}, f"ln P(2) {MINUS} ln P(1) of the", None),
     ({"name": "text", "text": "so it is"}, "mean NLL of 'so it is' (nats per token)", "low"),
     ({"name": "text", "text": "ab" * 40}, "mean NLL of 'ababab", "low"),
-    ({"name": "difference", "other": {"kind": "causal-lm", "path": "q"}}, "difference of", None),
+    ({"name": "difference", "other": {"kind": "causal-lm", "path": "q"}}, "NLL of q (nats", None),
     ({"name": "classifier", "path": "q", "class": 2}, "the judge's logit of class 2 (nats)", None),
     ({"name": "python", "function": "a:b"}, "output z, a:b", None),
 ]  # fmt: skip
