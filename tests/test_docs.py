@@ -205,7 +205,7 @@ def test_every_dataset_and_attribute_is_on_its_page():
     text = TEXT[ROOT / "docs/run-file.md"]
     on_page = set(re.findall(r"^\| `(\w+/\w+)` \|", text, re.MULTILINE))
     some = {"flat": True, "log_q": True, "checksums": True, "curved": True}
-    some |= {"rounds_per_block": 2, "headed": True, "n_ids": 3}
+    some |= {"rounds_per_block": 2, "headed": True, "n_ids": 3, "observables": ("NAME",)}
     geometry = layout.Geometry(3, 2, 1, 1, 1, 1, 2, 1, **some)
     assert on_page == set(layout.layout(geometry))
     for name, field in layout.layout(geometry).items():
