@@ -139,6 +139,8 @@ def commit(run: LiveRun, stats: RoundStats) -> None:
         "ladder/z_std": tuning.z_std_k,
         "state/swaps": tuning.swaps_k2,
     }
+    if run.geometry.observables and round_ >= 0:
+        run.world.together(lambda: [rung.observe() for rung in run.rungs])
     records = run.gathering.records(run.rungs)
     counts_kb = run.block_counts.of_round(round_, records)
     slabs = slabs_of_round(records, of_ladder, run.written, run.geometry, counts_kb)

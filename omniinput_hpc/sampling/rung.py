@@ -68,6 +68,7 @@ class Rung:
         self.k, self.block, self.walkers = block.k, block, walkers
         self._g, self._seed, self._anchors, self._edges = geometry, seed, anchors, edges
         self._observables = observables or {}
+        self._observed: Record = {}
         self._written = {n for n, field in layout(geometry).items() if field.per != "once"}
         self.lanes = block.lanes(geometry.n_walkers)
         w, n_samples = len(self.lanes), geometry.samples_per_round // geometry.n_walkers
@@ -270,6 +271,18 @@ class Rung:
         take[~inside_w] = np.resize(donors, int((~inside_w).sum()))
         self.walkers.place(x[take], z[take])
 
+    def observe(self) -> None:
+        """Compute the observables of the round's samples, for `record_of_round`.
+
+        Raises a UserError, perhaps on this rank alone, if a user's function fails.
+        """
+        x = self._samples_x().astype(np.int64)
+        self._observed = {dataset_of(name): y(x) for name, y in self._observables.items()}
+
+    def _samples_x(self) -> NDArray[Any]:
+        x_swd = self._x_swd.reshape(-1, self._g.n_sites)
+        return self.walkers.model.space.to_ids(x_swd)
+
     def record_of_round(self) -> Record:
         """Return this rung's (or block's, see `blocks`) part of a round, to commit.
 
@@ -277,7 +290,6 @@ class Rung:
         """
         space, counts = self.walkers.model.space, self.histogram
         x, z = self.walkers.configurations()
-        samples_x = space.to_ids(self._x_swd.reshape(-1, self._g.n_sites))
         learning = self._learning_state()
         beta, kappa, z0 = map(np.asarray, parameters_of(self.ensemble))
         record = {
@@ -289,7 +301,7 @@ class Rung:
             "histogram/outside": counts.outside.astype(np.uint32),
             "histogram/lane_counts": counts.lane_counts_gb,
             "histogram/z_sum": counts.z_sum_b,
-            "samples/x": samples_x,
+            "samples/x": self._samples_x(),
             "samples/z": self._z_sw.reshape(-1),
             "samples/walker": self._walker_sw.reshape(-1),
             "samples/log_q": self._log_q_swk.reshape(self._z_sw.size, self._g.n_log_q),
@@ -308,8 +320,7 @@ class Rung:
             "state/visits": learning.visits,
             "state/learning": learning.learning,
         }
-        values = samples_x.astype(np.int64) if self._observables else samples_x
-        record |= {dataset_of(name): y(values) for name, y in self._observables.items()}
+        record |= self._observed
         return {name: values for name, values in record.items() if name in self._written}
 
     def _learning_state(self) -> LearningState:

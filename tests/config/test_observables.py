@@ -7,7 +7,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from run_tools import LATTICE
+from run_tools import LATTICE, run
 
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.cli.salvage import salvage_file
@@ -42,13 +42,13 @@ def recorded(name):
 
 def test_they_are_those_of_the_samples():
     assert begin("a") == 0
-    with open_run("a.h5") as run:
-        assert run.geometry.observables == ("distinct", "mine")
-        (x, _) = next(iter(run.samples([3])))
-        np.testing.assert_array_equal(run.slab("observables/mine", 3), x[..., 1] * 0.5)
+    with open_run("a.h5") as opened:
+        assert opened.geometry.observables == ("distinct", "mine")
+        (x, _) = next(iter(opened.samples([3])))
+        np.testing.assert_array_equal(opened.slab("observables/mine", 3), x[..., 1] * 0.5)
         flat = x.reshape(-1, x.shape[-1])
         several = np.array([len(set(one)) for one in flat.tolist()]).reshape(x.shape[:2])
-        np.testing.assert_array_equal(run.slab("observables/distinct", 3), several)
+        np.testing.assert_array_equal(opened.slab("observables/distinct", 3), several)
     assert all(y.dtype == np.float64 for y in recorded("a").values())
 
 
@@ -112,3 +112,15 @@ def test_inputs_of_another_version_are_read():
     }  # fmt: skip
     with pytest.raises(UserError, match="b/c"):
         input_file.checked(json.loads(json.dumps(tables)), "a")
+
+
+def test_a_function_that_fails_on_one_rank_ends_all(tmp_path):
+    (tmp_path / "fails_late.py").write_text(
+        "calls = []\ndef late(x):\n    calls.append(len(x))\n"
+        "    return x[:, 0] / (0.0 if len(calls) > 6 and (x[:, 0] > 0).any() else 1.0)\n"
+    )
+    more = '[[observables]]\nname = "late"\nfunction = "fails_late:late"\n'
+    Path("a.toml").write_text(LATTICE.format(output="a.h5") + more)
+    done = run(tmp_path / "a.toml", ranks=2, cwd=tmp_path, timeout=120)
+    assert done.returncode == 2
+    assert "observables.late = fails_late:late gives" in done.stderr
