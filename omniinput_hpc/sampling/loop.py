@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from omniinput_hpc.sampling.exchange import Exchanger
 from omniinput_hpc.sampling.observer import Observer
 from omniinput_hpc.sampling.output_check import OutputCheck
 from omniinput_hpc.sampling.progress import Progress
-from omniinput_hpc.sampling.rung import Rung, kernel_moves
+from omniinput_hpc.sampling.rung import Rung, kernel_moves, observe_all
 from omniinput_hpc.sampling.stats import RoundStats
 from omniinput_hpc.sampling.timing import Clock
 from omniinput_hpc.sampling.walkers import Recorded
@@ -140,7 +141,7 @@ def commit(run: LiveRun, stats: RoundStats) -> None:
         "state/swaps": tuning.swaps_k2,
     }
     if run.geometry.observables and round_ >= 0:
-        run.world.together(lambda: [rung.observe() for rung in run.rungs])
+        run.world.together(partial(observe_all, run.rungs))
     records = run.gathering.records(run.rungs)
     counts_kb = run.block_counts.of_round(round_, records)
     slabs = slabs_of_round(records, of_ladder, run.written, run.geometry, counts_kb)

@@ -340,6 +340,12 @@ def kernel_moves(recorded: Recorded) -> NDArray[np.int64]:
     return moves_2p
 
 
+def observe_all(rungs: Sequence[Rung]) -> None:
+    """Compute the observables of the round's samples of these rungs; see `Rung.observe`."""
+    for rung in rungs:
+        rung.observe()
+
+
 def start_all(rungs: Sequence[Rung], between: Callable[[], None]) -> None:
     """Place the walkers of these rungs at the start of a run; see `Rung.start`."""
     for rung in rungs:

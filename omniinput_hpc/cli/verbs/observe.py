@@ -22,6 +22,8 @@ def main(arguments: list[str], program: str = "observe.py") -> None:
     add("--render", action="store_true", help="show inputs by the python model's own render")
     options = parser.parse_args(arguments)
     if options.results is not None:
-        raise UserError("--results: average and joint look for the file beside the run; leave this option out")
+        raise UserError(
+            "--results: average and joint look for the file beside the run; leave this option out"
+        )
     with open_run(options.run, options.on_damage) as run:
         print(observe_all(run, options.add, options.function, options.render))
