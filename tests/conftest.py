@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import sys
 
 # Before anything imports numpy or torch: tests run beside each other, on few cores.
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -33,18 +34,15 @@ def lattice_toml():
 
 
 @pytest.fixture
-def log_lines(monkeypatch):
-    """Yield the list that the program's log lines are appended to during a test."""
+def log_lines():
+    """Return the list that the program's log lines are appended to during a test."""
     lines = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())
     logger = logging.getLogger("omniinput_hpc")
-    monkeypatch.setattr(logger, "handlers", [handler])
-    monkeypatch.setattr(logger, "propagate", False)
-    level = logger.level
+    logger.handlers, logger.propagate = [handler], False
     logger.setLevel(logging.INFO)
-    yield lines
-    logger.setLevel(level)
+    return lines
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -53,6 +51,22 @@ def _no_hdf5_trials():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hdf5_trial, "crash_on", lambda path: None)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _forget(tmp_path_factory):
+    """Forget what a test leaves in its process: modules that it wrote, whose names others use,
+    and where its log went.
+    """
+    log = logging.getLogger("omniinput_hpc")
+    before, about_log = set(sys.modules), (log.handlers, log.propagate, log.level)
+    yield
+    log.handlers, log.propagate, level = about_log
+    log.setLevel(level)
+    written = str(tmp_path_factory.getbasetemp())
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(written):
+            del sys.modules[name]
 
 
 @pytest.fixture

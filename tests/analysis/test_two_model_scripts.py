@@ -60,7 +60,6 @@ def inside(runs, monkeypatch, capsys):
     monkeypatch.setattr(sys, "path", list(sys.path))
 
     yield lambda script, *arguments: call_script(script, arguments, capsys)
-    sys.modules.pop("my_pair_rules", None)
 
 
 def results_of(runs, analysis):

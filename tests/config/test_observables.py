@@ -26,8 +26,6 @@ def own(tmp_path, monkeypatch):
     (tmp_path / "small_observables.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", *sys.path])
-    yield
-    sys.modules.pop("small_observables", None)
 
 
 def begin(name, more=TWO, *options):

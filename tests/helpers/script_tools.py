@@ -24,7 +24,6 @@ def inside(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield lambda script, *arguments: call_script(script, arguments, capsys)
-    sys.modules.pop("my_rules", None)
 
 
 @pytest.fixture

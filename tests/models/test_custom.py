@@ -57,7 +57,6 @@ def built(tmp_path, monkeypatch):
     """Return what builds a model of `MODULE`, whose gradients are off for all."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "my_models", raising=False)
     (tmp_path / "my_models.py").write_text(MODULE)
     with torch.enable_grad():
         yield lambda name, **options: custom.build(

@@ -41,8 +41,6 @@ def own(tmp_path, monkeypatch):
     (tmp_path / "my_numbers.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", *sys.path])
-    yield
-    sys.modules.pop("my_numbers", None)
 
 
 def y(what, x=X, config=TEXTS):

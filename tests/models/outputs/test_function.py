@@ -37,7 +37,6 @@ number = 3
 def module(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "my_outputs", raising=False)
     (tmp_path / "my_outputs.py").write_text(MODULE)
 
 

@@ -188,7 +188,6 @@ def own(tmp_path, monkeypatch):
     """Let functions be imported from the test's own folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "my_counts", raising=False)
     Path("my_counts.py").write_text(OWN)
     return tmp_path
 
