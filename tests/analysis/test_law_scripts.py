@@ -80,7 +80,7 @@ def refused(runs, inside, undrawn, monkeypatch):
 
 def test_reweight(called, runs):
     said = called("reweight", "a.h5")
-    assert "log_g is absolute: ln of the probability per bin, ln(all probability inside" in said
+    assert "log_g is absolute: ln of the probability per bin; all probability inside" in said
     assert "converged: yes" in said and "inputs inside" not in said
     assert "ln of all probability" in said and "inputs met by too few lanes" not in said
     _, columns = read_table(runs / "a.density.csv", ["log_g_error"])

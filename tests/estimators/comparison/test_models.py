@@ -52,7 +52,7 @@ def test_the_intervals_hold_the_exact_difference_and_ratio(found):
 
 def test_the_better_model_is_named(found):
     for c in found:
-        assert verdict(c, "A", "B").startswith("A is better than B over ln recall")
+        assert verdict(c, "A", "B").startswith("A is better than B over recall 10^")
         assert "A is more precise at" in verdict(c, "A", "B")
     assert any(line.startswith("AUPR ratio, A over B") for line in model_lines(found[0], "A", "B"))
 
