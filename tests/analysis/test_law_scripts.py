@@ -130,7 +130,7 @@ def check_curve(table, weight):
 
 def test_precision_and_recall_by_a_rule(called, runs):
     said = called("precision_recall", "a.h5", "--rule", RULE, "--threshold", -2.5)
-    assert ", of probability (95% bands)" in said
+    assert ") of probability (95% bands)" in said
     _, table = read_table(runs / "a.pr.csv", [])
     assert len(table["precision"]) == 6
     check_curve(table, Q)

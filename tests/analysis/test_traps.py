@@ -111,7 +111,6 @@ def test_test_data_that_the_curve_does_not_reach_is_said(folder, inside):
         (["--threshold", "mine:0.5"], "give the file with --test-sets"),
         (["--threshold", "99"], "the curve covers only"),
         (["--recall-range", "1:99"], "has no AUPR over this range"),
-        (["--recall-range", "10^x:10^9"], "as 10^2:10^9 or, of ln recall, as 5:20"),
     ):
         call = ("precision_recall.py", "a.h5", "--rule", "my_rules:first_is_three", *words)
         code, _, err = inside(*call)

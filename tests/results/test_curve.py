@@ -1,5 +1,6 @@
 """What is said of a curve: ranges that can be asked for, the side, thresholds, warnings."""
 
+import argparse
 import re
 from dataclasses import replace
 
@@ -53,6 +54,14 @@ def test_the_range_beside_an_aupr_can_be_asked_for(run):
     assert again.aupr == pytest.approx(own.aupr, rel=0.01) and again.range_given
     assert aupr_line(again, density).endswith(f"over recall {said} inputs (set by --recall-range)")
     assert ", relative (" in aupr_line(own, replace(density, absolute=False))
+
+
+def test_a_range_is_given_as_powers_of_ten_or_in_ln():
+    assert recall_range("10^2:10^9.5") == pytest.approx((np.log(1e2), 9.5 * np.log(10)))
+    assert recall_range("-9:10^2") == pytest.approx((-9.0, np.log(1e2)))
+    for wrong in ("5", "10^x:10^9", "10^9:10^2", "20:5", "1:nan"):
+        with pytest.raises(argparse.ArgumentTypeError, match=r"as 10\^2:10\^9 or, of ln recall"):
+            recall_range(wrong)
 
 
 def test_an_aupr_over_a_given_range_is_the_exact_one_within_sigmas(run):
