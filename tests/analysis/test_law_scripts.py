@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from law_runs import (
+    BETA_K,
     EDGES,
     LAW,
     UNIFORM,
@@ -16,6 +17,7 @@ from law_runs import (
     write_law_run,
 )
 from script_tools import about, is_plain
+from two_outputs import put_rescored
 
 from omniinput_hpc.annotation.drawing import choose, draw_independently
 from omniinput_hpc.cli import enumerate as enumerate_
@@ -249,9 +251,27 @@ def test_only_runs_under_one_law_are_compared(refused):
         said = refused("reweight", "a.h5", f"{name}.h5")
         assert f"{name}.h5 and a.h5 have different laws of inputs, [law]" in said
     assert "no common axis" in refused("overlay", "a.h5", "count.h5", "--output", "o.png")
-    assert "normalization counts inputs" in refused(
-        "normalize", "a.h5", "other.h5", "--range", -3, 0
-    )
+    assert "[law] kind" in refused("normalize", "a.h5", "count.h5", "--range", -3, 0)
+
+
+def test_normalize(called, runs):
+    for path, name, below in (("a", "other", 1), ("other", "a", 2)):
+        with open_run(runs / f"{name}.h5") as other:
+            fingerprint = other.fingerprint
+        with open_run(runs / f"{path}.h5") as run:
+            x = np.concatenate([x for x, _ in run.samples()]).reshape(
+                run.rounds, len(BETA_K), -1, 5
+            )
+        z = -np.less(x, below).sum(axis=-1).astype(np.float32)
+        put_rescored(runs / f"{path}.h5", name, z, fingerprint)
+    said = called("normalize", "a.h5", "other.h5", "--range", -5.5, -2.5)
+    assert "ln(probability of a / probability of other) with" in said and "DISAGREE" not in said
+    found = json.loads((runs / "a.results.json").read_text())["analyses"][0]["values"]
+    ratio = found["ln ratio of probability in the range, first by second"]
+    exact = np.log(Q[Z < -2.5].sum() / Q[outputs(1) < -2.5].sum())
+    inputs = np.log((Z < -2.5).sum() / (outputs(1) < -2.5).sum())
+    error = (ratio["high"] - ratio["low"]) / 4
+    assert abs(ratio["value"] - exact) < 4 * error < abs(inputs - exact)
 
 
 def test_certified_bounds_on_probabilities(called, runs):
