@@ -158,8 +158,8 @@ class NormalizationResult(Written):
 
     def summary(self) -> list[str]:
         """Return the ratios, and the verdicts on both densities."""
-        things = self.densities[0].words.things
-        lines = normalization_lines(self.found, *self.names, things)
+        one, other = self.names
+        lines = normalization_lines(self.found, one, other, self.densities[0].words.things)
         for name, density in zip(self.names, self.densities, strict=True):
             lines += [f"{name}: {line}" for line in verdict_lines(density)]
         return lines

@@ -266,7 +266,8 @@ def test_normalize(called, runs):
         put_rescored(runs / f"{path}.h5", name, z, fingerprint)
     said = called("normalize", "a.h5", "other.h5", "--range", -5.5, -2.5)
     assert "ln(probability of a / probability of other) with" in said and "DISAGREE" not in said
-    found = json.loads((runs / "a.results.json").read_text())["analyses"][0]["values"]
+    values = [a["values"] for a in json.loads((runs / "a.results.json").read_text())["analyses"]]
+    found = {name: value for some in values for name, value in some.items()}
     ratio = found["ln ratio of probability in the range, first by second"]
     exact = np.log(Q[Z < -2.5].sum() / Q[outputs(1) < -2.5].sum())
     inputs = np.log((Z < -2.5).sum() / (outputs(1) < -2.5).sum())
