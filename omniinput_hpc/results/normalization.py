@@ -25,7 +25,7 @@ from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.tables import Columns, describe_run
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.runfile.rescored import find, open_rescored
-from omniinput_hpc.text import interval, shown
+from omniinput_hpc.text import interval, shown, tens
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -204,8 +204,7 @@ def normalization_lines(found: Normalizations, name_a: str, name_b: str, things:
         ends = interval(float(r.low), float(r.high), ".4f")
         error = shown(float(r.error), ".4f", "-")
         lines.append(
-            f"  {row.name:<30}{float(r.value):>10.4f}{error:>9}  {ends:<22} "
-            f"{np.exp(float(r.value)):.4g}"
+            f"  {row.name:<30}{float(r.value):>10.4f}{error:>9}  {ends:<22} {tens(float(r.value))}"
         )
     if found.common is not None:
         c = found.common

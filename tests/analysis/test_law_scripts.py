@@ -82,7 +82,7 @@ def refused(runs, inside, undrawn, monkeypatch):
 
 def test_reweight(called, runs):
     said = called("reweight", "a.h5")
-    assert "log_g is absolute: ln of the probability per bin, ln(all probability inside" in said
+    assert "log_g is absolute: ln of the probability per bin; all probability inside" in said
     assert "converged: yes" in said and "inputs inside" not in said
     assert "ln of all probability" in said and "inputs met by too few lanes" not in said
     _, columns = read_table(runs / "a.density.csv", ["log_g_error"])
@@ -132,7 +132,7 @@ def check_curve(table, weight):
 
 def test_precision_and_recall_by_a_rule(called, runs):
     said = called("precision_recall", "a.h5", "--rule", RULE, "--threshold", -2.5)
-    assert ", of probability (95% bands)" in said
+    assert ") of probability (95% bands)" in said
     _, table = read_table(runs / "a.pr.csv", [])
     assert len(table["precision"]) == 6
     check_curve(table, Q)
