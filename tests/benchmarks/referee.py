@@ -1,7 +1,7 @@
 """What the verdict says of runs whose density is known: models that are hard in different ways.
 
     OMP_NUM_THREADS=1 .venv/bin/python tests/benchmarks/referee.py --folder /tmp/referee
-        [--run [SHARE]] [--seeds 3] [--only NAME ...] [--table]
+        [--run [SHARE]] [--seeds 2] [--only NAME ...] [--reasons]
 
 `--run` makes the run files that are missing, each some seconds; a SHARE such as 0/2 makes every
 other one, so that two processes can share the work. Without it the runs that are there are judged.
