@@ -120,7 +120,8 @@ def compare_models(
 ) -> ModelComparison:
     """Compare two models' curves over their common range of log recall, or the requested one.
 
-    The curves come from independent runs, scored by rules or by people. Add `shift` to b's log
+    The curves come from independent runs, scored by rules or by people; if both use the labels of
+    one bank (`banked`), draws of equal number belong together. Add `shift` to b's log
     recall to bring it to a's scale (see `normalization`; 0 if both are absolute). `asked` is a
     part of the common range, on a's scale.
 
@@ -145,6 +146,8 @@ def compare_models(
     n_a, n_b = len(a.draws.values.precision_t), len(b.draws.values.precision_t)
     # Both curves' draws may come from the same random numbers, so shuffle before pairing.
     take_b, n = rng.permutation(n_b)[: min(n_a, n_b)], min(n_a, n_b)
+    if a.draws.paired and b.draws.paired:
+        take_b = np.arange(n)
     shift_m = shift + shift_error * rng.normal(size=n)
     draws_a = _moved(a.draws, np.arange(n), np.zeros(n))
     draws_b = _moved(b.draws, take_b, shift_m)
