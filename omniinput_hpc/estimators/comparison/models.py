@@ -168,6 +168,11 @@ def compare_models(
     )
 
 
+def _ends_of(one_m: FloatArray, other_m: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the smaller and the larger of two draws, [M] each."""
+    return np.minimum(one_m, other_m), np.maximum(one_m, other_m)
+
+
 def _auprs(
     a: tuple[Trace, JointDraws], b: tuple[Trace, JointDraws], ends: Range, continued: bool
 ) -> Auprs:
@@ -182,6 +187,9 @@ def _auprs(
     difference_ends = area_am - best_bm, best_am - area_bm
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio_ends = area_am / best_bm, best_am / area_bm
+        if a[1].paired and b[1].paired:  # the same labels: at best for both models, or for neither
+            difference_ends = _ends_of(area_am - area_bm, best_am - best_bm)
+            ratio_ends = _ends_of(area_am / area_bm, best_am / best_bm)
         ratio_m, ratio = area_am / area_bm, np.divide(aupr_a.value, aupr_b.value)
     return Auprs(
         aupr_a,

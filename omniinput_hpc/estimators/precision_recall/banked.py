@@ -102,8 +102,9 @@ class BankedMeans(BinScores):
         NaN where it is not known. `coarse` is the density in the bins of the scores.
         """
         total_b = np.bincount(self.scored.bin_i, self.scored.weight_i, len(self.r_b))
+        log_scale = self.scored.log_scale if coarse.absolute else np.nan
         with np.errstate(divide="ignore", invalid="ignore"):
-            share_b = np.exp(np.log(total_b) + self.scored.log_scale - coarse.log_g_b)
+            share_b = np.exp(np.log(total_b) + log_scale - coarse.log_g_b)
             noise_b = np.hypot(1.0 / np.sqrt(self.effective_b), coarse.log_g_error_b)
             error_b = np.where(total_b > 0, share_b * noise_b, 0.0)
         known_b = np.isfinite(share_b) & np.isfinite(error_b)

@@ -63,11 +63,11 @@ class DrawsOfR:
         own_mb[:, tossed_b] = np.random.default_rng(1).beta(
             self.right_b[tossed_b], wrong_b[tossed_b], size=(len(own_mb), int(tossed_b.sum()))
         )
-        joint_mb, own_mb = (
+        best = [
             np.where(all_right_b, 1.0, np.where(none_right_b, 0.0, mb))
             for mb in (self.joint_mb, own_mb)
-        )
-        return [joint_mb, self.order(own_mb) if self.order else own_mb]
+        ]
+        return [self.order(mb) for mb in best] if self.order else best
 
 
 def curve_errors(
