@@ -286,8 +286,8 @@ def bank_lines(result: ScoredCurve) -> list[str]:
             f"{coarse.edges[b]:g} to {coarse.edges[b + 1]:g}" for b in np.flatnonzero(missing_b)
         )
         lines.append(
-            f"labels are missing at z = {at}: some inputs of these bins lie in no bin that was "
-            "drawn from; choose and score tasks of this run there"
+            f"labels are missing at z = {at}: most or some inputs of these bins cannot be among "
+            "those that were drawn; choose and score tasks of this run there"
         )
     if np.isnan(scores.scored.log_scale):
         lines.append("whether labels are missing is not known: a density is not absolute")

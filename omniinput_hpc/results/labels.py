@@ -76,7 +76,7 @@ class LabelsResult(Written):
         lines += [
             "effective: number of labels of this model's own draws that the labels are worth; "
             "represented: share of the bin's inputs that they stand for, 1 up to chance; missing: "
-            "1 if some inputs of the bin certainly lie in no bin that was drawn from"
+            "1 if this is certainly below 0.9, so that inputs of the bin lie where none were drawn"
         ]
         lines.append("".join(f"{name:>18}" for name in columns))
         rows = zip(*columns.values(), strict=True)

@@ -38,8 +38,8 @@ from omniinput_hpc.estimators.precision_recall.from_scores import (
 
 EXTRA_SCORES = 0.02
 """Right and wrong scores added per label when labels are resampled: equal ones may err, too."""
-MISSING_SHARE = 0.1
-"""A bin lacks labels if they certainly represent less than all but this share of its inputs."""
+REPRESENTED = 0.9
+"""A bin lacks labels if they certainly represent less than this share of its inputs."""
 _SEED = 43  # the same for all models: their curves resample the same labels
 
 
@@ -111,9 +111,9 @@ class BankedMeans(BinScores):
         return np.where(known_b, share_b, np.nan), np.where(known_b, error_b, np.nan)
 
     def missing(self, coarse: Density) -> BoolArray:
-        """Return the bins some of whose inputs have no labels, by two standard errors [B]."""
+        """Return the bins whose labels represent too few inputs, by two standard errors [B]."""
         share_b, error_b = self.represented(coarse)
-        found: BoolArray = share_b + 2.0 * error_b < 1.0 - MISSING_SHARE
+        found: BoolArray = share_b + 2.0 * error_b < REPRESENTED
         return found
 
     def enough(self, coarse: Density, inputs: int, lanes: int) -> BoolArray:
@@ -156,4 +156,4 @@ def _auprs(log_g_b: FloatArray, r_mb: FloatArray, side: Side) -> FloatArray:
     middle = curves.trace(log_g_b, r_mb.mean(axis=0), side)
     ends = curves.curve_range(middle.precision_t, middle.log_recall_t)
     draws = curves.trace(np.broadcast_to(log_g_b, r_mb.shape), r_mb, side)
-    return curves.areas(draws.precision_t, draws.log_recall_t, ends, continued=True)
+    return curves.areas(draws.precision_t, draws.log_recall_t, ends)

@@ -373,6 +373,8 @@ def _too_few_scores(
     if kept and (enough_b & ~coarse.believed_b).any():
         return f"the run has not equilibrated in any bin with enough scores: {kept}"
     best = int(np.argmax(scores.inputs_b))
+    if scores.inputs_b[best] >= inputs and scores.lanes_b[best] >= lanes:
+        return "in every bin with enough labels, some inputs cannot be among those that were drawn"
     return (
         f"no bin has scores of {inputs} distinct inputs from {lanes} lanes; the "
         f"best bin, {edges[best]:g} to {edges[best + 1]:g}, has "
