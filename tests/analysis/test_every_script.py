@@ -33,6 +33,7 @@ ARGUMENTS = {
     "precision_recall.py": ["RUN", "--rule", RULE],
     "next_scores.py": ["RUN", *SCORES],
     "agreement.py": ["RUN", *SCORES],
+    "bank.py": ["RUN", "--bank", "bank.jsonl", *SCORES],
     "annotators.py": ["RUN", *SCORES],
     "report.py": ["RUN", *SCORES],
     "choose.py": ["RUN", "--width", "0.5", "--range", "-0.125", "1.875",

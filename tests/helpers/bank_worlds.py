@@ -116,20 +116,20 @@ def toy_world(divisor=5):
     from small_toys import X_ID
     from transformers import GPT2LMHeadModel
 
-    x_id = np.concatenate([np.tile([3, 1, 4], (len(X_ID), 1)), X_ID], axis=1)
+    whole = np.concatenate([np.tile([3, 1, 4], (len(X_ID), 1)), X_ID], axis=1)
     z = {}
     for name in ("toy", "toy-worse"):
         model = GPT2LMHeadModel.from_pretrained(ROOT / "inputs/models" / name).eval().float()
         parts = []
         with torch.no_grad():
-            for x in torch.from_numpy(x_id).long().split(4096):
+            for x in torch.from_numpy(whole).long().split(4096):
                 log_p = model(x, use_cache=False).logits[:, :-1].log_softmax(-1)
                 parts.append(-log_p.gather(2, x[:, 1:, None]).mean((1, 2)))
         z[name] = torch.cat(parts).numpy()
     fine = np.linspace(0.0, 12.0, 241)
     edges = {"toy": fine[32:169:8], "toy-worse": fine[36:90:4]}
-    right_n = (x_id.sum(axis=1) % divisor == 0).astype(float)
-    return World(x_id, z, right_n, edges, fine, np.array([-1.5, 0.0, 0.5, 1.0, 2.0, 4.0]))
+    right_n = (whole.sum(axis=1) % divisor == 0).astype(float)
+    return World(X_ID, z, right_n, edges, fine, np.array([-1.5, 0.0, 0.5, 1.0, 2.0, 4.0]))
 
 
 def _curve(world, name, drawn, densities, lane_n, seed, weighed=True):
