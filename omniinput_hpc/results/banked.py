@@ -152,13 +152,14 @@ def labels_for(
     if width is None:
         first, unit = bank.runs[0].edges, float(np.diff(density.edges).min())
         width = unit * max(1, round((first[1] - first[0]) / unit))
-    scored = _weighed(bank, names, runs, edges_of_width(density.edges, width))
+    coarse = coarsen(density, edges_of_width(density.edges, width))
+    scored = _weighed(bank, names, runs, coarse)
     none = np.zeros((len(names), 0))
     return Joined(scored, [judges[n] for n in names], none, none, none, np.zeros(0), notes)
 
 
 def _weighed(
-    bank: Bank, names: Sequence[str], runs: Sequence[RunReader], edges: FloatArray
+    bank: Bank, names: Sequence[str], runs: Sequence[RunReader], coarse: Density
 ) -> BankedScores:
     """Return the inputs in the bins of a model, with weights by the draws of all runs."""
     used = sorted({item.run for item in bank.items})
@@ -184,12 +185,12 @@ def _weighed(
         draws_si[s, inside_i] = draws_b[bin_i[inside_i]]
         log_g_si[s, inside_i] = log_g_b[bin_i[inside_i]]
     log_weight_i = -log_mixture(draws_si, log_g_si)
-    return _one_row_each(bank, names, z_si[-1], draws_i, log_weight_i, edges)
+    return _one_row_each(bank, names, z_si[-1], draws_i, log_weight_i, coarse)
 
 
 def _one_row_each(
     bank: Bank, names: Sequence[str], z_i: FloatArray, draws_i: FloatArray,
-    log_weight_i: FloatArray, edges: FloatArray,
+    log_weight_i: FloatArray, coarse: Density,
 ) -> BankedScores:  # fmt: skip
     """Return a row for each different input, with all of its draws and scores."""
     x_id = np.array([item.x for item in bank.items])
@@ -207,15 +208,15 @@ def _one_row_each(
     draws_n = np.bincount(of_i, draws_i).astype(np.float64)
     lanes = {key: n for n, key in enumerate({(i.run, i.lane): 0 for i in bank.items})}
     lane_n = np.array([lanes[bank.items[i].run, bank.items[i].lane] for i in first_n])
-    bin_n = bin_of(z_i[first_n], edges)
-    number = np.flatnonzero((bin_n >= 0) & (bin_n < len(edges) - 1))
+    bin_n = bin_of(z_i[first_n], coarse.edges)
+    number = np.flatnonzero((bin_n >= 0) & (bin_n < len(coarse.count_b)))
     if not number.size:
         raise UserError(f"{bank.path}: none of its inputs lies in the bins of this run")
     log_weight_n = log_weight_i[first_n][number]
     scale = float(log_weight_n.max())
-    absolute = all(bank.runs[item.run].absolute for item in bank.items)
+    absolute = coarse.absolute and all(bank.runs[item.run].absolute for item in bank.items)
     return BankedScores(
-        edges=edges,
+        edges=coarse.edges,
         bin_i=bin_n[number],
         lane_i=lane_n[number],
         weight_i=draws_n[number] * np.exp(log_weight_n - scale),
@@ -223,7 +224,7 @@ def _one_row_each(
         annotators=names,
         draws_n=draws_n,
         number_i=number,
-        log_scale=scale if absolute else np.nan,
+        log_g_b=np.where(absolute & np.isfinite(coarse.log_g_b), coarse.log_g_b - scale, np.nan),
     )
 
 
@@ -280,7 +281,7 @@ def bank_lines(result: ScoredCurve) -> list[str]:
         f"the labels of the bank, {labels:,} in these bins, are worth {worth.sum():,.0f} labels of "
         f"this model's own draws ({worth.min():.1f} to {worth.max():.1f} per bin)"
     ]
-    missing_b = scores.missing(coarse) & (coarse.count_b > 0) & coarse.believed_b
+    missing_b = scores.missing_b & (coarse.count_b > 0) & coarse.believed_b
     if missing_b.any():
         at = ", ".join(
             f"{coarse.edges[b]:g} to {coarse.edges[b + 1]:g}" for b in np.flatnonzero(missing_b)
@@ -289,6 +290,6 @@ def bank_lines(result: ScoredCurve) -> list[str]:
             f"labels are missing at z = {at}: most or some inputs of these bins cannot be among "
             "those that were drawn; choose and score tasks of this run there"
         )
-    if np.isnan(scores.scored.log_scale):
+    if np.isnan(scores.scored.log_g_b).all():
         lines.append("whether labels are missing is not known: a density is not absolute")
     return lines

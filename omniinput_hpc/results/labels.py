@@ -53,7 +53,7 @@ class LabelsResult(Written):
     def columns(self) -> Columns:
         """Return the columns of RUN.bank.csv."""
         density, scores, rows = self.densities[0], self.scores, self._rows
-        share_b, error_b = scores.represented(density)
+        share_b, error_b = scores.represented()
         effective_b = np.where(scores.inputs_b > 0, scores.effective_b, 0.0)
         found = {
             "z_lower": density.edges[:-1],
@@ -62,7 +62,7 @@ class LabelsResult(Written):
             "effective": effective_b,
             "represented": share_b,
             "represented_error": error_b,
-            "missing": scores.missing(density).astype(np.int64),
+            "missing": scores.missing_b.astype(np.int64),
             "r": scores.r_b,
             "r_error": scores.sampling_error_b,
         }
@@ -78,9 +78,11 @@ class LabelsResult(Written):
             "represented: share of the bin's inputs that they stand for, 1 up to chance; missing: "
             "1 if this is certainly below 0.9, so that inputs of the bin lie where none were drawn"
         ]
-        lines.append("".join(f"{name:>18}" for name in columns))
-        rows = zip(*columns.values(), strict=True)
-        lines += ["".join(f"{shown(float(value), '.4g'):>18}" for value in row) for row in rows]
+        cells = [[shown(float(value), ".4g") for value in column] for column in columns.values()]
+        table = [[name, *column] for name, column in zip(columns, cells, strict=True)]
+        sizes = [2 + max(map(len, column)) for column in table]
+        for row in zip(*table, strict=True):
+            lines.append("".join(f"{cell:>{n}}" for cell, n in zip(row, sizes, strict=True)))
         return lines
 
     def record(self, into: Record) -> None:

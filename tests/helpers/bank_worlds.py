@@ -87,11 +87,13 @@ class World:
         draws_si = np.array([draws_b[other][bin_u] for other, bin_u in places.items()])
         log_weight_u = -log_mixture(draws_si, log_g_si)
         scale = float(log_weight_u.max())
+        log_g_b = coarsen(densities[name], self.edges[name]).log_g_b
+        log_g_b = np.where(np.isfinite(log_g_b), log_g_b, np.nan)
         weight_u = np.exp(log_weight_u - scale) if weighed else np.ones(len(number_u))
         return BankedScores(
             self.edges[name], self.bins(name)[number_u], lane_n[number_u], count_u * weight_u,
             self.right_n[number_u][None], ["ana"], count_u.astype(float),
-            np.arange(len(number_u)), scale if weighed else np.nan,
+            np.arange(len(number_u)), log_g_b - scale if weighed else np.full_like(log_g_b, np.nan),
         )  # fmt: skip
 
 

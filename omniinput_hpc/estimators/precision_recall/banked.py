@@ -25,7 +25,6 @@ from typing import Self
 import numpy as np
 
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
-from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.jackknife import N_DRAWS
 from omniinput_hpc.estimators.precision_recall import curves
 from omniinput_hpc.estimators.precision_recall.curves import Side
@@ -68,21 +67,37 @@ class BankedScores(Scored):
     ----------
     draws_n : float64 [N], how often each input of the whole bank was drawn
     number_i : int64 [n], the input's number in the bank
-    log_scale : ln of the number of inputs that weight 1 represents; NaN if not known
+    log_g_b : float64 [B], ln of the number of inputs of the bins, in units of `weight_i`; NaN where
+        it is not known
     """
 
     draws_n: FloatArray
     number_i: IntArray
-    log_scale: float
+    log_g_b: FloatArray
 
     def part(self, keep_i: BoolArray) -> Self:
-        """Return the inputs to keep."""
-        return replace(super().part(keep_i), number_i=self.number_i[keep_i])
+        """Return the inputs to keep, which then no longer represent all inputs of their bins."""
+        unknown_b = np.full_like(self.log_g_b, np.nan)
+        number_i = self.number_i[keep_i]
+        return replace(super().part(keep_i), number_i=number_i, log_g_b=unknown_b)
 
     def means(self) -> BankedMeans:
-        """Return each bin's mean score and its errors."""
-        scored = self.part(~np.isnan(self.score_i))
-        return BankedMeans(**vars(bin_scores(scored)), scored=scored)
+        """Return each bin's mean score and its errors.
+
+        Inputs that are certainly not represented count as one label, whose score is not known.
+        """
+        scored = replace(self.part(~np.isnan(self.score_i)), log_g_b=self.log_g_b)
+        found = BankedMeans(**vars(bin_scores(scored)), scored=scored)
+        share_b, error_b = found.represented()
+        lost_b = np.nan_to_num(np.maximum(0.0, 1.0 - share_b - error_b))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            effective_b = 1.0 / ((1.0 - lost_b) ** 2 / found.effective_b + lost_b**2)
+            effective_b = np.where(lost_b > 0, effective_b, np.inf)
+            effective_b = np.minimum(effective_b, found.effective_b)
+            wider_b = np.sqrt(found.effective_b / effective_b)
+        return replace(
+            found, effective_b=effective_b, sampling_error_b=found.sampling_error_b * wider_b
+        )
 
 
 @dataclass(frozen=True)
@@ -96,29 +111,22 @@ class BankedMeans(BinScores):
 
     scored: BankedScores
 
-    def represented(self, coarse: Density) -> tuple[FloatArray, FloatArray]:
-        """Return the share of each bin's inputs that labels represent, and its error [B] each.
-
-        NaN where it is not known. `coarse` is the density in the bins of the scores.
-        """
+    def represented(self) -> tuple[FloatArray, FloatArray]:
+        """Return the share of each bin's inputs that labels represent, and its error [B] each."""
         total_b = np.bincount(self.scored.bin_i, self.scored.weight_i, len(self.r_b))
-        log_scale = self.scored.log_scale if coarse.absolute else np.nan
-        with np.errstate(divide="ignore", invalid="ignore"):
-            share_b = np.exp(np.log(total_b) + log_scale - coarse.log_g_b)
-            noise_b = np.hypot(1.0 / np.sqrt(self.effective_b), coarse.log_g_error_b)
-            error_b = np.where(total_b > 0, share_b * noise_b, 0.0)
-        known_b = np.isfinite(share_b) & np.isfinite(error_b)
-        return np.where(known_b, share_b, np.nan), np.where(known_b, error_b, np.nan)
+        share_b = np.asarray(total_b * np.exp(-self.scored.log_g_b), dtype=np.float64)
+        return share_b, np.where(total_b > 0, share_b / np.sqrt(self.effective_b), 0.0)
 
-    def missing(self, coarse: Density) -> BoolArray:
-        """Return the bins whose labels represent too few inputs, by two standard errors [B]."""
-        share_b, error_b = self.represented(coarse)
+    @property
+    def missing_b(self) -> BoolArray:
+        """The bins whose labels represent too few inputs, by two standard errors [B]."""
+        share_b, error_b = self.represented()
         found: BoolArray = share_b + 2.0 * error_b < REPRESENTED
         return found
 
-    def enough(self, coarse: Density, inputs: int, lanes: int) -> BoolArray:
+    def enough(self, inputs: int, lanes: int) -> BoolArray:
         """Return the bins that have enough scores, of all of their inputs, bool [B]."""
-        return super().enough(coarse, inputs, lanes) & ~self.missing(coarse)
+        return super().enough(inputs, lanes) & ~self.missing_b
 
     def order(
         self, log_g_b: FloatArray, side: Side, filled: Callable[[FloatArray], FloatArray]

@@ -127,8 +127,8 @@ class BinScores:
         """Return n draws of every bin's r, without the choice of annotators."""
         return mid_p.draw_mid_p(self.right_b, self.count_b, rng, n)
 
-    def enough(self, coarse: Density, inputs: int, lanes: int) -> BoolArray:
-        """Return the bins of a density that have enough scores, bool [B]."""
+    def enough(self, inputs: int, lanes: int) -> BoolArray:
+        """Return the bins that have enough scores, bool [B]."""
         enough_b: BoolArray = (self.inputs_b >= inputs) & (self.lanes_b >= lanes)
         return enough_b
 
@@ -270,7 +270,7 @@ def scored_curve(
     """
     coarse = coarsen(density, scored.edges)
     scores = scored.means()
-    enough_b = scores.enough(coarse, fewest_inputs, fewest_lanes)
+    enough_b = scores.enough(fewest_inputs, fewest_lanes)
     used_b = curves.counted_bins(coarse.believed_b, enough_b)
     if not used_b.any():
         raise EstimateError(_too_few_scores(scores, coarse, enough_b, fewest_inputs, fewest_lanes))

@@ -41,7 +41,7 @@ def test_labels_of_the_model_itself_count_as_its_scores_do():
     mine, theirs = scored.means(), plain.means()
     np.testing.assert_allclose(mine.r_b, theirs.r_b)
     np.testing.assert_allclose(mine.effective_b, theirs.effective_b)
-    share_b, _ = mine.represented(coarsen(densities["good"], scored.edges))
+    share_b, _ = mine.represented()
     np.testing.assert_allclose(share_b[theirs.inputs_b > 0], 1.0)
 
 
@@ -79,8 +79,8 @@ def test_bins_that_labels_do_not_reach_are_missing_and_end_the_curve():
     part = number_u[kept], count_u[kept], {"good": np.where(lost_b, 0.0, draws_b["good"])}
     scored = WORLD.scored("worse", part, densities, lane_n)
     density = densities["worse"]
-    means, coarse = scored.means(), coarsen(density, scored.edges)
-    missing_b = means.missing(coarse)
+    means = scored.means()
+    missing_b = means.missing_b
     z = WORLD.z["worse"].astype(float)
     low_b, high_b = scored.edges[:-1], scored.edges[1:]
     ends = zip(low_b, high_b, strict=True)
@@ -89,7 +89,7 @@ def test_bins_that_labels_do_not_reach_are_missing_and_end_the_curve():
         missing_b[reached_b < 0.5].all()
         and not missing_b[(reached_b > 0.95) & (means.inputs_b > 5)].any()
     )
-    enough_b = means.enough(coarse, 5, 2)
+    enough_b = means.enough(5, 2)
     assert not (enough_b & missing_b).any()
     with pytest.raises(EstimateError, match="some inputs cannot be among those that were drawn"):
         scored_curve(density, scored, "low", 5, 2)
@@ -98,10 +98,8 @@ def test_bins_that_labels_do_not_reach_are_missing_and_end_the_curve():
 def test_what_is_represented_is_not_known_if_a_density_is_not_absolute():
     labels, densities, lane_n = drawn(["good"])
     scored = WORLD.scored("worse", labels, densities, lane_n, weighed=False)
-    assert isinstance(scored, BankedScores) and np.isnan(scored.log_scale)
-    coarse = coarsen(densities["worse"], scored.edges)
-    assert np.isnan(scored.means().represented(coarse)[0]).all()
-    assert not scored.means().missing(coarse).any()
+    assert isinstance(scored, BankedScores) and np.isnan(scored.log_g_b).all()
+    assert np.isnan(scored.means().represented()[0]).all() and not scored.means().missing_b.any()
 
 
 @pytest.mark.parametrize("keep", [0.5, 1.0])
