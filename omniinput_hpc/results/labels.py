@@ -53,15 +53,14 @@ class LabelsResult(Written):
     def columns(self) -> Columns:
         """Return the columns of RUN.bank.csv."""
         density, scores, rows = self.densities[0], self.scores, self._rows
-        share_b, error_b = scores.represented()
         effective_b = np.where(scores.inputs_b > 0, scores.effective_b, 0.0)
         found = {
             "z_lower": density.edges[:-1],
             "z_upper": density.edges[1:],
             "labels": scores.inputs_b,
             "effective": effective_b,
-            "represented": share_b,
-            "represented_error": error_b,
+            "represented": scores.represented_b,
+            "represented_error": scores.represented_error_b,
             "missing": scores.missing_b.astype(np.int64),
             "r": scores.r_b,
             "r_error": scores.sampling_error_b,

@@ -102,7 +102,8 @@ def test_labels_of_one_model_give_the_other_ones_curve(here, inside, undrawn):
     assert repr(found.aupr.value) in json.dumps(analyses[-1])
     other = inside("next_scores.py", "worse.h5", "--bank", "bank.jsonl", *FEW)
     assert other[0] == 0, other
-    assert inside("agreement.py", "worse.h5", "--bank", "bank.jsonl")[0] == 0
+    code, _, err = inside("agreement.py", "worse.h5", "--bank", "bank.jsonl")
+    assert is_plain(code, err, "scores of only one person")
     assert inside("annotators.py", "worse.h5", "--bank", "bank.jsonl", *FEW)[0] == 0
     words = ("export.py", "worse.h5", "--bank", "bank.jsonl", *FEW, "--to")
     assert inside(*words, "every-eval-ever")[0] == 0
@@ -137,6 +138,7 @@ def test_judges_are_left_out_if_people_scored(here, inside, undrawn):
     files = ["good.scores.ana.jsonl", path.name]
     assert inside("bank.py", "good.h5", "--bank", "bank.jsonl", "--scores", *files)[0] == 0
     assert set(read_bank(here / "bank.jsonl").annotators) == {"ana", "jim"}
+    assert inside("agreement.py", "worse.h5", "--bank", "bank.jsonl")[0] == 0
     with open_run(here / "good.h5") as run:
         density = oi.open(here / "good.h5").density().estimate
         joined = labels_for(here / "bank.jsonl", [run], density)

@@ -87,16 +87,23 @@ class BankedScores(Scored):
         Inputs that are certainly not represented count as one label, whose score is not known.
         """
         scored = replace(self.part(~np.isnan(self.score_i)), log_g_b=self.log_g_b)
-        found = BankedMeans(**vars(bin_scores(scored)), scored=scored)
-        share_b, error_b = found.represented()
-        lost_b = np.nan_to_num(np.maximum(0.0, 1.0 - share_b - error_b))
+        found = bin_scores(scored)
+        total_b = np.bincount(scored.bin_i, scored.weight_i, len(found.r_b))
+        share_b = np.asarray(total_b * np.exp(-self.log_g_b), dtype=np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
+            error_b = np.where(total_b > 0, share_b / np.sqrt(found.effective_b), 0.0)
+            lost_b = np.nan_to_num(np.maximum(0.0, 1.0 - share_b - error_b))
             effective_b = 1.0 / ((1.0 - lost_b) ** 2 / found.effective_b + lost_b**2)
             effective_b = np.where(lost_b > 0, effective_b, np.inf)
             effective_b = np.minimum(effective_b, found.effective_b)
             wider_b = np.sqrt(found.effective_b / effective_b)
-        return replace(
-            found, effective_b=effective_b, sampling_error_b=found.sampling_error_b * wider_b
+        sampling_error_b = found.sampling_error_b * wider_b
+        changed = {"effective_b": effective_b, "sampling_error_b": sampling_error_b}
+        return BankedMeans(
+            **(vars(found) | changed),
+            scored=scored,
+            represented_b=share_b,
+            represented_error_b=error_b,
         )
 
 
@@ -107,21 +114,19 @@ class BankedMeans(BinScores):
     Attributes
     ----------
     scored : the inputs that have a score
+    represented_b, represented_error_b : float64 [B], share of each bin's inputs that labels
+        represent, and its standard error; NaN where it is not known
     """
 
     scored: BankedScores
-
-    def represented(self) -> tuple[FloatArray, FloatArray]:
-        """Return the share of each bin's inputs that labels represent, and its error [B] each."""
-        total_b = np.bincount(self.scored.bin_i, self.scored.weight_i, len(self.r_b))
-        share_b = np.asarray(total_b * np.exp(-self.scored.log_g_b), dtype=np.float64)
-        return share_b, np.where(total_b > 0, share_b / np.sqrt(self.effective_b), 0.0)
+    represented_b: FloatArray
+    represented_error_b: FloatArray
 
     @property
     def missing_b(self) -> BoolArray:
         """The bins whose labels represent too few inputs, by two standard errors [B]."""
-        share_b, error_b = self.represented()
-        found: BoolArray = share_b + 2.0 * error_b < REPRESENTED
+        most_b = self.represented_b + 2.0 * self.represented_error_b
+        found: BoolArray = most_b < REPRESENTED
         return found
 
     def enough(self, inputs: int, lanes: int) -> BoolArray:

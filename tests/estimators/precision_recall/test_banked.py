@@ -41,8 +41,7 @@ def test_labels_of_the_model_itself_count_as_its_scores_do():
     mine, theirs = scored.means(), plain.means()
     np.testing.assert_allclose(mine.r_b, theirs.r_b)
     np.testing.assert_allclose(mine.effective_b, theirs.effective_b)
-    share_b, _ = mine.represented()
-    np.testing.assert_allclose(share_b[theirs.inputs_b > 0], 1.0)
+    np.testing.assert_allclose(mine.represented_b[theirs.inputs_b > 0], 1.0)
 
 
 def test_intervals_hold_the_truth_and_without_weights_do_not():
@@ -99,7 +98,7 @@ def test_what_is_represented_is_not_known_if_a_density_is_not_absolute():
     labels, densities, lane_n = drawn(["good"])
     scored = WORLD.scored("worse", labels, densities, lane_n, weighed=False)
     assert isinstance(scored, BankedScores) and np.isnan(scored.log_g_b).all()
-    assert np.isnan(scored.means().represented()[0]).all() and not scored.means().missing_b.any()
+    assert np.isnan(scored.means().represented_b).all() and not scored.means().missing_b.any()
 
 
 @pytest.mark.parametrize("keep", [0.5, 1.0])
