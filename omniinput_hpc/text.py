@@ -18,6 +18,8 @@ _FORMULA = (
     "[=+\\-@\t\r\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}"
     "\N{FULLWIDTH COMMERCIAL AT}]"
 )
+LN10 = math.log(10.0)
+
 _RUNS = re.compile(rf"'*{_FORMULA}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -111,13 +113,39 @@ def decimals(low: float, high: float) -> int:
     return 6
 
 
-def range_words(ends: tuple[float, float], scale: float = 1.0, digits: int = 4) -> str:
-    """Format a range divided by `scale`, rounded inwards so that it can be requested."""
-    unit, near = 10.0**digits, 1e-9  # keep numbers that are already round unchanged
-    low, high = ends[0] / scale, ends[1] / scale
-    if math.isfinite(low) and math.isfinite(high):
-        low, high = math.ceil(low * unit - near) / unit, math.floor(high * unit + near) / unit
-    return f"{low:.{digits}f} to {high:.{digits}f}"
+def tens(log_n: float, ends: tuple[float, float] = (math.nan, math.nan), digits: int = 2) -> str:
+    """Format a number, given by its ln, for people: "798", "111,562", "0.0123", "10^6.94".
+
+    It is a power of ten if it or an end of its interval, `ends`, is below 10^-3, or 10^6 or more,
+    with as many decimals as tell the ends, and `digits` at least.
+    """
+    if not math.isfinite(log_n):
+        return "0" if log_n == -math.inf else "an unknown number"
+    powers = [log / LN10 for log in (log_n, *ends) if math.isfinite(log)]
+    if min(powers) < -3 or max(powers) >= 6:
+        return f"10^{powers[0]:.{max(digits, decimals(ends[0] / LN10, ends[1] / LN10))}f}"
+    n = math.exp(log_n)
+    return f"{n:,.0f}" if n >= 100 else f"{n:.3g}"
+
+
+def tens_interval(low: float, high: float) -> str:
+    """Format the ends of a number's interval, given by their ln, as `tens` does."""
+    if not (math.isfinite(low) or math.isfinite(high)):
+        return "interval not known"
+    return f"{tens(low, (low, high))} to {tens(high, (low, high))}"
+
+
+def range_words(ends: tuple[float, float], power: str = "10^") -> str:
+    """Format a range of ln as powers of ten, rounded inwards so that it can be requested."""
+    if not (math.isfinite(ends[0]) and math.isfinite(ends[1])):
+        return "an unknown range"
+    near = 1e-9  # keep numbers that are already round unchanged
+    for digits in range(2, 7):
+        low = math.ceil(ends[0] / LN10 * 10**digits - near) / 10**digits
+        high = math.floor(ends[1] / LN10 * 10**digits + near) / 10**digits
+        if low < high:
+            break
+    return f"{power}{low:.{digits}f} to {power}{high:.{digits}f}"
 
 
 def first_line(error: BaseException) -> str:

@@ -95,3 +95,33 @@ def test_permissions_of_a_new_file(tmp_path):
 def test_as_few_decimals_as_tell_an_interval(ends, expected):
     """The ends differ, and read 0 or 1 only if they are."""
     assert text.decimals(*ends) == expected
+
+
+@pytest.mark.parametrize(
+    ("log_n", "words"),
+    [(0.0, "1"), (math.log(12345.4), "12,345"), (30.0, "10^13.03"), (-20.0, "10^-8.69"),
+     (-800.0, "10^-347.44"), (1000.0, "10^434.29"), (-6.733, "0.00119"), (-math.inf, "0"),
+     (math.inf, "an unknown number"), (math.nan, "an unknown number")],
+)  # fmt: skip
+def test_numbers_of_inputs_in_words(log_n, words):
+    assert text.tens(log_n) == words
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "words"),
+    [(798, 683, 932, "798, 683 to 932"), (2e5, 1e5, 1.2e6, "10^5.30, 10^5.00 to 10^6.08"),
+     (9.53e9, 9.529e9, 9.531e9, "10^9.9791, 10^9.9790 to 10^9.9791"),
+     (5, 0, 20, "5, 0 to 20"), (5, 0, math.inf, "5, interval not known")],
+)  # fmt: skip
+def test_a_number_and_its_interval_are_written_alike(value, low, high, words):
+    ends = (math.log(low) if low else -math.inf, math.log(high))
+    assert f"{text.tens(math.log(value), ends)}, {text.tens_interval(*ends)}" == words
+
+
+@pytest.mark.parametrize(
+    ("ends", "words"),
+    [((131.25, 556.99), "10^57.01 to 10^241.89"), ((2.3025850929940455, 7.0), "10^1.00 to 10^3.04"),
+     ((1.0, 1.003), "10^0.4343 to 10^0.4355"), ((math.nan, 1.0), "an unknown range")],
+)  # fmt: skip
+def test_a_range_is_rounded_inwards(ends, words):
+    assert text.range_words(ends) == words

@@ -35,6 +35,10 @@ from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.estimators.samples import samples_in_bins
 from omniinput_hpc.histogram import bin_of
 
+MOST_SAMPLES = 4_000_000
+"""About so many recorded samples are looked at, the same number in each bin that has more: a row of
+each is kept in memory. At least `LEAST_OF_A_BIN` are, of each bin."""
+LEAST_OF_A_BIN = 20_000
 MAX_NEAR_SHARE = 0.2
 """Two inputs are near duplicates if at most this share of their sites differs."""
 
@@ -80,7 +84,8 @@ class BinReport:
     Attributes
     ----------
     lower : float
-    samples, distinct : recorded samples, and distinct inputs among them
+    samples, looked_at : recorded samples, and those of them that were looked at
+    distinct : inputs among these
     effective : float, effective number of distinct inputs (Kish), 1 / sum of squared shares
     drawn : tasks
     near : pairs of drawn inputs that differ in at most `MAX_NEAR_SHARE` of their sites
@@ -88,18 +93,39 @@ class BinReport:
 
     lower: float
     samples: int
+    looked_at: int
     distinct: int
     effective: float
     drawn: int
     near: int
 
 
-def recorded(run: RunData, density: Density, edges: FloatArray) -> Candidates:
-    """Collect a run's recorded samples inside the edges, without values; a UserError if none."""
+def samples_of_bins(run: RunData, edges: FloatArray) -> IntArray:
+    """Return the number of a run's recorded samples in each bin, int64 [B]."""
+    n_b = np.zeros(len(edges) - 1, dtype=np.int64)
+    for round_ in range(run.rounds):
+        bin_i = bin_of(run.z_of(round_).ravel(), edges)
+        n_b += np.bincount(bin_i[(bin_i >= 0) & (bin_i < len(n_b))], minlength=len(n_b))
+    return n_b
+
+
+def recorded(
+    run: RunData,
+    density: Density,
+    edges: FloatArray,
+    share_b: FloatArray | None = None,
+    keep: np.random.Generator | None = None,
+) -> Candidates:
+    """Collect a run's recorded samples inside the edges, without values; a UserError if none.
+
+    With `share_b`, float64 [B], only a share of each bin's samples, which `keep` draws.
+    """
     rng = np.random.default_rng(0)  # fixed seed: names only need to differ
     mix_d2 = rng.integers(2**64, size=(run.n_sites, 2), dtype=np.uint64) | np.uint64(1)
     parts: list[list[NDArray]] = []
     for some in samples_in_bins(run, edges):
+        if share_b is not None and keep is not None:
+            some = some.where(keep.random(len(some.z_i)) < share_b[some.bin_i])
         name = np.zeros((len(some.z_i), 2), dtype=np.uint64)
         for i in range(0, len(name), 4096):
             part = slice(i, i + 4096)
@@ -144,8 +170,9 @@ def choose(
     """Draw inputs in each bin that has recorded samples.
 
     An input that is drawn several times is one task, so a bin may have fewer than `per_bin` tasks.
-    The module's docstring describes each `method`; `edges` is float64 [B + 1]. Raises a UserError
-    if no samples are inside the edges.
+    The module's docstring describes each `method`; `edges` is float64 [B + 1]. Of bins with very
+    many samples a random part is looked at, so that memory does not grow with the run. Raises a
+    UserError if no samples are inside the edges.
 
     Returns
     -------
@@ -153,10 +180,13 @@ def choose(
     reports : for the bins that have samples
     """
     rng = np.random.default_rng(seed)
-    all_ = recorded(run, density, edges)
+    n_b = samples_of_bins(run, edges)
+    most = max(LEAST_OF_A_BIN, MOST_SAMPLES // len(n_b))
+    share_b = np.minimum(1.0, most / np.maximum(n_b, 1)) if n_b.max() > most else None
+    all_ = recorded(run, density, edges, share_b, rng)
     bin_i = bin_of(all_.z_i, edges)
     drawn: list[tuple[int, int, float, int]] = []  # sample, bin, log_weight, draws
-    found: list[tuple[int, int, int, float]] = []  # bin, samples, distinct, effective
+    found: list[tuple[int, int, int, float]] = []  # bin, looked at, distinct, effective
     for b in np.unique(bin_i):
         i = np.flatnonzero(bin_i == b)
         _, of_i, copies = np.unique(all_.name_i[i], axis=0, return_inverse=True, return_counts=True)
@@ -171,7 +201,7 @@ def choose(
         ]
         found.append((int(b), len(i), len(copies), float(1.0 / (weight_u**2).sum())))
     chosen = _with_values(run, all_, drawn, edges)
-    return chosen, _reports(chosen, found, edges)
+    return chosen, _reports(chosen, found, edges, n_b)
 
 
 def _log_shares(log_w_i: FloatArray, of_i: IntArray) -> FloatArray:
@@ -210,13 +240,17 @@ def _with_values(
 
 
 def _reports(
-    chosen: Sequence[Chosen], found: Sequence[tuple[int, int, int, float]], edges: FloatArray
+    chosen: Sequence[Chosen],
+    found: Sequence[tuple[int, int, int, float]],
+    edges: FloatArray,
+    n_b: IntArray,
 ) -> list[BinReport]:
     reports = []
-    for b, samples, distinct, effective in found:
+    for b, looked_at, distinct, effective in found:
         x_nd = [item.x for item in chosen if item.bin_lower == edges[b]]
         near = near_pairs(np.stack(x_nd)) if x_nd else 0
-        reports.append(BinReport(float(edges[b]), samples, distinct, effective, len(x_nd), near))
+        numbers = int(n_b[b]), looked_at, distinct, effective, len(x_nd), near
+        reports.append(BinReport(float(edges[b]), *numbers))
     return reports
 
 
@@ -231,6 +265,12 @@ def bin_table(reports: Sequence[BinReport], floor: float = -np.inf) -> list[str]
         few += "  not equilibrated" if r.lower < floor else ""
         found = f"{r.lower:<8.4g} {r.samples:8} {r.distinct:9} {r.effective:10.1f}"
         lines.append(f"{found} {r.drawn:6} {r.near:11}{few}")
+    part = [r.looked_at for r in reports if r.looked_at < r.samples]
+    if part:
+        lines.append(
+            f"in bins with more samples, {max(part):,} at random were looked at: 'distinct' and "
+            "'effective' are of these"
+        )
     return lines
 
 

@@ -85,7 +85,7 @@ def key_header(drawn_runs: Sequence[DrawnRun], how: HowDrawn) -> dict[str, Any]:
         "width": how.width,
         "range": [min(low for low, _ in ranges), max(high for _, high in ranges)],
         "per_bin": how.per_bin,
-        "duplicates": sum(r.samples - r.distinct for drawn in drawn_runs for r in drawn.reports),
+        "duplicates": sum(r.looked_at - r.distinct for drawn in drawn_runs for r in drawn.reports),
         "seed": how.seed,
     }
 

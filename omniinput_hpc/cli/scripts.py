@@ -20,7 +20,7 @@ from omniinput_hpc.cli import arguments
 from omniinput_hpc.cli.arguments import called, positive_count
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.text import print_any_text
+from omniinput_hpc.text import LN10, print_any_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -232,8 +232,8 @@ def add_score_options(
     trust = "also use bins in which the run has not equilibrated; figures and results report this"
     add("--trust-unequilibrated", action="store_true", help=trust)
     if rule:
-        over = "range of ln recall for the AUPR; if negative, write --recall-range=-9:-2 (default: "
-        over += "the curve's own ends)"
+        over = "range of recall for the AUPR, as 10^LOW:10^HIGH or as LOW:HIGH of ln recall; if "
+        over += "that is negative, write --recall-range=-9:-2 (default: the curve's own ends)"
         add("--recall-range", type=recall_range, metavar="LOW:HIGH", help=over)
 
 
@@ -244,13 +244,16 @@ def add_bank(parser: argparse._ActionsContainer) -> None:
 
 
 def recall_range(text: str) -> tuple[float, float]:
-    """Parse LOW:HIGH, a range of ln recall, from the command line."""
+    """Return a range of ln recall from LOW:HIGH of the command line, ln or powers of ten."""
     try:
-        low, high = (float(word) for word in text.split(":"))
+        low, high = (
+            float(word.removeprefix("10^")) * (LN10 if word.startswith("10^") else 1.0)
+            for word in text.split(":")
+        )
     except ValueError:
         low = high = 0.0
     if not -math.inf < low < high < math.inf:
-        problem = f"expected LOW:HIGH, two numbers of ln recall as in 5:20, found {text!r}"
+        problem = f"expected LOW:HIGH, as 10^2:10^9 or, of ln recall, as 5:20, found {text!r}"
         raise argparse.ArgumentTypeError(problem)
     return low, high
 

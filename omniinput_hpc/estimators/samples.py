@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -44,6 +44,18 @@ class RecordedSamples:
     x_id: NDArray[Any]
     z_i: FloatArray
     log_q_ik: FloatArray | None
+
+    def where(self, keep_i: BoolArray) -> RecordedSamples:
+        """Return some of the samples."""
+        return replace(
+            self,
+            index_i=self.index_i[keep_i],
+            lane_i=self.lane_i[keep_i],
+            bin_i=self.bin_i[keep_i],
+            x_id=self.x_id[keep_i],
+            z_i=self.z_i[keep_i],
+            log_q_ik=None if self.log_q_ik is None else self.log_q_ik[keep_i],
+        )
 
 
 def samples_in_bins(

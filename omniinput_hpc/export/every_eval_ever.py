@@ -15,12 +15,11 @@ from omniinput_hpc.results.aupr import interval_words
 from omniinput_hpc.results.curve import CurveResult
 from omniinput_hpc.results.record import LEVEL
 from omniinput_hpc.runfile.reader import RunReader
-from omniinput_hpc.text import __version__
+from omniinput_hpc.text import LN10, __version__
 
 SCHEMA_VERSION = "0.3.0"
 UNBOUNDED = "-Infinity"
 """The schema's word for a metric without a lowest score."""
-LN10 = math.log(10.0)
 
 
 @dataclass(frozen=True)

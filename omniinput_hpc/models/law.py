@@ -35,6 +35,8 @@ from omniinput_hpc.untrusted.parsing import parse_json
 MAX_PROMPT_BYTES = 1 << 30
 MAX_NAMED = 10
 """Rows of a file that a message names."""
+_PATHS: Any = {"path": True, "prompt": {"path": True, "file": True}}
+"""What does not define a law: where its files lie. Their contents do."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def preflight(config: Config, about: dict[str, Any]) -> dict[str, Any]:
     """
     law = config.law
     assert law is not None
-    parts = [*about.get("parts", ()), f"law:{law.model_dump_json(exclude={'path'})}"]
+    parts = [*about.get("parts", ()), f"law:{law.model_dump_json(exclude=_PATHS)}"]
     n_bytes = about["bytes"]
     tables = [_model_table(law, config, about["n_sites"]), _prompt_table(law.prompt, config)]
     for table in tables:

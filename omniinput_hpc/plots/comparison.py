@@ -77,7 +77,7 @@ def models_figure(
         x, c = found.log_recall_x / style.LN10, found.cumulative_x
         if np.isfinite(c.low).all() and np.isfinite(c.high).all():
             style.band(bottom, x, c.low, c.high, style.colour(index))
-        over = range_words((found.lower, found.upper), style.LN10, 2)
+        over = range_words((found.lower, found.upper), power="")
         whole = f"{float(found.aupr_ratio.value):.4g} over log10 recall {over}"
         label = f"{style.named(curves[0][0])} over {style.named(name, index)}: {whole}"
         bottom.plot(x, c.value, "-", color=style.colour(index), label=label)

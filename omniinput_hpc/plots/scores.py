@@ -71,7 +71,7 @@ def _aupr_label(curve: Curve, digits: int) -> str:
     if np.isnan(curve.aupr):
         return "right inputs in fewer than two bins"
     ends = interval(curve.aupr_low, curve.aupr_high, f".{digits}f")
-    over = f"over log10 recall {range_words(curve.aupr_range, style.LN10, 2)}"
+    over = f"over log10 recall {range_words(curve.aupr_range, power='')}"
     return f"AUPR {curve.aupr:.{digits}f} ({ends})\n{over}"
 
 

@@ -21,6 +21,7 @@ from matplotlib.text import Text
 
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.plots import look
+from omniinput_hpc.text import LN10 as LN10
 from omniinput_hpc.text import WORDS_OF
 
 P = ParamSpec("P")
@@ -38,7 +39,6 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 FULL_WIDTH = 7.2  # inches
 TITLE_LETTER, REMARK_LETTER = 0.067, 0.054  # inches, mean width of a letter at 9 and 7 points
 TITLE_MARGIN = 0.1  # inches
-LN10 = float(np.log(10.0))
 _NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 """Surrogates that do not stand for the bytes of a file's name."""
 FORMULAS = (r"$\log_{10}$", r"$\mathdefault")

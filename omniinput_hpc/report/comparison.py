@@ -36,7 +36,7 @@ def compared(
         ), *figures]  # fmt: skip
     return render(
         "compared.html", lines=[*lines[-1:], *lines[:-1]], figures=figures,
-        names=("run", "rounds", "converged", "side", "AUPR", "95% interval", "over ln recall"),
+        names=("run", "rounds", "converged", "side", "AUPR", "95% interval", "over recall"),
         rows=[_row(*one) for one in zip(names, runs, contents, strict=True)],
         links=[f"#run{number}" for number in range(len(runs))],
     )  # fmt: skip
@@ -47,7 +47,7 @@ def _row(name: str, run: RunReader, content: Content) -> list[str]:
     if found is not None and np.isfinite(found.curve.aupr):
         curve = found.curve
         aupr, interval = f"{curve.aupr:.{aupr_digits(curve)}f}", interval_words(curve)
-        over, side = range_words(curve.aupr_range, digits=2), curve.side
+        over, side = range_words(curve.aupr_range), curve.side
     converged = "yes" if content.density.converged else "no"
     return [name, rounds_of(run), converged, side, aupr, interval, over]
 

@@ -8,6 +8,7 @@ from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.plots.style import LN10, middles
 from omniinput_hpc.report.page import Marks
+from omniinput_hpc.text import tens
 
 
 def density_marks(density: Density, upright: bool) -> Marks:
@@ -48,7 +49,6 @@ def _threshold_words(density: Density, curve: Curve, t: int) -> str:
     )
     if not density.absolute:
         return said
-    wrong = curve.trace.log_wrong_t[t] / LN10
-    wrongs = f"10^{wrong:.2f}{density.words.within} wrong" if np.isfinite(wrong) else "no wrong"
-    right = f"10^{curve.log_recall_t[t] / LN10:.2f}{density.words.within} right"
-    return f"{said}; {right} and {wrongs} inputs"
+    wrong, within = curve.trace.log_wrong_t[t], density.words.within
+    wrongs = f"{tens(wrong)}{within} wrong" if np.isfinite(wrong) else "no wrong"
+    return f"{said}; {tens(curve.log_recall_t[t])}{within} right and {wrongs} inputs"

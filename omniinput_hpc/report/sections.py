@@ -185,7 +185,11 @@ def _curve(content: Content, name: str, number: int) -> dict[str, Any] | None:
         )
         for what, make in figures.items()
     ]  # fmt: skip
-    lines = [aupr_line(found.curve), *scale_lines(found.density, found.curve), *found.reach_lines()]
+    lines = [
+        aupr_line(found.curve, found.density),
+        *scale_lines(found.density, found.curve),
+        *found.reach_lines(),
+    ]
     more = [line for line in [*found.side_lines(), *said] if line not in lines]
     by = found.by if found.joined else f"the rule {found.by}"
     return {"by": by, "lines": lines, "more": more, "figures": drawn}

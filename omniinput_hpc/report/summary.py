@@ -8,13 +8,12 @@ import numpy as np
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators.density.density import Density
-from omniinput_hpc.plots.style import LN10
 from omniinput_hpc.report.content import Content
 from omniinput_hpc.results.aupr import aupr_digits, interval_words, share_words
 from omniinput_hpc.results.caption import model_words
 from omniinput_hpc.results.curve import CurveResult
 from omniinput_hpc.runfile.reader import RunReader
-from omniinput_hpc.text import MeasureWords, sentence
+from omniinput_hpc.text import MeasureWords, sentence, tens
 
 QUARTERS = (0.25, 0.75)
 UNTIL = {"low": "up to", "high": "down to"}
@@ -84,7 +83,7 @@ def _right(found: CurveResult, words: MeasureWords) -> str:
     if not half.size:
         return f"{begin}fewer than half of them are right, at any threshold."
     t = half[-1]
-    number = f", which finds 10^{curve.log_recall_t[t] / LN10:.1f}{words.within} right ones"
+    number = f", which finds {tens(curve.log_recall_t[t])}{words.within} right ones"
     return (
         f"{begin}at least half of them are right {UNTIL[side]} z = "
         f"{curve.threshold_t[t]:.6g}{number if found.density.absolute else ''}."

@@ -14,16 +14,15 @@ from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.estimators.precision_recall.thresholds import ends_of
 from omniinput_hpc.results.representatives import how_to_show
-from omniinput_hpc.text import decimals, printable, range_words
+from omniinput_hpc.text import decimals, printable, range_words, tens, tens_interval
 
-LN10 = float(np.log(10.0))
 MOST_SAMPLES = 200_000
 """Recorded samples that the examples of a curve's ends are chosen from."""
 LETTERS = 70
 """Length at which an example is cut."""
 
 
-def aupr_line(curve: Curve, digits: int | None = None) -> str:
+def aupr_line(curve: Curve, density: Density, digits: int | None = None) -> str:
     """Return a line with the AUPR and its interval, by default with as few digits as tell it."""
     interval = f"95% interval {interval_words(curve, digits)}"
     if np.isneginf(curve.log_recall_t[-1]):
@@ -31,9 +30,16 @@ def aupr_line(curve: Curve, digits: int | None = None) -> str:
     if np.isnan(curve.aupr):
         return f"AUPR: not defined (right inputs in fewer than two bins); {interval}"
     return (
-        f"AUPR: {curve.aupr:.{digits or aupr_digits(curve)}f}, {interval}, over ln recall "
-        f"{range_words(curve.aupr_range)} ({which_range(curve)})"
+        f"AUPR: {curve.aupr:.{digits or aupr_digits(curve)}f}, {interval}, over recall "
+        f"{range_words(curve.aupr_range)}{recall_unit(density)} ({which_range(curve)})"
     )
+
+
+def recall_unit(*densities: Density) -> str:
+    """Return what follows a recall: what it is a number of, or that it is relative."""
+    if not all(density.absolute for density in densities):
+        return ", relative"
+    return densities[0].words.of or " inputs"
 
 
 def aupr_digits(curve: Curve) -> int:
@@ -76,21 +82,19 @@ def scale_lines(density: Density, curve: Curve) -> list[str]:
         log_right, log_wrong = curve.log_recall_t[-1], curve.trace.log_wrong_t[-1]
         some = "" if np.logaddexp(log_right, log_wrong) > log_all + np.log(0.99) else "at least "
         if np.isfinite(log_right - log_all):
-            of_all = f"{some}{_share(float(log_right - log_all))} of {density.words.whole}"
+            of_all = f"{some}{_share(log_right - log_all)} of {density.words.whole}"
             line += f"; the right ones are {of_all}"
     return [line, last_threshold(density, curve)]
 
 
 def share_words(curve: Curve) -> str:
     """Return the AUPR of a random order: the share of right inputs among all counted."""
-    return _share(float(np.log(curve.precision_t[-1])))
+    return _share(np.log(curve.precision_t[-1]))
 
 
 def _share(log_share: float) -> str:
-    """Return a share, as a power of ten if it is small."""
-    if log_share > np.log(1e-3):
-        return f"{np.exp(log_share):.2g}"
-    return f"10^{log_share / LN10:.1f}"
+    """Return a share with two digits, as a power of ten if it is small."""
+    return f"{np.exp(log_share):.2g}" if log_share > np.log(1e-3) else tens(log_share)
 
 
 def last_threshold(density: Density, curve: Curve) -> str:
@@ -101,16 +105,13 @@ def last_threshold(density: Density, curve: Curve) -> str:
         ("right", curve.trace.log_recall_t, low.log_recall_t, high.log_recall_t),
         ("wrong", curve.trace.log_wrong_t, low.log_wrong_t, high.log_wrong_t),
     ):
-        value, lower, upper = np.array([values[-1], least[-1], most[-1]]) / LN10
+        value, ends = values[-1], (least[-1], most[-1])
         if np.isneginf(value):
-            at_most = f" (at most 10^{upper:.2f}{words.of})" if np.isfinite(upper) else ""
+            at_most = f" (at most {tens(ends[1])}{words.of})" if np.isfinite(ends[1]) else ""
             found.append(f"no {what} input{at_most}")
         else:
-            known = np.isfinite(lower) or np.isfinite(upper)
-            least_words = f"10^{lower:.2f}" if np.isfinite(lower) else "0"
-            most_words = f"10^{upper:.2f}" if np.isfinite(upper) else "an unknown number"
-            spread = f"{least_words} to {most_words}" if known else "interval not known"
-            found.append(f"10^{value:.2f}{words.within} {what} inputs ({spread})")
+            number, spread = tens(value, ends), tens_interval(*ends)
+            found.append(f"{number}{words.within} {what} inputs ({spread})")
     threshold, share = curve.threshold_t[-1], 1.0 - curve.precision_t[-1]
     way = "Up" if curve.side == "low" else "Down"
     if not density.absolute:

@@ -20,7 +20,7 @@ from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.models.display import Display
 from omniinput_hpc.results.record import Record
-from omniinput_hpc.text import interval
+from omniinput_hpc.text import interval, tens, tens_interval
 
 MAX_SAMPLES, MAX_BINS = 20_000, 20
 """Recorded samples of a run that are tried, evenly spaced, and bins: a second or two in all."""
@@ -53,9 +53,9 @@ class CanonicalShare:
         )
         if not self.density.absolute or not np.isfinite(curve.log_recall_t[-1]):
             return line
-        ends = interval(low.log_recall_t[-1], high.log_recall_t[-1], ".3f")
-        what = self.density.words.number
-        return f"{line}; ln of their {what} = {curve.log_recall_t[-1]:.3f} ({ends})"
+        ends, what = (low.log_recall_t[-1], high.log_recall_t[-1]), self.density.words.number
+        number = tens(curve.log_recall_t[-1], ends)
+        return f"{line}; their {what} is {number} ({tens_interval(*ends)})"
 
     def record(self, into: Record, of: str) -> None:
         """Add the shares, with errors and 95 % intervals, to the record of a density."""

@@ -21,6 +21,7 @@ from omniinput_hpc.estimators.comparison.other_outputs import (
 from omniinput_hpc.estimators.density.density import Density, density_of_run
 from omniinput_hpc.estimators.precision_recall.curves import Range, Side
 from omniinput_hpc.estimators.run_data import RunData, require_rounds
+from omniinput_hpc.results.aupr import recall_unit
 from omniinput_hpc.results.curves import confident_side
 from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.record import Record
@@ -31,7 +32,7 @@ from omniinput_hpc.results.rules import rule_of
 from omniinput_hpc.results.tables import Columns, beside
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.runfile.rescored import open_rescored, outputs_of
-from omniinput_hpc.text import shown
+from omniinput_hpc.text import range_words, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -157,9 +158,10 @@ class ChangesResult(Written):
         found, names = self.aupr, self.names
         if not isinstance(found, AuprChange):
             return [] if found is None else [f"AUPR: {found}"]
+        over = f"{range_words((found.lower, found.upper))}{recall_unit(*self.densities)}"
         return [
             f"AUPR of {names[0]} {found.own:.4f}, of {names[1]} {found.other:.4f}, change "
-            f"{found.change}, over ln recall {found.lower:.3f} to {found.upper:.3f}"
+            f"{found.change}, over recall {over}"
         ]
 
     def about(self) -> list[str]:

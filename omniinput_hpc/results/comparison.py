@@ -26,7 +26,7 @@ from omniinput_hpc.estimators.errors.jackknife import Interval
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Range
 from omniinput_hpc.estimators.precision_recall.thresholds import ends_of
 from omniinput_hpc.models import input_space
-from omniinput_hpc.results.aupr import one_sided_words
+from omniinput_hpc.results.aupr import one_sided_words, recall_unit
 from omniinput_hpc.results.curve import CurveResult, about_curve
 from omniinput_hpc.results.curves import CurveOptions, curve_of
 from omniinput_hpc.results.density import verdict_lines
@@ -36,7 +36,7 @@ from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.run_groups import require_apart, seed_lines
 from omniinput_hpc.results.tables import Columns, describe_run
 from omniinput_hpc.runfile.reader import RunReader
-from omniinput_hpc.text import decimals, interval, shown
+from omniinput_hpc.text import decimals, interval, range_words, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -196,7 +196,8 @@ class ModelsResult(Compared):
             lines.append(f"normalized by: {how}")
             if all(self.curves[j].curve.draws.paired for j in (0, i)):
                 lines.append(PAIRED)
-            said = model_lines(both, self.names[0], self.names[i], apart)
+            unit = recall_unit(self.densities[0], self.densities[i])
+            said = model_lines(both, self.names[0], self.names[i], apart, unit)
             outside = [self._outside(j, both) for j in (0, i)]
             lines += [said[0], *outside, *said[1:]]
         return lines
@@ -299,9 +300,9 @@ def sampler_lines(found: SamplerComparison, name_a: str, name_b: str) -> list[st
 
 
 def ranges(where_x: BoolArray, x: FloatArray) -> list[str]:
-    """Return the ranges of x where `where_x` holds, as text."""
+    """Return the ranges of ln recall x where `where_x` holds, as text."""
     edge = np.flatnonzero(np.diff(np.concatenate([[False], where_x, [False]]).astype(int)))
-    return [f"{x[i]:.2f} to {x[j - 1]:.2f}" for i, j in edge.reshape(-1, 2) if j - i > 1]
+    return [range_words((x[i], x[j - 1])) for i, j in edge.reshape(-1, 2) if j - i > 1]
 
 
 NOT_CONVERGED = "not converged: "
@@ -312,14 +313,18 @@ PAIRED = (
 
 
 def verdict(
-    found: ModelComparison, name_a: str, name_b: str, unconverged: Sequence[str] = ()
+    found: ModelComparison,
+    name_a: str,
+    name_b: str,
+    unconverged: Sequence[str] = (),
+    unit: str = " inputs",
 ) -> str:
     """Return a sentence: which model is better in which range, or that the data cannot tell.
 
     No model is called better if any run has not converged (`unconverged` holds their names).
     """
     d, x = found.difference_x, found.log_recall_x
-    where = f"over ln recall {found.lower:.2f} to {found.upper:.2f}"
+    where = f"over recall {range_words((found.lower, found.upper))}{unit}"
     if unconverged:
         which = f"{' and '.join(unconverged)} {'have' if len(unconverged) > 1 else 'has'}"
         return (
@@ -335,7 +340,7 @@ def verdict(
     else:
         text = f"The data cannot tell which model is better {where}"
     parts = [
-        f"{name} is more precise at {', '.join(found_ranges)}"
+        f"{name} is more precise at recall {', '.join(found_ranges)}"
         for name, found_ranges in ((name_a, ranges(d.low > 0, x)), (name_b, ranges(d.high < 0, x)))
         if found_ranges
     ]
@@ -368,13 +373,18 @@ def _aupr(aupr: Interval, one_sided: int = 0) -> str:
 
 
 def model_lines(
-    found: ModelComparison, name_a: str, name_b: str, unconverged: Sequence[str] = ()
+    found: ModelComparison,
+    name_a: str,
+    name_b: str,
+    unconverged: Sequence[str] = (),
+    unit: str = " inputs",
 ) -> list[str]:
-    """Return the lines that are printed.
+    """Return the lines that are printed; `unit` follows a recall.
 
     Lines about a model in `unconverged` begin with "not converged: ".
     """
-    over = f"over ln recall {found.lower:.3f} to {found.upper:.3f}"
+    common = f"{range_words((found.lower, found.upper))}{unit}"
+    over = f"over recall {common}"
     both = (name_a, name_b)
     said = [
         *(
@@ -395,7 +405,7 @@ def model_lines(
         ),
     ]
     return [
-        f"common range of ln recall: {found.lower:.3f} to {found.upper:.3f}",
+        f"common range of recall: {common}",
         *((NOT_CONVERGED if set(of) & set(unconverged) else "") + line for of, line in said),
-        verdict(found, name_a, name_b, unconverged),
+        verdict(found, name_a, name_b, unconverged, unit),
     ]

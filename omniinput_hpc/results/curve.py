@@ -27,12 +27,13 @@ from omniinput_hpc.estimators.precision_recall.thresholds import (
     unreached,
 )
 from omniinput_hpc.models.table import ConfidentSide
-from omniinput_hpc.results.aupr import aupr_line, scale_lines
+from omniinput_hpc.results.aupr import aupr_line, recall_unit, scale_lines
 from omniinput_hpc.results.density import DensityResult, verdict_lines
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.result import Interval, Written
 from omniinput_hpc.results.scores import summarize_scores
 from omniinput_hpc.results.tables import Columns
+from omniinput_hpc.text import tens, tens_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -160,7 +161,7 @@ class CurveResult(Written):
         gap = f"; r interpolated in {gaps} bins without samples" if gaps else ""
         lines = [f"{len(curve.bin_t)} thresholds{gap}"]
         lines += thin_lines(density, curve, fewest) + left_out_lines(density, curve)
-        lines += [aupr_line(curve), *scale_lines(density, curve)]
+        lines += [aupr_line(curve, density), *scale_lines(density, curve)]
         return [*lines, *none_right_lines(density, curve)]
 
     @cached_property
@@ -190,8 +191,7 @@ class CurveResult(Written):
         curve, edges = self.curve, self.density.edges
         beyond = {name: unreached(curve, edges, z_n) for name, z_n in self.test_sets.items()}
         at = at_thresholds(curve, edges, self.thresholds)
-        absolute, of = self.density.absolute, self.density.words.of
-        return threshold_lines(at, curve, absolute, of) + unreached_lines(beyond)
+        return threshold_lines(at, curve, recall_unit(self.density)) + unreached_lines(beyond)
 
     def about(self) -> list[str]:
         """Return the lines that explain the columns, the notes, and those of the density."""
@@ -208,7 +208,7 @@ class CurveResult(Written):
             f"are fewer than {fewest[0]} or {fewest[1]}",
             "one_sided (of precision), r_one_sided: 1 if no right input was seen, so only the "
             "upper end is a bound; -1 if no wrong one was, so only the lower end is",
-            aupr_line(curve, digits=6),
+            aupr_line(curve, self.density, digits=6),
         ]
         gaps = int(curve.interpolated_b.sum())
         if gaps:
@@ -289,7 +289,7 @@ def left_out_lines(density: Density, curve: Curve) -> list[str]:
     bins = "1 bin" if found.n_bins == 1 else f"{found.n_bins} bins"
     return [
         f"left out at the confident end, {way} z = {found.first:.6g}: {bins} with "
-        f"about exp({found.log_inputs:.2f}){density.words.of or ' inputs'}, {found.share:.0%} of "
+        f"about {tens(found.log_inputs)}{density.words.of or ' inputs'}, {found.share:.0%} of "
         "all up to the first "
         f"threshold, {small}; precision and recall refer to the inputs counted"
     ]
@@ -303,9 +303,9 @@ def none_right_lines(density: Density, curve: Curve) -> list[str]:
     way = "above" if curve.side == "low" else "below"
     return [
         f"no right input was seen {way} z = {found.first:.6g}, in {found.n_bins} bins: the curve "
-        f"counts none there, but up to exp({found.log_most:.2f}){density.words.of} may exist "
+        f"counts none there, but up to {tens(found.log_most)}{density.words.of} may exist "
         "(95%), besides the "
-        f"exp({curve.log_recall_t[-1]:.2f}) that it counts; recall counts only those seen"
+        f"{tens(curve.log_recall_t[-1])} that it counts; recall counts only those seen"
     ]
 
 
@@ -350,21 +350,17 @@ def wrong_way_lines(curve: Curve, density: Density) -> list[str]:
     ]
 
 
-def threshold_lines(
-    found: Sequence[AtThreshold], curve: Curve, absolute: bool, of: str = ""
-) -> list[str]:
-    """Return a line for each chosen threshold: precision and recall with their bands.
-
-    of : words for what an absolute recall is a number of; may be empty
-    """
-    sign, unit = ("<=" if curve.side == "low" else ">="), f",{of}" if of else ""
-    unit = unit if absolute else ", relative"
-    return [
-        f"at z {sign} {one.threshold:.6g}"
-        + (f" (the bin edge nearest to {one.asked:.6g})" if one.threshold != one.asked else "")
-        + f": precision {one.precision}, ln recall {one.log_recall}{unit} (95% bands)"
-        for one in found
-    ]
+def threshold_lines(found: Sequence[AtThreshold], curve: Curve, unit: str) -> list[str]:
+    """Return a line for each chosen threshold: precision and recall with their bands."""
+    sign, lines = "<=" if curve.side == "low" else ">=", []
+    for one in found:
+        where = f"{one.threshold:.6g}"
+        if one.threshold != one.asked:
+            where += f" (the bin edge nearest to {one.asked:.6g})"
+        ends = float(one.log_recall.low), float(one.log_recall.high)
+        recall = f"{tens(float(one.log_recall.value), ends)} ({tens_interval(*ends)}){unit}"
+        lines.append(f"at z {sign} {where}: precision {one.precision}, recall {recall} (95% bands)")
+    return lines
 
 
 def beyond_lines(density: Density, sets: Mapping[str, FloatArray], of: str) -> list[str]:

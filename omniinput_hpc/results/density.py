@@ -28,7 +28,7 @@ from omniinput_hpc.results.canonical import CanonicalShare, share_lines
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.tables import Columns
-from omniinput_hpc.text import shown
+from omniinput_hpc.text import shown, tens, tens_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -150,9 +150,10 @@ class DensityResult(Written):
         if not targets or density.measure != "probability" or not density.absolute:
             return []
         found = log_mean_exp(density)
+        ends = float(found.low), float(found.high)
         return [
-            "probability that a target comes next, over all inputs of the law: exp("
-            f"{found.value:.4f}), 95% interval exp({found.low:.4f}) to exp({found.high:.4f})"
+            "probability that a target comes next, over all inputs of the law: "
+            f"{tens(float(found.value), ends)}, 95% interval {tens_interval(*ends)}"
         ]
 
     def summary(self) -> list[str]:
@@ -173,8 +174,8 @@ class DensityResult(Written):
         ]
         if density.absolute:
             lines.append(
-                f"log_g is absolute: ln of the {words.amount} per bin, "
-                f"ln({words.whole} inside the bins) = {logsumexp(density.log_g_b):.6f}"
+                f"log_g is absolute: ln of the {words.amount} per bin; {words.whole} inside the "
+                f"bins: {tens(float(logsumexp(density.log_g_b)), digits=3)}"
             )
         else:
             lines.append("log_g is relative: no moves at beta = 0 inside the bins")
@@ -199,7 +200,7 @@ class DensityResult(Written):
         n_groups = len(density.lanes_g)
         bounded = int(np.isfinite(density.log_g_upper_b).sum())
         if density.absolute:
-            whole = f"the space holds exp({density.log_measure:.10g}) inputs"
+            whole = f"the space holds {tens(density.log_measure, digits=3)} inputs"
             if density.measure == "probability":
                 whole = "log_g is ln of the probability under [law], 1 in the whole space"
             lines = [
@@ -423,21 +424,14 @@ def total_line(
     """Return a line with how many inputs lie between two outputs, edges of bins."""
     words = density.words
     of = words.things if density.absolute else words.share
-    value, low, high = (_exponential(float(n)) for n in (total.value, total.low, total.high))
+    interval = float(total.low), float(total.high)
     inside_b = (density.edges[:-1] >= ends[0]) & (density.edges[1:] <= ends[1])
     truth = ""
     if exact is not None:
-        truth = f"; exactly {_exponential(float(logsumexp(exact.log_g_b[inside_b])))}"
+        truth = f"; exactly {tens(float(logsumexp(exact.log_g_b[inside_b])), interval)}"
     span = f"z from {ends[0]:.6g} to {ends[1]:.6g}"
-    return f"{span}: {value} {of}, 95% interval {low} to {high}{truth}"
-
-
-def _exponential(log_n: float) -> str:
-    """Format e^log_n, also where that is no float."""
-    if not -690 < log_n < 690:
-        return f"10^{log_n / np.log(10):.2f}"
-    n = float(np.exp(log_n))
-    return f"{n:,.0f}" if 100 <= n < 1e6 else f"{n:.3g}"
+    value = tens(float(total.value), interval)
+    return f"{span}: {value} {of}, 95% interval {tens_interval(*interval)}{truth}"
 
 
 def other_bins_clause(run: RunData) -> str:

@@ -25,7 +25,7 @@ from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.tables import Columns, describe_run
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.runfile.rescored import find, open_rescored
-from omniinput_hpc.text import interval, shown
+from omniinput_hpc.text import interval, shown, tens
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,14 +49,8 @@ def read_pairs(
     Raises
     ------
     UserError
-        The other model has not evaluated the samples (see `omniinput rescore`), or the run has a
-        law: then nothing is counted.
+        The other model has not evaluated the samples (see `omniinput rescore`).
     """
-    if run.config.law is not None:
-        raise UserError(
-            f"{run.path}: normalization counts inputs, but this run has a [law]; its probabilities "
-            "are on one scale with those of other runs if both ladders have beta = 0"
-        )
     path = find(run, other)
     with open_rescored(path, run.on_damage) as side:
         rescored = min(side.rounds, run.rounds)
@@ -164,7 +158,8 @@ class NormalizationResult(Written):
 
     def summary(self) -> list[str]:
         """Return the ratios, and the verdicts on both densities."""
-        lines = normalization_lines(self.found, *self.names)
+        one, other = self.names
+        lines = normalization_lines(self.found, one, other, self.densities[0].words.things)
         for name, density in zip(self.names, self.densities, strict=True):
             lines += [f"{name}: {line}" for line in verdict_lines(density)]
         return lines
@@ -183,7 +178,8 @@ class NormalizationResult(Written):
         if best.shift is not None:
             into.add_value("shift of the second log_g", self.shift)
         if best.ratio is not None:
-            into.add_interval("ln ratio of inputs in the range, first by second", best.ratio)
+            things = self.densities[0].words.things
+            into.add_interval(f"ln ratio of {things} in the range, first by second", best.ratio)
 
     def figure(self) -> Figure:
         """Return both densities on one scale, with the ratio by each normalization below."""
@@ -193,10 +189,10 @@ class NormalizationResult(Written):
         return normalization_figure(a, b, self.found, (one, other), self.label)
 
 
-def normalization_lines(found: Normalizations, name_a: str, name_b: str) -> list[str]:
-    """Return the lines that are printed."""
+def normalization_lines(found: Normalizations, name_a: str, name_b: str, things: str) -> list[str]:
+    """Return the lines that are printed; `things` are inputs, or their probability."""
     lines = [
-        f"ln(inputs of {name_a} / inputs of {name_b}) with output in {found.low:g} to "
+        f"ln({things} of {name_a} / {things} of {name_b}) with output in {found.low:g} to "
         f"{found.high:g}:",
         f"  {'normalization':<30}{'ln ratio':>10}{'error':>9}  {'95% interval':<22} ratio",
     ]
@@ -208,14 +204,13 @@ def normalization_lines(found: Normalizations, name_a: str, name_b: str) -> list
         ends = interval(float(r.low), float(r.high), ".4f")
         error = shown(float(r.error), ".4f", "-")
         lines.append(
-            f"  {row.name:<30}{float(r.value):>10.4f}{error:>9}  {ends:<22} "
-            f"{np.exp(float(r.value)):.4g}"
+            f"  {row.name:<30}{float(r.value):>10.4f}{error:>9}  {ends:<22} {tens(float(r.value))}"
         )
     if found.common is not None:
         c = found.common
         lines.append(
             f"inputs that both put in the range: {c.samples_a:,} samples of {name_a} "
-            f"({100 * c.share_a:.3g}% of its inputs there), {c.samples_b:,} of {name_b} "
+            f"({100 * c.share_a:.3g}% of its {things} there), {c.samples_b:,} of {name_b} "
             f"({100 * c.share_b:.3g}%)"
         )
     for one, other, d in found.differences:

@@ -29,6 +29,7 @@ from omniinput_hpc.estimators.precision_recall.from_scores import (
     mean_score,
     scored_curve,
 )
+from omniinput_hpc.results.aupr import recall_unit
 from omniinput_hpc.results.banked import bank_lines
 from omniinput_hpc.results.judged import error_of_judged_lines, judge_lines
 from omniinput_hpc.results.record import Record
@@ -237,7 +238,8 @@ def _annotators_line(result: ScoredCurve, scored: Scored, side: Side) -> str:
         f"{name} {aupr:.4f}" if np.isfinite(aupr) else f"{name} not known" for name, aupr in names
     )
     deviation = f"; standard deviation {np.std(known, ddof=1):.4f}" if len(known) > 1 else ""
-    return f"AUPR by annotator, over ln recall {range_words(ends)}: {', '.join(said)}{deviation}"
+    over = f"{range_words(ends)}{recall_unit(result.density)}"
+    return f"AUPR by annotator, over recall {over}: {', '.join(said)}{deviation}"
 
 
 def _variance_line(result: ScoredCurve) -> str:

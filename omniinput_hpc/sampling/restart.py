@@ -31,6 +31,7 @@ FREE_TO_CHANGE = {("run", key) for key in _OF_RUN} | {
     *(("analysis", key) for key in Analysis.model_fields),
 }
 """Keys whose values may differ between a resumed run and its file."""
+_TABLES_WITH_FILES = (("output", "other"), ("law", "prompt"))
 
 NAMES = {"package_version": "omniinput_hpc", "gpu": "GPU", "gpu_driver": "GPU driver"}
 """Names in messages of attributes of the environment; others appear under their own name."""
@@ -147,8 +148,9 @@ def _differences(stored: Config, given: Config) -> list[str]:
             there, here = there_t.get(key), here_t.get(key)
             if (table, key) == ("ladder", "anchors"):  # older files store true if it is left out
                 there, here = there is not False, here is not False
-            if (table, key) == ("output", "other"):  # see ("model", "path")
-                there, here = ({**(other or {}), "path": None} for other in (there, here))
+            if (table, key) in _TABLES_WITH_FILES:  # see ("model", "path")
+                places = dict.fromkeys(("path", "file"))
+                there, here = ({**(other or {}), **places} for other in (there, here))
             if (table, key) not in FREE_TO_CHANGE and there != here:
                 lines.append(f"{table}.{key} is {there!r} in the file and {here!r} here")
     return lines

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from law_runs import (
+    BETA_K,
     EDGES,
     LAW,
     UNIFORM,
@@ -16,6 +17,7 @@ from law_runs import (
     write_law_run,
 )
 from script_tools import about, is_plain
+from two_outputs import put_rescored
 
 from omniinput_hpc.annotation.drawing import choose, draw_independently
 from omniinput_hpc.cli import enumerate as enumerate_
@@ -80,7 +82,7 @@ def refused(runs, inside, undrawn, monkeypatch):
 
 def test_reweight(called, runs):
     said = called("reweight", "a.h5")
-    assert "log_g is absolute: ln of the probability per bin, ln(all probability inside" in said
+    assert "log_g is absolute: ln of the probability per bin; all probability inside" in said
     assert "converged: yes" in said and "inputs inside" not in said
     assert "ln of all probability" in said and "inputs met by too few lanes" not in said
     _, columns = read_table(runs / "a.density.csv", ["log_g_error"])
@@ -130,7 +132,7 @@ def check_curve(table, weight):
 
 def test_precision_and_recall_by_a_rule(called, runs):
     said = called("precision_recall", "a.h5", "--rule", RULE, "--threshold", -2.5)
-    assert ", of probability (95% bands)" in said
+    assert ") of probability (95% bands)" in said
     _, table = read_table(runs / "a.pr.csv", [])
     assert len(table["precision"]) == 6
     check_curve(table, Q)
@@ -249,9 +251,28 @@ def test_only_runs_under_one_law_are_compared(refused):
         said = refused("reweight", "a.h5", f"{name}.h5")
         assert f"{name}.h5 and a.h5 have different laws of inputs, [law]" in said
     assert "no common axis" in refused("overlay", "a.h5", "count.h5", "--output", "o.png")
-    assert "normalization counts inputs" in refused(
-        "normalize", "a.h5", "other.h5", "--range", -3, 0
-    )
+    assert "[law] kind" in refused("normalize", "a.h5", "count.h5", "--range", -3, 0)
+
+
+def test_normalize(called, runs):
+    for path, name, below in (("a", "other", 1), ("other", "a", 2)):
+        with open_run(runs / f"{name}.h5") as other:
+            fingerprint = other.fingerprint
+        with open_run(runs / f"{path}.h5") as run:
+            x = np.concatenate([x for x, _ in run.samples()]).reshape(
+                run.rounds, len(BETA_K), -1, 5
+            )
+        z = -np.less(x, below).sum(axis=-1).astype(np.float32)
+        put_rescored(runs / f"{path}.h5", name, z, fingerprint)
+    said = called("normalize", "a.h5", "other.h5", "--range", -5.5, -2.5)
+    assert "ln(probability of a / probability of other) with" in said and "DISAGREE" not in said
+    values = [a["values"] for a in json.loads((runs / "a.results.json").read_text())["analyses"]]
+    found = {name: value for some in values for name, value in some.items()}
+    ratio = found["ln ratio of probability in the range, first by second"]
+    exact = np.log(Q[Z < -2.5].sum() / Q[outputs(1) < -2.5].sum())
+    inputs = np.log((Z < -2.5).sum() / (outputs(1) < -2.5).sum())
+    error = (ratio["high"] - ratio["low"]) / 4
+    assert abs(ratio["value"] - exact) < 4 * error < abs(inputs - exact)
 
 
 def test_certified_bounds_on_probabilities(called, runs):

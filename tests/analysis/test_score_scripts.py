@@ -113,7 +113,7 @@ def test_precision_recall_from_scores(tmp_path, inside, scored):
     assert (low <= columns["precision"]).all() and (columns["precision"] <= high).all()
     assert (high - low > 0.01).all()
     (line,) = [line for line in out.splitlines() if line.startswith("AUPR by annotator")]
-    assert "over ln recall " in line and ": ana 0." in line
+    assert "over recall 10^" in line and ": ana 0." in line
     code, out, _ = inside(
         "precision_recall.py", "lattice.h5", "--scores", scored[1][0], "--side", "high"
     )

@@ -15,6 +15,7 @@ from omniinput_hpc.annotation.task_bins import bins_of_run
 from omniinput_hpc.annotation.tasks import key_path, read_key, read_tasks
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.samples import RecordedSamples
 
 MODEL = Lattice()
 BETA_K = np.array([-4.0, 0.0, 4.0])
@@ -126,6 +127,39 @@ def test_a_systematic_draw_takes_the_floor_or_the_ceiling():
     assert (draws >= np.floor(share)).all() and (draws <= np.ceil(share)).all()
     error = np.sqrt((share % 1) * (1 - share % 1) / len(draws))
     assert (abs(draws.mean(axis=0) - share) < 4.5 * error + 1e-12).all()
+
+
+def mean_scores(run, density, n_seeds):
+    """Return the mean score of each bin's draws, [n_seeds, 2], and the last reports."""
+    means = []
+    for seed in range(n_seeds):
+        chosen, reports = drawing.choose(run, density, EDGES, PER_BIN, "by-weight", seed)
+        mine = [[c for c in chosen if c.bin_lower == edge] for edge in EDGES[:2]]
+        draws = [np.array([c.draws for c in some]) for some in mine]
+        scores = [first_is_zero(np.stack([c.x for c in some])) for some in mine]
+        means.append([(d * s).sum() / d.sum() for d, s in zip(draws, scores, strict=True)])
+    return np.array(means), reports
+
+
+def test_a_random_part_of_very_many_samples_is_as_good(run, density, monkeypatch, pool):
+    monkeypatch.setattr(drawing, "MOST_SAMPLES", 400)
+    monkeypatch.setattr(drawing, "LEAST_OF_A_BIN", 150)
+    n_b = drawing.samples_of_bins(run, EDGES)
+    assert n_b.tolist() == [len(scores) for _, _, scores in pool] and (n_b > 400).all()
+    truth_b = [(weight_u * score_u).sum() for weight_u, score_u, _ in pool]
+    means, reports = mean_scores(run, density, 100)
+    assert all(sigmas(means[:, b], truth_b[b]) < 4 for b in range(2))
+    for report, n in zip(reports, n_b, strict=True):
+        assert report.samples == n and abs(report.looked_at - 200) < 5 * np.sqrt(200)
+        assert report.distinct <= report.looked_at
+    assert "at random were looked at" in drawing.bin_table(reports)[-1]
+
+    right = RecordedSamples.where
+    monkeypatch.setattr(  # wrong: no random part
+        RecordedSamples, "where", lambda some, keep_i: right(some, keep_i & (some.rung != 1))
+    )
+    means, _ = mean_scores(run, density, 40)
+    assert max(sigmas(means[:, b], truth_b[b]) for b in range(2)) > 6
 
 
 def test_choose_draws_in_every_bin_and_reports_it(run, density):

@@ -49,7 +49,7 @@ def test_from_the_run_to_the_curve_and_the_agreement(folder):
     joined = join_scores(key.runs[0].model_fingerprint, scores)
     assert joined.scored.score_ai.shape == (3, 60) and joined.first_ar.shape == (3, 6)
     out = call("analysis/precision_recall.py", file, "--scores", *scores, *FEW)
-    assert "AUPR by annotator, over ln recall " in out and ": ana " in out
+    assert "AUPR by annotator, over recall 10^" in out and ": ana " in out
     _, curve = read_table(folder / "digits.pr.csv", ["precision_low", "precision_high"])
     assert len(curve["r"]) == 4 and (curve["precision_high"] > curve["precision_low"]).all()
     call("analysis/judge.py", folder / "digits.tasks.jsonl",

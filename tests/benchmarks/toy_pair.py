@@ -33,6 +33,7 @@ from omniinput_hpc.results.comparison import require_one_space
 from omniinput_hpc.results.normalization import read_pairs
 from omniinput_hpc.results.tables import read_exact
 from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.text import range_words
 
 ROOT = Path(__file__).resolve().parents[2]
 LINE = "{:34s}{:>11s}  {:25s}{:>11s}  {}"
@@ -98,7 +99,7 @@ def main() -> int:
         else:
             r = line.ratio
             good &= row(f"  {line.name}", float(r.value), float(r.low), float(r.high), ratio)
-    print(f"AUPR over ln recall {both.lower:.3f} to {both.upper:.3f}, which both reach")
+    print(f"AUPR over recall {range_words((both.lower, both.upper))}, which both reach")
     true = [exact_curve(e) for e in exact]
     auprs = [area(*curve, both.lower, both.upper) for curve in true]
     for name, part, value in (

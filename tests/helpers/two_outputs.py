@@ -42,11 +42,16 @@ def put(path, run):
     return path
 
 
-def put_rescored(path, name, z_rks):
-    """Write the side file of a run file: another model's outputs; return its path."""
+def put_rescored(path, name, z_rks, fingerprint=None):
+    """Write the side file of a run file: another model's outputs; return its path.
+
+    The other model's fingerprint is its name, unless it is given.
+    """
     side = rescored.path_of(path, name)
     with open_run(path) as run:
-        rescored.create(side, run, {"config": run.config_toml, "model_fingerprint": name})
+        rescored.create(
+            side, run, {"config": run.config_toml, "model_fingerprint": fingerprint or name}
+        )
         fields, n_rungs = rescored.fields_of(run.geometry), run.geometry.n_rungs
     with h5py.File(side, "r+", locking=False) as file:
         file["samples/z"][: len(z_rks)] = z_rks

@@ -86,6 +86,21 @@ def test_prompts_that_do_not_fit_are_named(rows, said, tmp_path, capfd):
     assert said in refused(tmp_path, capfd, law=law)
 
 
+def test_a_file_of_prompts_may_move_but_not_change(tmp_path, capfd):
+    law = f'{OWN}\nprompt = {{ kind = "data", file = "{tmp_path}/NAME.json", sites = 2 }}'
+    for name, rows in (("a", [[0, 1], [2, 1]]), ("b", [[0, 1], [2, 1]]), ("c", [[0, 1]])):
+        (tmp_path / f"{name}.json").write_text(json.dumps(rows))
+
+    def begun(name):
+        file = tmp_path / "input.toml"
+        file.write_text(text(tmp_path, law=law.replace("NAME", name)))
+        return launch.main([str(file)])
+
+    assert begun("a") == begun("b") == 0
+    capfd.readouterr()
+    assert begun("c") == 2 and "files or options have changed" in capfd.readouterr().err
+
+
 def test_a_law_of_other_tokens_is_refused(tmp_path, capfd):
     for name in ("one", "two"):
         save_decoder("gpt2", tmp_path / name)

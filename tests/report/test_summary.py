@@ -66,7 +66,7 @@ def test_until_where_half_are_right(side, words):
     assert said.startswith(
         f"If inputs are accepted from the {side} end, at least half of them are right {words}"
     )
-    assert said.endswith("which finds 10^2.0 right ones.")
+    assert said.endswith("which finds 100 right ones.")
     assert "(AUPR) is 0.70 (0.65 to 0.75); a random order would give 0.4." in aupr
     none = said_of(density(), found(side, [0.4, 0.3, 0.2]))[1]
     assert "fewer than half of them are right, at any threshold" in none

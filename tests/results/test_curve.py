@@ -1,5 +1,7 @@
 """What is said of a curve: ranges that can be asked for, the side, thresholds, warnings."""
 
+import argparse
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -7,20 +9,20 @@ import pytest
 from lattice import BETA_K, MODEL, first_is_zero, independent_run
 from lattice import LEVEL_EDGES as EDGES
 
+from omniinput_hpc.cli.scripts import recall_range
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.curves import accumulate, area
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
 from omniinput_hpc.estimators.precision_recall.thresholds import at_thresholds, unreached
 from omniinput_hpc.plots.scores import curve_figure, roc_figure
-from omniinput_hpc.results.aupr import aupr_line
+from omniinput_hpc.results.aupr import aupr_line, recall_unit
 from omniinput_hpc.results.curve import (
     beyond_lines,
     threshold_lines,
     unreached_lines,
     wrong_way_lines,
 )
-from omniinput_hpc.text import range_words
 
 
 def sampled(seed=1):
@@ -44,18 +46,22 @@ def test_the_range_beside_an_aupr_can_be_asked_for(run):
     """What is printed is rounded inwards, so that the same range is reached by the same curve."""
     density, sums = run
     own = rule_curve(density, sums, whole=True)
-    line = aupr_line(own)
+    line = aupr_line(own, density)
     assert line.endswith("(the curve's own ends)")
-    low, high = (
-        float(word) for word in line.split("over ln recall ")[1].split(" (")[0].split(" to ")
-    )
-    again = rule_curve(density, sums, whole=True, recall_range=(low, high))
-    assert again.aupr == pytest.approx(own.aupr, abs=1e-4) and again.range_given
-    assert aupr_line(again).endswith(
-        f"over ln recall {low:.4f} to {high:.4f} (set by --recall-range)"
-    )
-    assert range_words((1.23456, 7.0)) == "1.2346 to 7.0000"
-    assert range_words((np.log(10.0), np.log(1e3)), np.log(10.0), 1) == "1.0 to 3.0"
+    said = line.split("over recall ")[1].split(" inputs (")[0]
+    asked = recall_range(said.replace(" to ", ":"))
+    again = rule_curve(density, sums, whole=True, recall_range=asked)
+    assert again.aupr == pytest.approx(own.aupr, rel=0.01) and again.range_given
+    assert aupr_line(again, density).endswith(f"over recall {said} inputs (set by --recall-range)")
+    assert ", relative (" in aupr_line(own, replace(density, absolute=False))
+
+
+def test_a_range_is_given_as_powers_of_ten_or_in_ln():
+    assert recall_range("10^2:10^9.5") == pytest.approx((np.log(1e2), 9.5 * np.log(10)))
+    assert recall_range("-9:10^2") == pytest.approx((-9.0, np.log(1e2)))
+    for wrong in ("5", "10^x:10^9", "10^9:10^2", "20:5", "1:nan"):
+        with pytest.raises(argparse.ArgumentTypeError, match=r"as 10\^2:10\^9 or, of ln recall"):
+            recall_range(wrong)
 
 
 def test_an_aupr_over_a_given_range_is_the_exact_one_within_sigmas(run):
@@ -91,10 +97,10 @@ def test_a_range_that_the_curve_does_not_reach_is_refused(run, ends):
 def test_lines_on_thresholds_and_on_test_data_out_of_reach(run):
     density, sums = run
     curve = rule_curve(density, sums, whole=True)
-    lines = threshold_lines(at_thresholds(curve, EDGES, [2.0, 2.125]), curve, density.absolute)
+    lines = threshold_lines(at_thresholds(curve, EDGES, [2.0, 2.125]), curve, recall_unit(density))
     assert "(the bin edge nearest to 2)" in lines[0] and "nearest" not in lines[1]
     assert lines[1].startswith("at z <= 2.125: precision 0.") and "(95% bands)" in lines[1]
-    assert ", relative" in threshold_lines(at_thresholds(curve, EDGES, [2.0]), curve, False)[0]
+    assert re.search(r", recall [\d,]+ \([\d,]+ to [\d,]+\) inputs \(95% bands\)", lines[1])
     sets = {
         "all in": np.array([1.0, 2.0]),
         "half out": np.array([-9.0, 1.0]),

@@ -20,7 +20,7 @@ from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
 from omniinput_hpc.models.table import ConfidentSide
 from omniinput_hpc.results.curve import CurveResult
-from omniinput_hpc.results.density import DensityResult, _exponential
+from omniinput_hpc.results.density import DensityResult
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.tables import (
     read_exact,
@@ -200,12 +200,3 @@ def test_outputs_of_test_sets_are_read_as_they_were_written(tmp_path):
             read_test_sets(path)
     with pytest.raises(EstimateError, match="no such file"):
         read_test_sets(tmp_path / "nothing.csv")
-
-
-@pytest.mark.parametrize(
-    ("log_n", "words"),
-    [(0.0, "1"), (np.log(12345.4), "12,345"), (30.0, "1.07e+13"), (-20.0, "2.06e-09"),
-     (-800.0, "10^-347.44"), (1000.0, "10^434.29")],
-)  # fmt: skip
-def test_numbers_of_inputs_in_words(log_n, words):
-    assert _exponential(log_n) == words

@@ -39,7 +39,8 @@ def main(arguments: list[str], program: str = "changes.py") -> None:
     add("--show", type=int, default=0, metavar="N", help=shown)
     below = "of those with z up to Z (default: of all); addresses are masked"
     add("--show-below", type=float, default=math.inf, metavar="Z", help=below)
-    over = "range of ln recall of the AUPR (default: what both curves reach)"
+    over = "range of recall of the AUPR, 10^LOW:10^HIGH or LOW:HIGH of ln recall (default: what "
+    over += "both curves reach)"
     add("--recall-range", type=recall_range, metavar="LOW:HIGH", help=over)
     add_figure_options(parser)
     options = parser.parse_args(arguments)

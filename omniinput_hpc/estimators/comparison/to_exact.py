@@ -13,7 +13,7 @@ from omniinput_hpc.estimators.density.wide_bins import spans_of
 from omniinput_hpc.estimators.errors.convergence import LEAST_ERROR
 from omniinput_hpc.estimators.precision_recall import curves
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Side
-from omniinput_hpc.text import shown
+from omniinput_hpc.text import range_words, shown
 
 MIN_TRUE_INPUTS = 1_000  # fewest inputs in a bin, or accepted at a threshold, for a comparison
 LARGE_SPACE = 1_000_000
@@ -266,9 +266,9 @@ class ExactCurve:
         """Return a text on both curves' AUPRs over their common range."""
         difference = self.sampled_common - self.aupr_common
         if not np.isfinite(difference):
-            return "the curves have no common range of ln recall"
+            return "the curves have no common range of recall"
         return (
-            f"over the common range of ln recall {self.lower:.2f} to {self.upper:.2f}: exact "
+            f"over the common range of recall {range_words((self.lower, self.upper))}: exact "
             f"{self.aupr_common:.6f}, sampled {self.sampled_common:.6f}, difference "
             f"{difference:+.6f}"
         )

@@ -19,7 +19,7 @@ from omniinput_hpc.estimators.density.result import Density
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
 from omniinput_hpc.estimators.run_data import RunData
-from omniinput_hpc.text import WORDS_OF
+from omniinput_hpc.text import LN10, WORDS_OF, tens
 
 FALSE_ALARMS = 0.01
 """Probability that a correct density breaks a fact by chance, over all its bins."""
@@ -85,11 +85,12 @@ def broken_facts(
     sentences = []
     counts = density.measure == "count"
     if np.isfinite(error) and least > density.log_measure + 1e-9:
+        both = density.log_measure, total
         sentences.append(
-            f"impossible: the bins hold exp({total:.6g}) inputs, but the whole space has only "
-            f"exp({density.log_measure:.6g})"
+            f"impossible: the bins hold {tens(total, both)} inputs, but the whole space has only "
+            f"{tens(density.log_measure, both)}"
             if counts
-            else f"impossible: the probabilities of the bins sum to exp({total:.6g}), above 1"
+            else f"impossible: the probabilities of the bins sum to 10^{total / LN10:.6g}, above 1"
         )
     too_many_b = lowest_b > density.log_measure + 1e-9
     if too_many_b.any():
@@ -120,8 +121,8 @@ def _fewest_inputs(
         return check
     worst = int(np.argmax(np.where(too_few_b, -highest_b, -np.inf)))
     return check.failed(
-        f"impossible: fewer inputs than were recorded in {_bins(too_few_b, density)}: ln g = "
-        f"{density.log_g_b[worst]:.4g} at z = {density.edges[worst]:g}, where "
+        f"impossible: fewer inputs than were recorded in {_bins(too_few_b, density)}: the "
+        f"density has {tens(density.log_g_b[worst])} at z = {density.edges[worst]:g}, where "
         f"{different_b[worst]:,} different inputs were seen",
         TOO_SHORT,
     )

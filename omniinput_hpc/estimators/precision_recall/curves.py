@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
+from omniinput_hpc.text import LN10, range_words
 
 Side = Literal["low", "high"]
 Range = tuple[float, float]
@@ -229,12 +230,12 @@ def asked_range(precision_t: FloatArray, log_recall_t: FloatArray, asked: Range 
     if asked is None:
         return own
     if not (own[0] - ROUNDING <= asked[0] and asked[1] <= own[1] + ROUNDING):
-        found = f"is known from {own[0]:.4f} to {own[1]:.4f}"
+        found = f"is known from {range_words(own)} (ln recall {own[0]:.4f} to {own[1]:.4f})"
         if np.isnan(own[0]):
             found = "has no right input"
         raise EstimateError(
-            f"--recall-range {asked[0]:g}:{asked[1]:g}: the curve {found}, so it has no AUPR "
-            "over this range of ln recall; give a range that all curves reach"
+            f"--recall-range 10^{asked[0] / LN10:.6g}:10^{asked[1] / LN10:.6g}: the curve {found}, "
+            "so it has no AUPR over this range; give a range that all curves reach"
         )
     return asked
 

@@ -61,7 +61,8 @@ RECURRENT = {
     "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_expand": 2, "mamba_n_groups": 1,
     "mamba_chunk_size": 8, "chunk_size": 8, "mamba_num_heads": 4, "mamba_head_dim": 16,
     "ssm_state_size": 8, "mamba_d_ssm": 64, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
-    "linear_key_head_dim": 8, "linear_value_head_dim": 8,
+    "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_heads": 4,
+    "linear_head_dim": 8,
 }  # fmt: skip
 SIZES = {
     "vocab_size": V, "num_key_value_heads": 2, "multi_query_group_num": 2, "sliding_window": 4,

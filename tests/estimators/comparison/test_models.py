@@ -52,7 +52,7 @@ def test_the_intervals_hold_the_exact_difference_and_ratio(found):
 
 def test_the_better_model_is_named(found):
     for c in found:
-        assert verdict(c, "A", "B").startswith("A is better than B over ln recall")
+        assert verdict(c, "A", "B").startswith("A is better than B over recall 10^")
         assert "A is more precise at" in verdict(c, "A", "B")
     assert any(line.startswith("AUPR ratio, A over B") for line in model_lines(found[0], "A", "B"))
 
@@ -150,5 +150,5 @@ def test_one_lane_gives_no_verdict():
 def test_ranges_in_words():
     x = np.arange(8.0)
     where = np.array([1, 1, 0, 0, 1, 0, 1, 1], dtype=bool)
-    assert ranges(where, x) == ["0.00 to 1.00", "6.00 to 7.00"]
+    assert ranges(where, x) == ["10^0.00 to 10^0.43", "10^2.61 to 10^3.04"]
     assert ranges(~where & False, x) == []

@@ -78,7 +78,7 @@ def test_no_bin_and_no_density_holds_more_than_the_space(run, right):
     said = reasons(broken(moved(right, slice(8, 9), 20.0), run))
     assert any("more inputs than the whole space has in 1 bin(s)" in reason for reason in said)
     (reason,) = reasons(broken(moved(right, slice(None), 0.5), run))
-    assert "the bins hold exp(" in reason and "the whole space has" in reason
+    assert "the bins hold " in reason and "the whole space has" in reason
 
 
 def test_bins_without_errors_break_nothing(run, right):

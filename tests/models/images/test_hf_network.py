@@ -113,7 +113,7 @@ def test_a_network_by_its_name_on_the_hub(folders, tmp_path, monkeypatch):
 def test_the_vit_of_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     found = written_pages.run_block("## A classifier of images")
-    assert float(capsys.readouterr().out.partition("%")[0]) > 95
+    assert float(capsys.readouterr().out.partition("%")[0]) > 80
     model = classifier.build(options("digits-vit"), "cpu")
     x = torch.randint(256, (5, model.n_sites), generator=torch.Generator().manual_seed(2))
     expected = logits_of(found["network"], tmp_path / "digits-vit", np.stack(model.render(x)))[:, 1]
