@@ -162,7 +162,8 @@ def coverage(world, made_for, name, n_runs, *, per_bin=40, weighed=True, seed=0)
         )
         area = curves.area(exact.precision_t, exact.log_recall_t, *ends)
         low, high = curve.bands.low, curve.bands.high
-        used_b, r_b = result.used_b, world.truth(name)[1]
+        used_b = result.used_b & ~curve.interpolated_b  # bins that have labels
+        r_b = world.truth(name)[1]
         found += [
             _held(curve.r_low_b[used_b], r_b[used_b], curve.r_high_b[used_b]),
             _held(low.precision_t, exact.precision_t, high.precision_t),
