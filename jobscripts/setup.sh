@@ -14,19 +14,15 @@
 #
 # Without OMNIINPUT_MPI: what .venv was made with, else system where possible, else wheel.
 
-# Exact versions; those of all other packages stand in constraints.txt.
-torch_pin='torch==2.13.0' # first: a range fetches several GB of CUDA packages
-mpich_pin='mpich==5.0.2'
-mpi4py_pin='mpi4py==4.1.2'
-h5py_pin='h5py==3.16.0' # builds with HDF5 1.10.7 and later
 # pip: Python's own, unless it does not keep --no-binary's wheels
-build_tools=('pip>=23.1' 'setuptools==84.2.1' numpy cython pkgconfig)
+build_tools=('pip>=23.1' setuptools numpy cython pkgconfig)
 
 cflags='-O1 -g0' # halves the time that the generated C takes to compile; neither package computes much
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=$root/.venv
 python=$venv/bin/python
+lock=$root/jobscripts/constraints.txt # exact versions; its h5py builds with HDF5 1.10.7 and later
 log=$venv/setup.log
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -52,7 +48,7 @@ die_with_log() {
 
 pip() { "$python" -m pip --disable-pip-version-check --no-input "$@"; }
 
-pip_install() { pip install --constraint "$root/jobscripts/constraints.txt" "$@"; }
+pip_install() { pip install --constraint "$lock" "$@"; }
 
 find_python() { # sets base_python
     local candidate
@@ -147,19 +143,20 @@ mpi_version() {
 
 install_mpi() { # mpi4py and h5py on one and the same MPI
     local cache none_else=(--no-deps --ignore-installed) # not those of another .venv that this one sees
+    local locked=(--constraint "$lock")
     rm -f "$venv/mpi-flavour"
     pip uninstall -y mpi4py h5py mpich >>"$log" 2>&1 # what another MPI left
     if [[ $flavour == wheel ]]; then
         logged "installing MPICH, mpi4py and h5py from PyPI" \
-            pip_install --only-binary=mpich,mpi4py,h5py "${none_else[@]}" "$mpich_pin" "$mpi4py_pin" "$h5py_pin"
+            pip_install --only-binary=mpich,mpi4py,h5py "${none_else[@]}" mpich mpi4py h5py
     else
         # pip keeps the wheels it built, but not for which MPI: so each MPI has a cache of its own
         cache=${XDG_CACHE_HOME:-~/.cache}/omniinput_hpc/pip-$(cksum <<<"$mpicc $(mpi_version) $hdf5" | cut -d ' ' -f 1)
         logged "building mpi4py with $mpicc (about 2 minutes, once)" env MPICC="$mpicc" CFLAGS="$cflags" \
-            "$python" -m pip --no-input --cache-dir "$cache" install "${none_else[@]}" --no-binary=mpi4py "$mpi4py_pin"
+            "$python" -m pip --no-input --cache-dir "$cache" install "${locked[@]}" "${none_else[@]}" --no-binary=mpi4py mpi4py
         logged "building h5py with parallel HDF5, $hdf5 (about 2 minutes, once)" \
             env CC="$mpicc" HDF5_MPI=ON "$hdf5" CFLAGS="$cflags" "$python" -m pip --no-input --cache-dir "$cache" \
-            install --no-build-isolation "${none_else[@]}" --no-binary=h5py "$h5py_pin"
+            install "${locked[@]}" --no-build-isolation "${none_else[@]}" --no-binary=h5py h5py
     fi
 }
 
@@ -193,13 +190,14 @@ install_all() { # EXTRA
         rm -f "$venv"/mpi-flavour "$venv"/stamp-*
         logged "making $venv with $base_python" "$base_python" -m venv "$venv"
     fi
-    "$python" -c 'import torch' 2>/dev/null || logged "installing $torch_pin" pip_install "$torch_pin"
+    # first, and locked: a range fetches several GB of CUDA packages
+    "$python" -c 'import torch' 2>/dev/null || logged "installing torch" pip_install torch
     if [[ $mpi != "$(cat "$venv/mpi-flavour" 2>/dev/null)" ]]; then
         logged "installing the build tools" pip_install "${build_tools[@]}"
         install_mpi
     fi
     logged "installing omniinput_hpc and what it needs" \
-        pip_install --no-build-isolation --editable "${root}[run${1:+,$1}]"
+        pip install --constraint <(grep -v '^torch==' "$lock") --no-build-isolation --editable "${root}[run${1:+,$1}]"
     verify_mpi
     echo "$mpi" >"$venv/mpi-flavour"
 }
@@ -211,7 +209,7 @@ setup() { # [EXTRA]
         flock -n 9 || { say "waiting for another set-up of $venv"; flock 9; }
         find_python
         choose_mpi
-        key=$(echo "$mpi"; cd "$root" && pwd && cksum setup.cfg jobscripts/setup.sh jobscripts/constraints.txt)
+        key=$(echo "$mpi"; cd "$root" && pwd && cksum setup.cfg jobscripts/setup.sh "$lock")
         if [[ ! -x $python || $key != "$(cat "$stamp" 2>/dev/null)" ]]; then
             install_all "${1:-}"
             echo "$key" | tee "$stamp" >"$venv/stamp-base"

@@ -165,6 +165,7 @@ fi
 stage "ruff check" "$python" -m ruff check .
 stage "ruff format" "$python" -m ruff format --check .
 stage "mypy" "$python" -m mypy
+stage "documentation site" "$python" -m sphinx -q -W --keep-going -c docs/site -d "$reports/pages" . "$reports/site"
 stage "serial tests" serial_pytest
 if [[ $all ]]; then
     finish "README's first command by wheels"

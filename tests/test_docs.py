@@ -18,7 +18,8 @@ from written_pages import PAGE, filled
 from omniinput_hpc.cli.omniinput import VERBS, main
 from omniinput_hpc.runfile import layout
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TOP = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs/llms.txt"]
+PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
 TEXT = {page: page.read_text(encoding="utf-8") for page in PAGES}
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -41,6 +41,7 @@ TESTED_ELSEWHERE = {
         "annotation/test_formats.py": ["scores"],
         "annotation/test_judges.py": ["judge"],
         "annotation/test_page.py": ["annotate"],
+        "cli/test_example.py": ["example"],
         "cli/test_omniinput.py": ["salvage", "verify"],
         "export/test_every_eval_ever.py": ["export"],
         "plots/test_overlay.py": ["overlay"],

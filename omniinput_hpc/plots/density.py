@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -48,14 +50,21 @@ def rho_r_figure(density: Density, curve: Curve, label: str, exact: Exact) -> Fi
 
 
 def exact_line(axes: Axes, density: Density, exact_b: style.FloatArray) -> None:
-    """Draw exact values at the bins' middles as a line, with gaps for missing values."""
+    """Draw exact values at the bins' middles as a line."""
+    _line(axes, density, exact_b, color=style.exact(), linewidth=1.1, label="exact", zorder=4)
+
+
+def _line(
+    axes: Axes, density: Density, y_b: style.FloatArray, color: str, label: str, **look: Any
+) -> None:
+    """Draw values at the bins' middles as a line, with gaps for missing values."""
     z = style.middles(density.edges)
-    shown = np.flatnonzero(np.isfinite(exact_b))
+    shown = np.flatnonzero(np.isfinite(y_b))
     part = slice(shown[0], shown[-1] + 1) if shown.size else slice(0)
     lonely = shown[~np.isin(shown - 1, shown) & ~np.isin(shown + 1, shown)]
-    y = np.where(np.isfinite(exact_b), exact_b, np.nan)
-    axes.plot(z[part], y[part], color=style.exact(), linewidth=1.1, label="exact", zorder=4)
-    axes.plot(z[lonely], y[lonely], "_", color=style.exact(), markersize=7, zorder=4)
+    y = np.where(np.isfinite(y_b), y_b, np.nan)
+    axes.plot(z[part], y[part], color=color, label=label, **look)
+    axes.plot(z[lonely], y[lonely], "_", color=color, markersize=7, zorder=look["zorder"])
 
 
 def _density_panel(axes: Axes, density: Density, exact: Exact | None) -> None:
@@ -90,16 +99,18 @@ def _upper_bounds(
 
 
 def _error_panel(axes: Axes, density: Density) -> None:
-    """Draw the standard errors of log10 g, from lanes and from blocks of rounds."""
-    bins = np.flatnonzero(density.count_b)
-    z = style.middles(density.edges)[bins]
-    for errors, mark, color, name in (
-        (density.log_g_error_b[bins] / style.LN10, ".", style.sampled(), "from lanes"),
-        (density.block_error_b[bins] / style.LN10, "x", style.other(), "from blocks of rounds"),
-    ):
-        known = np.isfinite(errors) & (errors > 0)
-        if known.any():
-            axes.plot(z[known], errors[known], mark, color=color, markersize=3.5, label=name)
+    """Draw the standard errors of log10 g, from lanes as points, from blocks as a line."""
+    z = style.middles(density.edges)
+    lanes_b, blocks_b = (
+        np.where((density.count_b > 0) & np.isfinite(error_b) & (error_b > 0), error_b, np.nan)
+        / style.LN10
+        for error_b in (density.log_g_error_b, density.block_error_b)
+    )
+    if np.isfinite(lanes_b).any():
+        axes.plot(z, lanes_b, ".", color=style.sampled(), markersize=3.5, label="from lanes")
+    if np.isfinite(blocks_b).any():
+        name = "from blocks of rounds"
+        _line(axes, density, blocks_b, style.other(), name, linewidth=0.9, zorder=1.5)
     axes.set_yscale("log")
     decades = np.log10(axes.get_ylim())
     axes.set_ylim(10.0 ** np.floor(decades[0]), 10.0 ** np.ceil(decades[1]))

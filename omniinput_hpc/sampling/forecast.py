@@ -147,7 +147,8 @@ def _judge_ladder(
         )
     if len(hardly_k) > 3:
         notes.append(f"{len(hardly_k) - 3} further pairs will hardly swap either")
-    if model_beta is not None and model_beta not in beta_k:
+    inside = model_beta is not None and beta_k.min() < model_beta < beta_k.max()
+    if inside and model_beta not in beta_k:  # further away one rung would not do
         notes.append(
             f"no rung at beta = m = {model_beta:g}, the model's own distribution: with one, the "
             "density could be checked there against a known value"

@@ -26,7 +26,7 @@ from omniinput_hpc.results.record import SCHEMA
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
-NOT_ON_RUNS = {"_common.py", "annotate.py", "judge.py", "scores.py"}
+NOT_ON_RUNS = {"_common.py", "annotate.py", "example.py", "judge.py", "scores.py"}
 SCRIPTS = sorted({p.name for p in (ROOT / "analysis").glob("*.py")} - NOT_ON_RUNS)
 SCORES = ["--scores", "good.scores.ann.jsonl", "good.scores.ben.jsonl"]
 ARGUMENTS = {
@@ -156,8 +156,8 @@ def test_results_go_to_a_folder_of_choice(script, runs, tmp_path, inside):
     before = {p.name for p in tmp_path.iterdir()}
     code, _, err = inside(script, *without_output(script), "--results", "far/away")
     assert (code, err) == (0, "")
-    allowed = {"overlay.png", "overlay.pdf"} if script == "overlay.py" else set()
-    assert {p.name for p in tmp_path.iterdir()} - before - allowed == {"far"}
+    allowed = {"overlay.py": {"overlay.png", "overlay.pdf"}, "bank.py": {"bank.jsonl"}}
+    assert {p.name for p in tmp_path.iterdir()} - before - allowed.get(script, set()) == {"far"}
     (results,) = (tmp_path / "far/away").glob("*.results.json")
     (entry,) = json.loads(results.read_text())["analyses"]
     assert "results" not in entry["parameters"]

@@ -37,11 +37,15 @@ from omniinput_hpc.results.record import SCHEMA  # noqa: E402
 BY = "--scores good.scores.ann.jsonl good.scores.ben.jsonl"
 RULED = f"--rule {RULE}"
 COMMANDS = {
+    "example": "toy",
     "reweight": "good.h5",
     "precision-recall": f"good.h5 {RULED}",
     "diagnose": "good.h5",
     "representatives": "good.h5",
     "report": f"good.h5 {BY}",
+    "average": "good.h5 --observable distinct",
+    "joint": "good.h5 --observable distinct",
+    "observe": "good.h5 --add distinct",
     "overlay": "good.h5 again.h5 --output overlay.png",
     "export": f"good.h5 --to every-eval-ever {BY}",
     "choose": "good.h5 --width 0.5 --range -0.125 1.875 --output chosen.tasks.jsonl",
@@ -59,7 +63,7 @@ COMMANDS = {
     "verify": "lattice.h5",
     "salvage": "lattice.h5 saved.h5",
 }
-WRITE_NO_RESULTS = ("annotate", *WITHOUT_MPI)
+WRITE_NO_RESULTS = ("annotate", "example", "observe", *WITHOUT_MPI)
 SHORT = ("reweight", "precision-recall", "compare", "verify")
 SECONDS = 180
 

@@ -129,7 +129,9 @@ def test_bins_betas_and_m_are_judged(tmp_path):
     ]
     kernel = LmConditional.model_validate({"name": "lm-conditional", "look_ahead": True})
     ahead = config.model_copy(update={"kernel": kernel})
-    assert forecast.judge(ahead, seen(np.tile([7.0, 7.05], (4, 1))), 3.0)[-1].startswith("no rung")
+    trial = seen(np.tile([7.0, 7.05], (4, 1)))
+    assert forecast.judge(ahead, trial, 3.0)[-1].startswith("no rung")
+    assert not any("no rung" in note for note in forecast.judge(ahead, trial, 24.0))
 
 
 @pytest.mark.parametrize(("device", "words"), [

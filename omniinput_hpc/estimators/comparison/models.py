@@ -107,8 +107,8 @@ def _moved(draws: JointDraws, take_m: IntArray, shift_m: FloatArray) -> JointDra
         values = {name: value[take_m] for name, value in vars(trace).items()}
         return replace(Trace(**values), log_recall_t=values["log_recall_t"] + shift_m[:, None])
 
-    best = None if draws.best is None else moved(draws.best)
-    return replace(draws, values=moved(draws.values), best=best)
+    best, own = (None if t is None else moved(t) for t in (draws.best, draws.own))
+    return replace(draws, values=moved(draws.values), best=best, own=own)
 
 
 def compare_models(
@@ -153,9 +153,8 @@ def compare_models(
     draws_b = _moved(b.draws, take_b, shift_m)
     moved_b = replace(b.trace, log_recall_t=curve_b[1])
     p_ax, p_bx = _at(x, *curve_a), _at(x, *curve_b)
-    p_amx, p_bmx = _precisions(draws_a.values, x), _precisions(draws_b.values, x)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        growing_mx = _cumulative_area(x, p_amx) / _cumulative_area(x, p_bmx)
+    along = p_ax - p_bx, curves.cumulative_ratio(curve_a, curve_b, x)
+    difference_x, cumulative_x = _along(along, x, draws_a, draws_b)
     return ModelComparison(
         **vars(_auprs((a.trace, draws_a), (moved_b, draws_b), ends, continued)),
         lower=ends[0],
@@ -163,9 +162,42 @@ def compare_models(
         log_recall_x=x,
         precision_ax=p_ax,
         precision_bx=p_bx,
-        difference_x=_interval(p_ax - p_bx, p_amx - p_bmx),
-        cumulative_x=_interval(curves.cumulative_ratio(curve_a, curve_b, x), growing_mx),
+        difference_x=difference_x,
+        cumulative_x=cumulative_x,
     )
+
+
+def _along(
+    values: tuple[FloatArray, FloatArray], x: FloatArray, a: JointDraws, b: JointDraws
+) -> tuple[Interval, Interval]:
+    """Return the difference of precisions at each x, and the ratio of the areas up to it.
+
+    `values` are these two, [X] each. Joint draws pull a bin's r towards its neighbours, which suits
+    areas over many bins, but not values at one recall. So an interval reaches as far as either the
+    joint draws or each bin's own draws do. A curve is at its best if the other is as drawn.
+    """
+    intervals = []
+    for draws_a, draws_b in ((a.values, b.values), (a.own or a.values, b.own or b.values)):
+        p_amx, p_bmx = _precisions(draws_a, x), _precisions(draws_b, x)
+        best_amx, best_bmx = (
+            p_mx if best is None else np.maximum(p_mx, _precisions(best, x))
+            for p_mx, best in ((p_amx, a.best), (p_bmx, b.best))
+        )
+        areas = [_cumulative_area(x, p_mx) for p_mx in (p_amx, p_bmx, best_amx, best_bmx)]
+        difference = p_amx - p_bmx, (p_amx - best_bmx, best_amx - p_bmx)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = areas[0] / areas[1], (areas[0] / areas[3], areas[2] / areas[1])
+        intervals.append(
+            [_interval(v, *d) for v, d in zip(values, (difference, ratio), strict=True)]
+        )
+    (difference_x, ratio_x), own = intervals
+    return _wider(difference_x, own[0]), _wider(ratio_x, own[1])
+
+
+def _wider(one: Interval, other: Interval) -> Interval:
+    """Return an interval that reaches as far as either does."""
+    low, high = np.minimum(one.low, other.low), np.maximum(one.high, other.high)
+    return Interval(one.value, low, high, np.maximum(one.error, other.error))
 
 
 def _ends_of(one_m: FloatArray, other_m: FloatArray) -> tuple[FloatArray, FloatArray]:

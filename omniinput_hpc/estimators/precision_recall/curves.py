@@ -100,12 +100,15 @@ class JointDraws:
     best : the same with the best r that one-sided scores allow, for upper ends of AUPRs (see
         `intervals`); None if only the density is drawn
     bound : how far from 1 (or 0) an AUPR may be if nothing wrong (or nothing right) was seen
+    own : the same as `values` with each bin's r drawn from its own scores only, for values at one
+        recall; None if only the density is drawn
     paired : whether draws of equal number belong together in all curves from the same labels
     """
 
     values: Trace
     best: Trace | None
     bound: float
+    own: Trace | None = None
     paired: bool = False
 
 

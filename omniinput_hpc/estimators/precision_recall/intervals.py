@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -57,17 +58,22 @@ class DrawsOfR:
         order = curves.counting_order(side)
         later_b = np.cumsum(right_b[order][::-1])[::-1][order] == 0
         none_right_b = scored_b & later_b & right_b.any()
+        best = [
+            np.where(all_right_b, 1.0, np.where(none_right_b, 0.0, mb))
+            for mb in (self.joint_mb, self.own_mb)
+        ]
+        return [self.order(mb) for mb in best] if self.order else best
+
+    @cached_property
+    def own_mb(self) -> FloatArray:
+        """Draws of each bin's r from its own scores, if these are both right and wrong."""
         wrong_b = np.maximum(self.count_b - self.right_b, 0.0)
         tossed_b = (self.right_b > 0) & (wrong_b > 0)
         own_mb = self.joint_mb.copy()
         own_mb[:, tossed_b] = np.random.default_rng(1).beta(
             self.right_b[tossed_b], wrong_b[tossed_b], size=(len(own_mb), int(tossed_b.sum()))
         )
-        best = [
-            np.where(all_right_b, 1.0, np.where(none_right_b, 0.0, mb))
-            for mb in (self.joint_mb, own_mb)
-        ]
-        return [self.order(mb) for mb in best] if self.order else best
+        return self.order(own_mb) if self.order else own_mb
 
 
 def curve_errors(
@@ -90,6 +96,7 @@ def curve_errors(
         values=curves.trace(log_g_mb, r.joint_mb, side),
         best=best[int(np.argmax(high))],
         bound=_bound(log_g_b[order], r.right_b[order], r.count_b[order]),
+        own=curves.trace(log_g_mb, r.own_mb, side),
         paired=r.order is not None,
     )
     bands = bands_of_draws(mid_p.trace_mid_p(log_g_b, log_g_mb, r.sums, side))

@@ -1,5 +1,7 @@
 """Two models' curves: the exact AUPR difference lies in its interval; verdicts; wrong variants."""
 
+from dataclasses import replace
+
 import model_pair
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from scipy.stats import binom
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.models import compare_models
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.precision_recall.curves import accumulate, area
+from omniinput_hpc.estimators.precision_recall.curves import accumulate, area, cumulative_ratio
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
 from omniinput_hpc.results.comparison import model_lines, ranges, verdict
 
@@ -48,6 +50,35 @@ def test_the_intervals_hold_the_exact_difference_and_ratio(found):
         ratio += bool(c.aupr_ratio.low <= a / b <= c.aupr_ratio.high)
         assert c.cumulative_x.value[-1] == pytest.approx(float(c.aupr_ratio.value), rel=1e-3)
     assert difference >= least and ratio >= least, (difference, ratio)
+
+
+def test_along_the_curve_intervals_hold_the_exact_values_and_the_line(found):
+    """At chosen recalls: the difference of precisions, and the ratio of the areas up to there."""
+    least, _ = binom.interval(0.999, N_RUNS, 0.95)
+    held = np.zeros((2, 5))
+    for c in found:
+        a, b = (exact_curve(which) for which in ("good", "worse"))
+        x = c.log_recall_x
+        difference = np.interp(x, a[1], a[0]) - np.interp(x, b[1], b[0])
+        exact = difference, cumulative_ratio(a, b, x)
+        for row, interval, true in zip(held, (c.difference_x, c.cumulative_x), exact, strict=True):
+            assert ((interval.low <= interval.value) & (interval.value <= interval.high)).all()
+            row += ((interval.low <= true) & (true <= interval.high))[::50]
+    assert (held >= least).all(), held
+
+
+def test_along_the_curve_an_interval_reaches_as_far_as_each_bins_own_draws():
+    """Joint draws that are alike in all bins miss a bin's own r."""
+    a, b = curve_of("good", 1), curve_of("worse", 2)
+    whole = compare_models(a, b)
+    alike = np.full_like(b.draws.values.precision_t, 1.0)
+    shrunk = replace(b, draws=replace(b.draws, values=replace(b.draws.values, precision_t=alike)))
+    without = replace(shrunk, draws=replace(shrunk.draws, own=None))
+    wide, narrow = (compare_models(a, curve) for curve in (shrunk, without))
+    at = len(whole.log_recall_x) // 2
+    assert narrow.difference_x.high[at] < whole.difference_x.value[at] < wide.difference_x.high[at]
+    assert narrow.cumulative_x.high[-1] < whole.cumulative_x.value[-1] < wide.cumulative_x.high[-1]
+    assert wide.aupr_ratio == narrow.aupr_ratio
 
 
 def test_the_better_model_is_named(found):
