@@ -36,6 +36,7 @@ TESTED_ELSEWHERE = {
         "analysis/test_diagnose.py": ["diagnose"],
         "analysis/test_two_model_scripts.py": ["compare", "difference", "normalize"],
         "analysis/test_score_scripts.py": ["agreement", "annotators", "next_scores"],
+        "results/test_banked.py": ["bank"],
         "annotation/test_end_to_end.py": ["choose"],
         "annotation/test_formats.py": ["scores"],
         "annotation/test_judges.py": ["judge"],
@@ -96,6 +97,7 @@ TESTED_ELSEWHERE = {
         "analysis/test_diagnose.py": ["diagnosis"],
         "analysis/test_score_scripts.py": ["scores"],
         "results/test_representatives.py": ["representatives"],
+        "results/test_banked.py": ["labels"],
     },
     "pilot": {"cli/test_init.py": ["commented", "proposal", "rehearse"]},
     "report": {"report/test_report.py": ["content", "page"]},
@@ -106,6 +108,7 @@ TESTED_ELSEWHERE = {
         "analysis/test_score_scripts.py": ["curves"],
         "api/test_run.py": ["result"],
         "results/test_tables.py": ["density"],
+        "results/test_banked.py": ["labels"],
     },
     "runfile": {
         "cli/test_rescore.py": ["rescored"],

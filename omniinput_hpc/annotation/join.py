@@ -87,7 +87,7 @@ def join_scores(
     inputs, repeats, golds = _Inputs(names, lower, width), [], []
     for path, key in keys.items():
         items = key.by_id()
-        given = _scores_by_annotator(by_key[path], items, path, notes)
+        given = scores_by_annotator(by_key[path], items, path, notes)
         scores = [given.get(name, {}) for name in names]
         for item in key.items:
             score_a = np.array([by_id.get(item.id, np.nan) for by_id in scores])
@@ -185,7 +185,7 @@ def check_who(files: Sequence[Scores]) -> None:
             )
 
 
-def _scores_by_annotator(
+def scores_by_annotator(
     files: Sequence[Scores], items: dict[str, KeyItem], key_path: Path, notes: list[str]
 ) -> dict[str, dict[str, float]]:
     """Return the scores that count, by annotator and id; note scores that a later file replaces."""

@@ -122,6 +122,34 @@ class Estimates:
         )  # fmt: skip
         return curves.curve_of(self.readers, self.density().estimate, by)
 
+    def precision_recall_by_bank(
+        self,
+        bank: str | Path,
+        side: curves.Side | None = None,
+        fewest_inputs: int = FEWEST_INPUTS,
+        fewest_lanes: int = FEWEST_LANES,
+        recall_range: tuple[float, float] | None = None,
+        width: float | None = None,
+    ) -> CurveResult:
+        """Return the curve by labels that were made for any runs, weighed for this model.
+
+        Parameters
+        ----------
+        bank : written by ``omniinput bank``
+        side, fewest_inputs, fewest_lanes, recall_range : as in `precision_recall`
+        width : of the bins (default: that of the bank's first tasks)
+
+        Raises
+        ------
+        UserError, EstimateError
+            As in `precision_recall`; or samples of the bank's runs were not rescored.
+        """
+        by = curves.CurveOptions(
+            None, (), None, side, (fewest_inputs, fewest_lanes), recall_range, width=width,
+            bank=Path(bank),
+        )  # fmt: skip
+        return curves.curve_of(self.readers, self.density().estimate, by)
+
     def plot(self) -> Figure:
         """Return the figure of the density."""
         return self.density().plot()

@@ -83,6 +83,7 @@ GROUPS = {
         "agreement": Verb("how far judges agree with people"),
         "annotators": Verb("how far people agree, and whether more scores would change the curve"),
         "next-scores": Verb("where further scores help most"),
+        "bank": Verb("collect scores of several runs, and weigh them for any of their models"),
     },
     "Two models or more": {
         "compare": Verb("compare curves of models, or two runs of one model"),

@@ -188,7 +188,7 @@ def add_shown_options(parser: argparse.ArgumentParser) -> None:
 def add_figure_options(parser: argparse.ArgumentParser, by_rule: bool = False) -> None:
     """Add the options of all verbs that draw figures; `plots.look.use` takes their values.
 
-    With `by_rule` also --width, the width of the bins of curves by a rule (see `curve_options`).
+    With `by_rule` also --width, that of the bins of curves by a rule or bank (`curve_options`).
     """
     add, name = parser.add_argument, "name of a run in legends and titles (default: its file's "
     name += "name); if several runs are shown, once for each, in their order"
@@ -198,8 +198,8 @@ def add_figure_options(parser: argparse.ArgumentParser, by_rule: bool = False) -
     look = "matplotlib style, a file or a name such as ggplot: fonts, lines, colours, grid"
     add("--style", metavar="STYLE", help=look)
     if by_rule:
-        apart = "distance between the thresholds of a curve by a rule: a multiple of the width of "
-        apart += "the run's bins (default: this width)"
+        apart = "distance between the thresholds of a curve by a rule or a bank: a multiple of the "
+        apart += "width of the run's bins (default: this width; for a bank: that of its tasks)"
         add("--width", dest="curve_width", type=float, metavar="WIDTH", help=apart)
 
 
@@ -217,6 +217,7 @@ def add_score_options(
         source.add_argument("--rule", metavar="RULE", help=called)
     files = "score files, RUN.scores.NAME.jsonl, one per annotator"
     source.add_argument("--scores", type=Path, nargs="+", metavar="FILE", help=files)
+    add_bank(source)
     if judge:
         files = "a judge's scores of all tasks, corrected by those of people, who scored a random "
         files += "part of them"
@@ -234,6 +235,12 @@ def add_score_options(
         over = "range of recall for the AUPR, as 10^LOW:10^HIGH or as LOW:HIGH of ln recall; if "
         over += "that is negative, write --recall-range=-9:-2 (default: the curve's own ends)"
         add("--recall-range", type=recall_range, metavar="LOW:HIGH", help=over)
+
+
+def add_bank(parser: argparse._ActionsContainer) -> None:
+    """Add --bank."""
+    words = "labels of any runs, weighed for this run's model (omniinput bank)"
+    parser.add_argument("--bank", type=Path, metavar="BANK.jsonl", help=words)
 
 
 def recall_range(text: str) -> tuple[float, float]:
@@ -301,11 +308,15 @@ def curve_options(options: argparse.Namespace) -> CurveOptions:
     rule, fewest = getattr(options, "rule", None), (options.fewest_inputs, options.fewest_lanes)
     given, ends = options.scores or [], getattr(options, "recall_range", None)
     trust, width = options.trust_unequilibrated, getattr(options, "curve_width", None)
-    if width is not None and rule is None:
+    bank = options.bank
+    if width is not None and rule is None and bank is None:
         raise UserError(
-            "--width is for a curve by a rule: the bins of scores are those of their tasks (choose)"
+            "--width is for a curve by a rule or a bank: the bins of scores are those of their "
+            "tasks (choose)"
         )
     judges = getattr(options, "judge_scores", None) or []
     if judges and not given:
         raise UserError("--judge-scores: give also --scores, of the people who correct the judge")
-    return CurveOptions(rule, given, options.key, options.side, fewest, ends, trust, width, judges)
+    return CurveOptions(
+        rule, given, options.key, options.side, fewest, ends, trust, width, judges, bank
+    )

@@ -67,7 +67,7 @@ def _judged(
             caption = "Two runs of one model, and their difference"
             return two.summary(), [drawing(two.figure, caption, "samplers")]
         if len(curves) < len(runs):
-            return ["Give --rule or --scores to compare precision and recall."], []
+            return ["Give --rule, --scores or --bank to compare precision and recall."], []
         ends = contents[0].options.curve.recall_range
         several = comparison.compare_with_first(groups, densities, names, curves, None, ends)
         caption = "Precision over log recall on one scale, and the ratio of the areas"

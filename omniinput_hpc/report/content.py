@@ -77,7 +77,7 @@ def content_of(run: RunReader, options: ReportOptions) -> Content:
         # `comparison` applies the range of recall, once all runs are on one scale
         by = replace(by.of_model(run.fingerprint), recall_range=None)
     found = None
-    if by.rule or by.scores:
+    if by.rule or by.labelled:
         found = curve_of([run], density, by)
         found = replace(found, thresholds=options.thresholds, test_sets=options.test_sets)
     inputs = _inputs(run, density, options, by.scores)

@@ -143,7 +143,7 @@ def curves_of(
     curves = []
     for runs, density in zip(groups, densities, strict=True):
         its_own = replace(options.of_model(runs[0].fingerprint), recall_range=None)
-        if not (its_own.rule or its_own.scores):
+        if not (its_own.rule or its_own.labelled):
             raise UserError(f"no score file is for the model of {runs[0].path}")
         curves.append(curve_of(runs, density, its_own))
     return curves
@@ -194,6 +194,8 @@ class ModelsResult(Compared):
         for i, (both, how) in enumerate(zip(self.found, self.normalized_by, strict=True), start=1):
             apart = [self.names[j] for j in (0, i) if not self.densities[j].verdict.converged]
             lines.append(f"normalized by: {how}")
+            if all(self.curves[j].curve.draws.paired for j in (0, i)):
+                lines.append(PAIRED)
             unit = recall_unit(self.densities[0], self.densities[i])
             said = model_lines(both, self.names[0], self.names[i], apart, unit)
             outside = [self._outside(j, both) for j in (0, i)]
@@ -304,6 +306,10 @@ def ranges(where_x: BoolArray, x: FloatArray) -> list[str]:
 
 
 NOT_CONVERGED = "not converged: "
+PAIRED = (
+    "both curves have errors from the same labels, which are resampled for both at once: what they "
+    "share cancels in the difference and the ratio"
+)
 
 
 def verdict(

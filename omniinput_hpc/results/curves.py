@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from omniinput_hpc.estimators.precision_recall.from_scores import (
     scored_curve,
 )
 from omniinput_hpc.models.table import ConfidentSide, side_of
+from omniinput_hpc.results.banked import labels_for
 from omniinput_hpc.results.curve import CurveResult
 from omniinput_hpc.results.judged import join_with_judges, with_judges
 from omniinput_hpc.results.rules import rule_of
@@ -45,6 +47,7 @@ class CurveOptions:
     trust : whether bins in which the run has not equilibrated count, too
     width : of the bins of a curve by a rule; None: that of the run's bins
     judges : score files of judges, which people's scores correct
+    bank : a bank of labels, instead of score files; `width` is then that of the labels' bins
     """
 
     rule: str | None
@@ -56,6 +59,12 @@ class CurveOptions:
     trust: bool = False
     width: float | None = None
     judges: Sequence[Path] = ()
+    bank: Path | None = None
+
+    @property
+    def labelled(self) -> bool:
+        """Whether there are labels: score files, or a bank."""
+        return bool(self.scores) or self.bank is not None
 
     def of_model(self, fingerprint: str) -> CurveOptions:
         """Return these options with only the score files of one model, which may be none."""
@@ -127,7 +136,7 @@ def chosen_thresholds(words: Sequence[str], sets: Mapping[str, FloatArray]) -> l
 
 
 def curve_of(runs: Sequence[RunReader], density: Density, options: CurveOptions) -> CurveResult:
-    """Return the curve by the rule, if there is one, else by the score files.
+    """Return the curve by the rule, if there is one, else by the score files or the bank.
 
     Raises
     ------
@@ -167,7 +176,7 @@ def curve_by_rule(
 def curve_by_scores(
     runs: Sequence[RunReader], density: Density, options: CurveOptions
 ) -> tuple[Joined, ScoredCurve]:
-    """Read the score files; return them joined, and the curve that they give.
+    """Read the score files or the bank; return them joined, and the curve that they give.
 
     Raises
     ------
@@ -175,7 +184,9 @@ def curve_by_scores(
         The files do not belong to the runs' model, the runs have different sides, people and judges
         are mixed, or there are too few scores.
     """
-    if options.judges:
+    if options.bank is not None:
+        joined = labels_for(options.bank, runs, density, options.width)
+    elif options.judges:
         joined = join_with_judges(runs[0].fingerprint, options.scores, options.judges, options.key)
     else:
         joined = join_scores(runs[0].fingerprint, options.scores, options.key)
@@ -188,5 +199,7 @@ def curve_by_scores(
         )
     side = joint_side(runs, options.side).end
     ends = options.recall_range
-    curve = scored_curve(density, joined.scored, side, *options.fewest, recall_range=ends)
+    # a bank's curves are paired by their labels, so their densities must be drawn independently
+    seed = crc32(runs[0].fingerprint.encode()) if options.bank is not None else 0
+    curve = scored_curve(density, joined.scored, side, *options.fewest, seed, ends)
     return joined, curve

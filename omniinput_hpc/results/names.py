@@ -54,13 +54,18 @@ def names_of(runs: Sequence[Path]) -> list[str]:
 
 
 def words_of(
-    rule: str | None, scores: Sequence[Path], other_side: str = "", judges: Sequence[Path] = ()
+    rule: str | None,
+    scores: Sequence[Path],
+    other_side: str = "",
+    judges: Sequence[Path] = (),
+    bank: Path | None = None,
 ) -> list[str]:
-    """Return words for the rule or the annotators, a side that is not the model's own, and judges.
+    """Return words for the rule, annotators or bank, a side not the model's own, and judges.
 
     `judges` are files of judges that people's scores correct.
     """
     by = rule.replace(":", ".") if rule else "+".join(sorted(map(_annotator, scores)))
+    by = f"bank={bank.stem}" if bank is not None else by
     names = [path.stem.rpartition(".judge-scores.")[2] for path in judges]
     judge = [f"judge={'+'.join(sorted(names))}"] if names else []
     return [by, f"side={other_side}" if other_side else "", *judge]

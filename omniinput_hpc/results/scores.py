@@ -30,6 +30,7 @@ from omniinput_hpc.estimators.precision_recall.from_scores import (
     scored_curve,
 )
 from omniinput_hpc.results.aupr import recall_unit
+from omniinput_hpc.results.banked import bank_lines
 from omniinput_hpc.results.judged import error_of_judged_lines, judge_lines
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.result import Result, Written
@@ -207,6 +208,7 @@ def summarize_scores(result: ScoredCurve, scored: Scored, side: Side) -> list[st
         _variance_line(result),
         *_bound_lines(result),
         *judge_lines(result, scored),
+        *bank_lines(result),
     ]
     if len(scored.annotators) > 1:
         lines.append(_annotators_line(result, scored, side))

@@ -33,6 +33,7 @@ ARGUMENTS = {
     "precision_recall.py": ["RUN", "--rule", RULE],
     "next_scores.py": ["RUN", *SCORES],
     "agreement.py": ["RUN", *SCORES],
+    "bank.py": ["RUN", "--bank", "bank.jsonl", *SCORES],
     "annotators.py": ["RUN", *SCORES],
     "report.py": ["RUN", *SCORES],
     "choose.py": ["RUN", "--width", "0.5", "--range", "-0.125", "1.875",
@@ -155,8 +156,8 @@ def test_results_go_to_a_folder_of_choice(script, runs, tmp_path, inside):
     before = {p.name for p in tmp_path.iterdir()}
     code, _, err = inside(script, *without_output(script), "--results", "far/away")
     assert (code, err) == (0, "")
-    allowed = {"overlay.png", "overlay.pdf"} if script == "overlay.py" else set()
-    assert {p.name for p in tmp_path.iterdir()} - before - allowed == {"far"}
+    allowed = {"overlay.py": {"overlay.png", "overlay.pdf"}, "bank.py": {"bank.jsonl"}}
+    assert {p.name for p in tmp_path.iterdir()} - before - allowed.get(script, set()) == {"far"}
     (results,) = (tmp_path / "far/away").glob("*.results.json")
     (entry,) = json.loads(results.read_text())["analyses"]
     assert "results" not in entry["parameters"]

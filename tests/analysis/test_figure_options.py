@@ -19,6 +19,7 @@ BY_RULE = ["--rule", RULE]
 DRAWS = {
     "agreement.py": ["one.h5", *SCORES],
     "annotators.py": ["one.h5", *SCORES],
+    "bank.py": ["one.h5", "--bank", "bank.jsonl", *SCORES],
     "average.py": ["one.h5", "--observable", "distinct"],
     "compare.py": ["one.h5", "two.h5"],
     "diagnose.py": ["one.h5"],

@@ -151,6 +151,8 @@ CALLS = (
     "agreement a.h5 --scores {one} {two}",
     "annotators a.h5 --scores {one} {two} " + LOOSE,
     "next-scores a.h5 --scores {one} " + LOOSE,
+    "bank a.h5 --bank bank.jsonl --scores {one}",
+    "precision-recall a.h5 --bank bank.jsonl " + LOOSE,
     "rescore a.h5 other.toml", "rescore other.h5 a.toml", "verify a.h5",
     "normalize a.h5 other.h5 --range {lower} {end}",
     f"compare a.h5 other.h5 {RULE} {LOOSE}",

@@ -4,41 +4,24 @@ import json
 import re
 import sys
 
-import h5py
 import model_pair
 import numpy as np
 import pytest
+from pair_files import CONFIG, write
 from pair_runs import ABSOLUTE, OTHER, RELATIVE, draw, log_count
 from run_files import put_run
 from script_tools import about, call_script, is_plain, is_png
-from sealed_changes import seal
 
 import omniinput_hpc
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.results.normalization import read_pairs
 from omniinput_hpc.results.tables import read_table
-from omniinput_hpc.runfile import rescored
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.text import decimals
 
 pytestmark = pytest.mark.slow
 
 RULE = "from model_pair import is_right\n\n\ndef never(x):\n    return 0.0 * x[:, 0]\n"
-CONFIG = '[run]\noutput = "a.h5"\nseed = 1\nrounds = 8\n[model]\nkind = "python"\nfactory = "a:b"\n'
-
-
-def write(path, which, beta_k, seed, **options):
-    """Write a run of a model of the pair, and what the other model says of its samples."""
-    run = draw(which, beta_k, seed, **options)
-    put_run(path, run, CONFIG, which, run.rounds)
-    with open_run(path) as reader:
-        side = rescored.path_of(path, OTHER[which])
-        attributes = {"config": CONFIG, "model_fingerprint": OTHER[which]}
-        rescored.create(side, reader, attributes)
-    with h5py.File(side, "r+", locking=False) as file:
-        file["samples/z"][...] = model_pair.table(OTHER[which])[model_pair.number(run.x_rksd)]
-        file["progress/rounds_committed"][0] = run.rounds
-        seal(file, rescored.fields_of(reader.geometry), reader.geometry.n_rungs)
 
 
 @pytest.fixture(scope="module")

@@ -55,6 +55,7 @@ COMMANDS = {
     "agreement": f"good.h5 {BY}",
     "annotators": f"good.h5 {BY}",
     "next-scores": f"good.h5 {BY}",
+    "bank": f"good.h5 --bank bank.jsonl {BY}",
     "compare": "good.h5 again.h5",
     "normalize": "one.h5 two.h5 --range 2.25 3.9",
     "difference": "one.h5 two.h5 --range 2.25 3.5",

@@ -9,10 +9,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from omniinput_hpc.annotation.join import join_scores
-from omniinput_hpc.cli.scripts import add_figure_options, add_key, finish, new_parser, new_record
+from omniinput_hpc.cli.scripts import (
+    add_bank,
+    add_figure_options,
+    add_key,
+    finish,
+    new_parser,
+    new_record,
+)
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.agreement import compare_with_people
 from omniinput_hpc.plots import look
+from omniinput_hpc.results.banked import labels_for
 from omniinput_hpc.results.scores import AgreementResult
 from omniinput_hpc.runfile.reader import open_run
 
@@ -21,7 +30,9 @@ def main(arguments: list[str], program: str = "agreement.py") -> None:
     """Read, compare, write, and print the results over all bins."""
     parser = new_parser(program, __doc__, "runs/toy.h5 --scores runs/toy.scores.*.jsonl")
     add, files = parser.add_argument, "score files of people and of judges"
-    add("--scores", type=Path, nargs="+", required=True, metavar="FILE", help=files)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--scores", type=Path, nargs="+", metavar="FILE", help=files)
+    add_bank(source)
     add_key(parser)
     add("--fid", type=Path, metavar="RUN.fid.csv", help="FID of each bin, from omniinput judge")
     add("--fid-run", type=int, default=0, help="number of the run in that file (default: 0)")
@@ -34,7 +45,11 @@ def main(arguments: list[str], program: str = "agreement.py") -> None:
         record.add_run(run)
         if run.rounds == 0:
             raise UserError(f"{options.run} holds no committed round yet")
-        joined = join_scores(run.fingerprint, options.scores, options.key)
+        if options.bank:
+            density = density_of_run(run.data)
+            joined = labels_for(options.bank, [run], density, people_first=False)
+        else:
+            joined = join_scores(run.fingerprint, options.scores, options.key)
     found = compare_with_people(joined.scored, joined.judges)
     fid = (options.fid, options.fid_run) if options.fid else None
     result = AgreementResult([run], [], joined, found, fid)

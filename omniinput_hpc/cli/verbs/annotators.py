@@ -35,7 +35,7 @@ def main(arguments: list[str], program: str = "annotators.py") -> None:
         by = curve_options(options)
         density = density_for([run], by)
         joined, scored = curve_by_scores([run], density, by)
-        words = words_of(None, options.scores, other_side([run], options.side))
+        words = words_of(None, by.scores, other_side([run], options.side), bank=by.bank)
     tag = claim_name(record, ".annotators.csv", words)
     steps, side = steps_from(options.fewest_inputs), scored.curve.side
     settled = convergence(density, joined.scored, side, steps, options.fewest_lanes)

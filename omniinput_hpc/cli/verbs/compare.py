@@ -45,9 +45,9 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
         runs = [run for group in groups for run in group]
         comparison.require_one_space(runs)
         one_model = len({run.fingerprint for run in runs}) == 1
-        if not one_model and not (options.rule or options.scores):
-            raise UserError("these are runs of different models: give --rule or --scores")
         by = curve_options(options)
+        if not one_model and not (by.rule or by.labelled):
+            raise UserError("these are runs of different models: give --rule, --scores or --bank")
         densities = [density_for(group, by) for group in groups]
         for run in runs:
             record.add_run(run)
@@ -58,7 +58,7 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
             found = comparison.compare_with_first(
                 groups, densities, names, curves, options.range, by.recall_range
             )
-        words = words_of(by.rule, by.scores, other_side(runs, by.side), by.judges)
+        words = words_of(by.rule, by.scores, other_side(runs, by.side), by.judges, by.bank)
 
     tag = claim_name(record, f".{found.name}.csv", ["+".join(names[1:]), *words])
     finish(record, found, tag)

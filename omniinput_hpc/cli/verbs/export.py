@@ -64,6 +64,8 @@ def read_arguments(arguments: list[str], program: str) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.rule and options.to != "every-eval-ever":
         raise UserError(f"--to {options.to} takes score files (--scores), not a --rule")
+    if options.bank and options.to != "every-eval-ever":
+        raise UserError(f"--to {options.to} takes score files (--scores), not a --bank")
     if options.to == "inspect" and not options.scores:
         raise UserError("--to inspect exports scored inputs: name their score files by --scores")
     if options.to != "datasets":
@@ -77,7 +79,7 @@ def export_results(
 ) -> list[Path]:
     """Write the results for Every Eval Ever."""
     by, density = curve_options(options), _density(run, options, record)
-    curve = curve_of([run], density, by) if by.rule or by.scores else None
+    curve = curve_of([run], density, by) if by.rule or by.labelled else None
     record.notes += [aupr_line(curve.curve, curve.density)] if curve else []
     name = run.config.model_name or run.config.model.kind
     source = Source(options.model_id or name, options.organization)

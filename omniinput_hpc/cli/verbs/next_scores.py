@@ -41,11 +41,11 @@ def main(arguments: list[str], program: str = "next_scores.py") -> None:
 
     if options.budget > MAX_BUDGET:
         raise UserError(f"--budget must be at most {MAX_BUDGET:,}, found {options.budget}")
-    paths, scores, runs, results = [options.run], [options.scores], [], []
+    paths, scores, runs, results = [options.run], [options.scores or []], [], []
     record = new_record(program, arguments, options, options.run)
     if options.against:
         paths.append(options.against)
-        scores.append(options.against_scores or options.scores)
+        scores.append(options.against_scores or options.scores or [])
     for path, files in zip(paths, scores, strict=True):
         with open_run(path, options.on_damage) as run:
             record.add_run(run)
@@ -53,7 +53,7 @@ def main(arguments: list[str], program: str = "next_scores.py") -> None:
             runs.append(run)
             results.append(curve_by_scores([run], density_for([run], by), by)[1])
     words = [options.against.stem] if options.against else []
-    words += words_of(None, options.scores, judges=options.judge_scores or [])
+    words += words_of(None, scores[0], judges=options.judge_scores or [], bank=options.bank)
     name = claim_name(record, ".next.csv", words)
     found = allocate(results, options.budget, range_of(results))
     for path, run, result, allocation in zip(paths, runs, results, found, strict=True):

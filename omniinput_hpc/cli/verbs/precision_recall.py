@@ -53,7 +53,7 @@ def main(arguments: list[str], program: str = "precision_recall.py") -> None:
         exact = tables.read_exact(options.exact, fine.edges, ["r"]) if options.exact else None
         found = curve_of(runs, fine, by)
         found = replace(found, examples=example_lines(runs, found.density, found.curve))
-        words = words_of(by.rule, by.scores, other_side(runs, by.side), by.judges)
+        words = words_of(by.rule, by.scores, other_side(runs, by.side), by.judges, by.bank)
     if exact and len(found.density.edges) != len(fine.edges):  # those of the scores, or of --width
         exact = coarsen_exact(exact, fine.edges, found.density.edges)
     found = replace(found, exact=exact, thresholds=thresholds, test_sets=sets)

@@ -50,7 +50,8 @@ def main(arguments: list[str], program: str = "report.py") -> None:
     if options.token_losses and options.mask:
         raise UserError("--token-losses shows whole tokens, so it cannot be given with --mask")
     scores, judges = options.scores or [], options.judge_scores or []
-    check_output(options.output, [*options.run, *scores, *judges, options.key, options.tasks])
+    read = [*options.run, *scores, *judges, options.key, options.tasks, options.bank]
+    check_output(options.output, read)
     if len(options.run) > 1 and (options.threshold or options.test_sets):
         raise UserError("--threshold and --test-sets are for a report about one run")
     sets = read_test_sets(options.test_sets) if options.test_sets else {}
@@ -75,7 +76,9 @@ def main(arguments: list[str], program: str = "report.py") -> None:
             for number, (run, content, name) in enumerate(zip(runs, contents, names, strict=True))
         ]
     words = (
-        words_of(options.rule, scores, judges=judges) if options.rule or scores else ["no-scores"]
+        words_of(options.rule, scores, judges=judges, bank=options.bank)
+        if options.rule or scores or options.bank
+        else ["no-scores"]
     )
     name = claim_name(record, ".report.html", ["+".join(names[1:]), *words])
     target = options.output or beside(record.run_path, f".report{name}.html")

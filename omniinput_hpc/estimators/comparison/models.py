@@ -120,7 +120,8 @@ def compare_models(
 ) -> ModelComparison:
     """Compare two models' curves over their common range of log recall, or the requested one.
 
-    The curves come from independent runs, scored by rules or by people. Add `shift` to b's log
+    The curves come from independent runs, scored by rules or by people; if both use the labels of
+    one bank (`banked`), draws of equal number belong together. Add `shift` to b's log
     recall to bring it to a's scale (see `normalization`; 0 if both are absolute). `asked` is a
     part of the common range, on a's scale.
 
@@ -145,6 +146,8 @@ def compare_models(
     n_a, n_b = len(a.draws.values.precision_t), len(b.draws.values.precision_t)
     # Both curves' draws may come from the same random numbers, so shuffle before pairing.
     take_b, n = rng.permutation(n_b)[: min(n_a, n_b)], min(n_a, n_b)
+    if a.draws.paired and b.draws.paired:
+        take_b = np.arange(n)
     shift_m = shift + shift_error * rng.normal(size=n)
     draws_a = _moved(a.draws, np.arange(n), np.zeros(n))
     draws_b = _moved(b.draws, take_b, shift_m)
@@ -197,6 +200,11 @@ def _wider(one: Interval, other: Interval) -> Interval:
     return Interval(one.value, low, high, np.maximum(one.error, other.error))
 
 
+def _ends_of(one_m: FloatArray, other_m: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the smaller and the larger of two draws, [M] each."""
+    return np.minimum(one_m, other_m), np.maximum(one_m, other_m)
+
+
 def _auprs(
     a: tuple[Trace, JointDraws], b: tuple[Trace, JointDraws], ends: Range, continued: bool
 ) -> Auprs:
@@ -211,6 +219,9 @@ def _auprs(
     difference_ends = area_am - best_bm, best_am - area_bm
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio_ends = area_am / best_bm, best_am / area_bm
+        if a[1].paired and b[1].paired:  # the same labels: at best for both models, or for neither
+            difference_ends = _ends_of(area_am - area_bm, best_am - best_bm)
+            ratio_ends = _ends_of(area_am / area_bm, best_am / best_bm)
         ratio_m, ratio = area_am / area_bm, np.divide(aupr_a.value, aupr_b.value)
     return Auprs(
         aupr_a,

@@ -102,12 +102,14 @@ class JointDraws:
     bound : how far from 1 (or 0) an AUPR may be if nothing wrong (or nothing right) was seen
     own : the same as `values` with each bin's r drawn from its own scores only, for values at one
         recall; None if only the density is drawn
+    paired : whether draws of equal number belong together in all curves from the same labels
     """
 
     values: Trace
     best: Trace | None
     bound: float
     own: Trace | None = None
+    paired: bool = False
 
 
 @dataclass(frozen=True)

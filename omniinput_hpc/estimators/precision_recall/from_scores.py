@@ -8,7 +8,7 @@ the joint draws of the curve, which give the AUPR's interval.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -127,6 +127,17 @@ class BinScores:
         """Return n draws of every bin's r, without the choice of annotators."""
         return mid_p.draw_mid_p(self.right_b, self.count_b, rng, n)
 
+    def enough(self, inputs: int, lanes: int) -> BoolArray:
+        """Return the bins that have enough scores, bool [B]."""
+        enough_b: BoolArray = (self.inputs_b >= inputs) & (self.lanes_b >= lanes)
+        return enough_b
+
+    def order(
+        self, log_g_b: FloatArray, side: Side, filled: Callable[[FloatArray], FloatArray]
+    ) -> Callable[[FloatArray], FloatArray] | None:
+        """Return what puts draws of the used bins' r in the order of a bank's other curves."""
+        return None
+
 
 def bin_scores(scored: Scored) -> BinScores:
     """Return each bin's mean score and its errors; inputs without a score are left out."""
@@ -195,7 +206,7 @@ def draw_r(
     without scores mean nothing.
     """
     drawn = scores.draws(rng, n)
-    moves_mb = _annotator_moves(scores, rng, n)
+    moves_mb = annotator_moves(scores, rng, n)
     moved = replace(
         drawn,
         with_extra_mb=np.clip(drawn.with_extra_mb + moves_mb, 0.0, 1.0),
@@ -204,7 +215,7 @@ def draw_r(
     return moved, moves_mb
 
 
-def _annotator_moves(scores: BinScores, rng: np.random.Generator, n: int) -> FloatArray:
+def annotator_moves(scores: BinScores, rng: np.random.Generator, n: int) -> FloatArray:
     """Return draws of the shift of r due to the choice of annotators [n, B].
 
     Two or three annotators say little about the spread among all; their own spread is used.
@@ -259,7 +270,7 @@ def scored_curve(
     """
     coarse = coarsen(density, scored.edges)
     scores = scored.means()
-    enough_b = (scores.inputs_b >= fewest_inputs) & (scores.lanes_b >= fewest_lanes)
+    enough_b = scores.enough(fewest_inputs, fewest_lanes)
     used_b = curves.counted_bins(coarse.believed_b, enough_b)
     if not used_b.any():
         raise EstimateError(_too_few_scores(scores, coarse, enough_b, fewest_inputs, fewest_lanes))
@@ -267,7 +278,7 @@ def scored_curve(
     r_b = curves.fill_gaps(scores.r_b, coarse.z_b, used_b, scores.inputs_b > 0)
     log_g_b = coarse.log_g_b[bins]
     log_g_mb = draw_log_g(log_g_b, coarse.log_g_jb[:, bins], coarse.lanes_g, rng)
-    drawn = _draws_of_r(scores, coarse.z_b, used_b, rng)
+    drawn = _draws_of_r(scores, coarse, used_b, side, rng)
     means = _bin_means(scores, r_b, drawn.sums, used_b, enough_b)
     values = curves.trace(log_g_b, r_b[bins], side)
     errors = curve_errors(values, log_g_b, log_g_mb, drawn, side, recall_range)
@@ -316,19 +327,21 @@ def _share_of_variance(part_m: FloatArray, whole_m: FloatArray) -> float:
 
 
 def _draws_of_r(
-    scores: BinScores, z_b: FloatArray, used_b: BoolArray, rng: np.random.Generator
+    scores: BinScores, coarse: Density, used_b: BoolArray, side: Side, rng: np.random.Generator
 ) -> DrawsOfR:
     """Return draws of the used bins' r."""
     bins, scored_b = np.flatnonzero(used_b), scores.inputs_b > 0
     drawn, moves_mb = draw_r(scores, rng)
 
     def filled(value_b: FloatArray) -> FloatArray:
-        return curves.fill_gaps(value_b, z_b, used_b, scored_b)[..., bins]
+        return curves.fill_gaps(value_b, coarse.z_b, used_b, scored_b)[..., bins]
 
     sums = mid_p.MidPDraws(*(filled(value) for value in vars(drawn).values()))
     right_b, count_b = scores.right_b[bins], scores.count_b[bins]
     joint_mb = draw_pooled(right_b, count_b, rng, N_DRAWS) + moves_mb[:, bins]
-    return DrawsOfR(sums, np.clip(joint_mb, 0.0, 1.0), right_b, count_b)
+    joint_mb = np.clip(joint_mb, 0.0, 1.0)
+    order = scores.order(coarse.log_g_b[bins], side, filled)
+    return DrawsOfR(sums, order(joint_mb) if order else joint_mb, right_b, count_b, order)
 
 
 def unequilibrated(coarse: Density, scores: BinScores) -> BoolArray:
@@ -360,6 +373,8 @@ def _too_few_scores(
     if kept and (enough_b & ~coarse.believed_b).any():
         return f"the run has not equilibrated in any bin with enough scores: {kept}"
     best = int(np.argmax(scores.inputs_b))
+    if scores.inputs_b[best] >= inputs and scores.lanes_b[best] >= lanes:
+        return "in every bin with enough labels, some inputs cannot be among those that were drawn"
     return (
         f"no bin has scores of {inputs} distinct inputs from {lanes} lanes; the "
         f"best bin, {edges[best]:g} to {edges[best + 1]:g}, has "

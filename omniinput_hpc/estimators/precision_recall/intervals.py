@@ -14,6 +14,7 @@ few scores contradict this. If that reduces the area, the upper end comes from e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,12 +38,14 @@ class DrawsOfR:
     sums : of bins within sums, for separate values of the curve
     joint_mb : float64 [M, B], of all bins jointly
     right_b, count_b : float64 [B], the effective scores that the joint draws come from
+    order : what sorted the joint draws like those of other curves from the same labels, or None
     """
 
     sums: mid_p.MidPDraws
     joint_mb: FloatArray
     right_b: FloatArray
     count_b: FloatArray
+    order: Callable[[FloatArray], FloatArray] | None = None
 
     def at_best(self, side: Side) -> list[FloatArray]:
         """Return the joint draws, and each bin's own draws, with the best r that scores allow.
@@ -55,10 +58,11 @@ class DrawsOfR:
         order = curves.counting_order(side)
         later_b = np.cumsum(right_b[order][::-1])[::-1][order] == 0
         none_right_b = scored_b & later_b & right_b.any()
-        return [
+        best = [
             np.where(all_right_b, 1.0, np.where(none_right_b, 0.0, mb))
             for mb in (self.joint_mb, self.own_mb)
         ]
+        return [self.order(mb) for mb in best] if self.order else best
 
     @cached_property
     def own_mb(self) -> FloatArray:
@@ -69,7 +73,7 @@ class DrawsOfR:
         own_mb[:, tossed_b] = np.random.default_rng(1).beta(
             self.right_b[tossed_b], wrong_b[tossed_b], size=(len(own_mb), int(tossed_b.sum()))
         )
-        return own_mb
+        return self.order(own_mb) if self.order else own_mb
 
 
 def curve_errors(
@@ -93,6 +97,7 @@ def curve_errors(
         best=best[int(np.argmax(high))],
         bound=_bound(log_g_b[order], r.right_b[order], r.count_b[order]),
         own=curves.trace(log_g_mb, r.own_mb, side),
+        paired=r.order is not None,
     )
     bands = bands_of_draws(mid_p.trace_mid_p(log_g_b, log_g_mb, r.sums, side))
     found, one_sided = aupr_interval(values, draws, ends, asked is not None)

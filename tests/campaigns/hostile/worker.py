@@ -35,6 +35,7 @@ ARGUMENTS = {
     "agreement.py": ["{file}", *SCORES],
     "annotators.py": ["{file}", *SCORES, *FEW],
     "difference.py": ["{file}", "{folder}/good.h5"],
+    "bank.py": ["{file}", "--bank", "{folder}/bank.jsonl", *SCORES],
     "changes.py": ["{file}", "{folder}/good.rescored.lattice.h5"],
     "choose.py": ["{file}", "--width", "0.5", *RANGE, "--output", "{folder}/chosen.tasks.jsonl"],
     "compare.py": ["{folder}/other/good.h5", "{file}", *RULE],  # a run beside itself is refused

@@ -1,0 +1,242 @@
+"""Banks of labels: scored inputs of several runs in one file, for the curves of any model.
+
+``BANK.jsonl`` begins with a header: the runs and task sets that inputs were drawn from, with the
+edges of their bins, and the annotators. Every further line is an input: its values, where it was
+recorded and drawn, and its scores. It shows z, so annotators must not see it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from omniinput_hpc.annotation.join import check_who, key_beside, scores_by_annotator
+from omniinput_hpc.annotation.jsonl import (
+    Finite,
+    Flag,
+    Text,
+    UnitScore,
+    Whole,
+    Wholes,
+    checked,
+    expected,
+    read_objects,
+    write_objects,
+)
+from omniinput_hpc.annotation.scores import Scores, read_scores
+from omniinput_hpc.annotation.tasks import KEY_MODE, Draws, Key, KeyItem, read_key
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators import FloatArray
+
+FORMAT, VERSION = "omniinput-bank", 1
+WHAT = "bank of labels"
+
+
+@dataclass(frozen=True)
+class BankRun:
+    """A run and a task set that inputs were drawn from.
+
+    Attributes
+    ----------
+    path : of the run file, relative to the bank's folder
+    model_fingerprint, created : of the run
+    tasks_id : of the task set
+    edges : of the bins that inputs were drawn from, float64 [B + 1]
+    absolute : whether each `log_g` is ln of a number of inputs, not just up to a constant
+    """
+
+    path: Text
+    model_fingerprint: Text
+    created: Text
+    tasks_id: Text
+    edges: Annotated[list[Finite], expected("a list of finite numbers")]
+    absolute: Flag
+
+    def same_draws(self, other: BankRun) -> bool:
+        """Whether both are the same task set of the same run."""
+        mine = (self.model_fingerprint, self.created, self.tasks_id)
+        return mine == (other.model_fingerprint, other.created, other.tasks_id)
+
+
+@dataclass(frozen=True)
+class BankItem:
+    """A scored input.
+
+    Attributes
+    ----------
+    x : its values
+    run : index into the bank's runs
+    place : round, rung and index of a sample of the run that recorded it
+    lane : of the drawn sample
+    z, bin : its output in that run, and the index of its bin
+    log_g : ln of the number of inputs of the bin: one draw finds x with probability exp(-log_g)
+    draws : how often it was drawn
+    scores : by annotator; the mean, if it was shown twice
+    """
+
+    x: Wholes = field(repr=False)
+    run: Whole
+    place: Wholes
+    lane: Whole
+    z: Finite
+    bin: Whole
+    log_g: Finite
+    draws: Draws
+    scores: Annotated[dict[Text, UnitScore], expected("scores from 0 to 1 by annotator")]
+
+
+@dataclass(frozen=True)
+class Bank:
+    """Scored inputs of several runs; `annotators` has the kind of judge, None for a person."""
+
+    path: Path
+    runs: Sequence[BankRun]
+    annotators: dict[str, str | None]
+    items: Sequence[BankItem]
+
+    def run_path(self, run: BankRun) -> Path:
+        """Return the path of a run file."""
+        return self.path.parent / run.path
+
+
+@dataclass(frozen=True)
+class _Header:
+    version: Annotated[Literal[1], expected(str(VERSION))]
+    runs: Annotated[list[BankRun], expected("a list of runs")]
+    annotators: Annotated[dict[Text, Text | None], expected("kinds of judges by name")]
+    items: Whole
+
+
+def read_bank(path: Path) -> Bank:
+    """Read a bank.
+
+    Raises
+    ------
+    UserError
+        No such file, another format, a file cut short, or items that do not fit their runs.
+    """
+    (where, first), *rows = read_objects(path, WHAT)
+    if first.get("format") != FORMAT:
+        raise UserError(f"{path} is not a {WHAT} (its first line does not name that format)")
+    header = checked(_Header, first, where)
+    if len(rows) != header.items:
+        raise UserError(f"{path} holds {len(rows)} inputs instead of {header.items}: damaged")
+    for run in header.runs:
+        if len(run.edges) < 2 or any(not a < b for a, b in pairwise(run.edges)):
+            raise UserError(f'{where}: "edges" of {run.path} must ascend')
+    items = [checked(BankItem, row, place) for place, row in rows]
+    for item, (place, _) in zip(items, rows, strict=True):
+        _check_item(item, header, place)
+    if len({len(item.x) for item in items}) > 1:
+        raise UserError(f"{path}: its inputs differ in length")
+    return Bank(path, header.runs, header.annotators, items)
+
+
+def _check_item(item: BankItem, header: _Header, where: str) -> None:
+    fits = item.run < len(header.runs) and item.bin < len(header.runs[item.run].edges) - 1
+    if not fits or len(item.place) != 3 or item.draws < 1:
+        raise UserError(f'{where}: "run", "bin", "place" or "draws" is out of range')
+    if unknown := item.scores.keys() - header.annotators.keys():
+        raise UserError(f"{where}: the header does not name the annotator {min(unknown)}")
+
+
+def write_bank(bank: Bank) -> None:
+    """Write a bank atomically, readable only by its owner."""
+    header: dict[str, Any] = {"format": FORMAT, "version": VERSION}
+    header |= {"runs": [asdict(run) for run in bank.runs], "annotators": bank.annotators}
+    header["items"] = len(bank.items)
+    write_objects(bank.path, [header, *map(asdict, bank.items)], KEY_MODE)
+
+
+def merged(bank: Bank | None, new: Bank) -> Bank:
+    """Return a bank with the runs and inputs of `new`, which replace those of the same draws."""
+    if bank is None:
+        return new
+    for name in bank.annotators.keys() & new.annotators.keys():
+        if bank.annotators[name] != new.annotators[name]:
+            raise UserError(
+                f"{name} is the name of a person and of a judge, or of two judges, in {bank.path} "
+                "and in the new scores: score again under another name"
+            )
+    kept = [i for i, run in enumerate(bank.runs) if not any(map(run.same_draws, new.runs))]
+    number = {i: n for n, i in enumerate(kept)}
+    items = [_of_run(item, number[item.run]) for item in bank.items if item.run in number]
+    items += [_of_run(item, item.run + len(kept)) for item in new.items]
+    runs = [*(bank.runs[i] for i in kept), *new.runs]
+    return Bank(bank.path, runs, bank.annotators | new.annotators, items)
+
+
+def _of_run(item: BankItem, run: int) -> BankItem:
+    return BankItem(**(vars(item) | {"run": run}))
+
+
+@dataclass(frozen=True)
+class ScoredItems:
+    """The scored inputs of one run in one task set.
+
+    Attributes
+    ----------
+    key : of the task set
+    edges : float64 [B + 1], of the bins that they were drawn from
+    scores : the scores of each item by annotator
+    """
+
+    key: Key
+    edges: FloatArray
+    items: Sequence[KeyItem]
+    scores: Sequence[dict[str, float]]
+
+
+def scored_items(
+    fingerprint: str, created: str, score_paths: Sequence[Path], key_path: Path | None = None
+) -> tuple[list[ScoredItems], dict[str, str | None], list[str]]:
+    """Return a run's scored inputs in each task set, the annotators, and notes for the user.
+
+    `fingerprint` and `created` are those of the run. Gold items are left out.
+
+    Raises
+    ------
+    UserError
+        Unreadable files, no score of this run, or inputs that were not drawn by weight.
+    """
+    by_key: dict[Path, list[Scores]] = defaultdict(list)
+    for path in score_paths:
+        by_key[key_path or key_beside(path)].append(read_scores(path))
+    files = [file for some in by_key.values() for file in some]
+    check_who(files)
+    found, notes = [], [note for file in files for note in file.notes]
+    for path, some in by_key.items():
+        key = read_key(path)
+        mine = [
+            i
+            for i, run in enumerate(key.runs)
+            if run.model_fingerprint == fingerprint and run.created in (None, created)
+        ]
+        if not mine:
+            continue
+        if key.draw_method != "by-weight":
+            raise UserError(f"{path}: a bank takes only inputs drawn by weight (choose)")
+        lower, upper = key.runs[mine[0]].range
+        numbers = np.arange(round((upper - lower) / key.width) + 1, dtype=np.float64)
+        edges = np.asarray(lower + key.width * numbers)
+        given = scores_by_annotator(some, key.by_id(), path, notes)
+        scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for name, by_id in given.items():
+            for item in key.items:
+                if item.id in by_id:
+                    scores[item.repeats or item.id][name].append(by_id[item.id])
+        items = [item for item in key.items if item.run == mine[0] and item.repeats is None]
+        items = [item for item in items if scores.get(item.id)]
+        means = [{n: float(np.mean(s)) for n, s in scores[item.id].items()} for item in items]
+        if items:
+            found.append(ScoredItems(key, edges, items, means))
+    if not found:
+        names = ", ".join(map(str, score_paths))
+        raise UserError(f"{names}: no input of this run is scored yet, or it is another run's")
+    return found, {file.annotator: file.judge for file in files if file.lines}, notes
