@@ -27,12 +27,18 @@ TEXT_WIDTH = 4.5  # inches, at the letter size that `wrapped` measures; the text
 
 @style.styled
 def density_with_inputs_figure(
-    density: Density, items: Sequence[ShownInput], texts: bool, side: Side, label: str
+    density: Density,
+    items: Sequence[ShownInput],
+    ends: tuple[float, float],
+    texts: bool,
+    side: Side,
+    label: str,
 ) -> Figure:
     """Draw log10 of the number of inputs against z, the confident end on top, with inputs.
 
     Each of `items`, in their order, stands to the right; a line joins it to its own z. They are
-    `texts`, or pictures. `label` is the axis label of z, with its unit.
+    `texts`, or pictures. `ends` are those of the bins that they come from. `label` is the axis
+    label of z, with its unit.
     """
     height = (ROW_HEIGHT if texts else IMAGE_HEIGHT) * len(items)
     width = style.FULL_WIDTH - CURVE_WIDTH if texts else IMAGES_WIDTH
@@ -40,7 +46,9 @@ def density_with_inputs_figure(
     figure = style.blank(CURVE_WIDTH + width, tall)
     left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": [CURVE_WIDTH, width]})
     _curve(left, density, fill(label, round(LETTERS_PER_INCH * (tall - 0.9))))
-    lowest, highest = min(item.z for item in items), max(item.z for item in items)
+    counted = np.flatnonzero(density.count_b)
+    seen = density.edges[counted[0]], density.edges[counted[-1] + 1]
+    lowest, highest = max(ends[0], float(seen[0])), min(ends[1], float(seen[1]))
     room = 0.06 * max(highest - lowest, float(np.diff(density.edges).max()))
     left.set_ylim(lowest - room, highest + room)
     if side == "low":

@@ -33,7 +33,7 @@ from omniinput_hpc.results.scores import AnnotatorsResult, agreement_lines
 from omniinput_hpc.runfile.reader import RunReader
 
 DASH = "\N{EN DASH}"
-CONFIDENT = "The most confident inputs"
+CONFIDENT = "Inputs from the most confident ranges of z"
 FIRST = 5
 """Inputs shown first, those that the model is most confident about."""
 SHOWN_ELSEWHERE = ("config", "format", "model_fingerprint")
@@ -58,7 +58,9 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         answer=answer(content),
         inputs_figure=_inputs_figure(run, content, side, number),
         first=_most_confident(content.inputs, side),
-        first_title=f"Inputs with the {side}est z" if content.found is None else CONFIDENT,
+        first_title=f"Inputs from the ranges with the {side}est z"
+        if content.found is None
+        else CONFIDENT,
         verdict=said,
         settings=_settings(run),
         config=run.config_toml,

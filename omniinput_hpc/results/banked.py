@@ -96,6 +96,8 @@ def _items(run: RunReader, coarse: Density, one: ScoredItems, number: int) -> li
 def _places(run: RunReader, x_id: Sequence[Sequence[int]]) -> IntArray:
     """Return round, rung and index of a sample that recorded each input, int64 [n, 3]."""
     place_i3 = np.full((len(x_id), 3), -1)
+    if not x_id:
+        return place_i3
     wanted: NDArray[np.void] | None = None
     for round_, (x_ksd, _) in enumerate(run.data.source.samples()):
         row_i = _as_bytes(x_ksd.reshape(-1, x_ksd.shape[2]))

@@ -41,7 +41,7 @@ class CanonicalShare:
 
     def line(self) -> str:
         """Return the share near the confident end and of all inputs, and the canonical number."""
-        curve, edges, of = self.curve, self.density.edges, self.density.words.of
+        curve, edges, words = self.curve, self.density.edges, self.density.words
         firm = [b for b in curve.bin_t if not curve.thin_b[b]]
         b = firm[0] if firm else curve.bin_t[0]
         low, high = curve.bands.low, curve.bands.high
@@ -49,11 +49,11 @@ class CanonicalShare:
         every = _percent(curve.precision_t[-1], low.precision_t[-1], high.precision_t[-1])
         line = (
             f"canonical (the tokenizer makes the sequence of its own text): {here} at z = "
-            f"{edges[b]:.6g} to {edges[b + 1]:.6g}, {every} of all{of}"
+            f"{edges[b]:.6g} to {edges[b + 1]:.6g}, {every} of {words.whole}"
         )
         if not self.density.absolute or not np.isfinite(curve.log_recall_t[-1]):
             return line
-        ends, what = (low.log_recall_t[-1], high.log_recall_t[-1]), self.density.words.number
+        ends, what = (low.log_recall_t[-1], high.log_recall_t[-1]), words.number
         number = tens(curve.log_recall_t[-1], ends)
         return f"{line}; their {what} is {number} ({tens_interval(*ends)})"
 

@@ -336,6 +336,8 @@ def check_rows(checks: Sequence[Check]) -> list[list[str]]:
     rows = []
     for one in checks:
         found, limit = (shown(number, ".3g", "-") for number in (one.value, one.threshold))
+        if limit != "-":
+            limit = f"{'at least' if one.at_least else 'at most'} {limit}"
         rows.append([one.name, found, limit, "" if one.passed else "FAILED"])
     return rows
 
@@ -421,7 +423,7 @@ def mbar_line(run: RunData, f_k: FloatArray) -> str:
 def total_line(
     density: Density, total: Interval, ends: Sequence[float], exact: Exact | None
 ) -> str:
-    """Return a line with how many inputs lie between two outputs, edges of bins."""
+    """Return a line with how many inputs, or which share, lie between two outputs, edges of bins."""
     words = density.words
     of = words.things if density.absolute else words.share
     interval = float(total.low), float(total.high)
@@ -429,9 +431,12 @@ def total_line(
     truth = ""
     if exact is not None:
         truth = f"; exactly {tens(float(logsumexp(exact.log_g_b[inside_b])), interval)}"
-    span = f"z from {ends[0]:.6g} to {ends[1]:.6g}"
+    span, part = f"z from {ends[0]:.6g} to {ends[1]:.6g}", ""
     value = tens(float(total.value), interval)
-    return f"{span}: {value} {of}, 95% interval {tens_interval(*interval)}{truth}"
+    if density.absolute and density.measure == "count":
+        low, high = interval[0] - density.log_measure, interval[1] - density.log_measure
+        part = f", {tens(float(total.value) - density.log_measure, (low, high))} of all"
+    return f"{span}: {value} {of}{part}, 95% interval {tens_interval(*interval)}{truth}"
 
 
 def other_bins_clause(run: RunData) -> str:

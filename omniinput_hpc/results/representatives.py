@@ -250,9 +250,14 @@ class RepresentativesResult(Written):
         from omniinput_hpc.plots.density_with_inputs import density_with_inputs_figure
 
         one = self.found[0]
-        items = [b.inputs[0] for b in one.shown_bins(one.bins(self.side))]
+        bins = one.bins(self.side)
+        nearest = 0 if self.side == "low" else -1  # to the confident end
+        items = [b.inputs[nearest] for b in one.shown_bins(bins)]
+        ends = float(one.edges[min(bins)]), float(one.edges[max(bins) + 1])
         texts = one.kind == "text"
-        return density_with_inputs_figure(self.densities[0], items, texts, self.side, self.label)
+        return density_with_inputs_figure(
+            self.densities[0], items, ends, texts, self.side, self.label
+        )
 
     def figures(self) -> dict[str, Figure]:
         """Return the inputs; of one run also its density with them."""

@@ -37,7 +37,7 @@ def test_models_without_scores_say_what_is_missing(tmp_path, inside):
         file.attrs["model_fingerprint"] = "another"
     assert inside("report.py", "one.h5", "two.h5", "--output", "both.html")[0] == 0
     part = section((tmp_path / "both.html").read_text(encoding="utf-8"))
-    assert lines_of(part)[0] == "Give --rule or --scores to compare precision and recall."
+    assert lines_of(part)[0] == "Give --rule, --scores or --bank to compare precision and recall."
     assert part.count("<svg") == 1
 
 

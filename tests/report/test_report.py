@@ -68,7 +68,11 @@ def test_the_page_is_strict_and_shows_hostile_text_as_text(html):
         assert word in words
     assert "<U+202E>gnp<U+0000>" in words
     assert "default-src 'none'" in html and "http-equiv" in html
-    for title in ("The most confident inputs", "Output distribution", "Precision and recall"):
+    for title in (
+        "Inputs from the most confident ranges",
+        "Output distribution",
+        "Precision and recall",
+    ):
         assert f"<h3>{title}</h3>" in html
     for title in ("Method and settings", "Convergence"):
         assert f"<summary>{title}</summary>" in html

@@ -93,7 +93,7 @@ def test_the_share_of_each_bin_is_in_its_interval(whole, capsys, monkeypatch):
     found = shares_of(path)
     every = found.pop("run: canonical share")
     assert every["low"] < truth.mean() < every["high"] and every["level"] == 0.95
-    assert f"{100 * every['value']:.3g} % (" in line and " of all; their number is " in line
+    assert f"{100 * every['value']:.3g} % (" in line and " of all inputs; their number is " in line
     number = float(line.split("number is ")[1].split(" ")[0].replace(",", ""))
     assert number == pytest.approx(truth.sum(), rel=0.1)
     assert 5 < len(found) <= results.MAX_BINS

@@ -58,14 +58,18 @@ def agreement(annealed: Sequence[RunData], others: Sequence[RunData]) -> list[Ch
             f"T^2 = {found.t_squared:.1f}, p = {found.p:.2g}): one of them has missed something"
         )
     p = found.p if found is not None else np.nan
-    checks = [Check("densities of populations and of the rest", p, MIN_P_VALUE, sentence)]
+    checks = [
+        Check("densities of populations and of the rest", p, MIN_P_VALUE, sentence, at_least=True)
+    ]
     tests = [test for run in annealed for test in _tests_of_constants(run, apart[1])]
     if tests:
         p, words = min(tests)
         p, sentence = min(1.0, p * len(tests)), ""
         if p < MIN_P_VALUE:
             sentence = f"the annealed populations and the other runs disagree: {words}"
-        checks.append(Check("ln Z of populations and of the rest", p, MIN_P_VALUE, sentence))
+        checks.append(
+            Check("ln Z of populations and of the rest", p, MIN_P_VALUE, sentence, at_least=True)
+        )
     return checks
 
 

@@ -67,7 +67,7 @@ def unequal_visits(
         least = min(least, (p, b, len(lanes_u), fewest, p_lane * run.walkers))
     p, b, n_inputs, fewest, expected = least
     p_all = min(1.0, p * tested) if tested else np.nan
-    check = Check("inputs met by too few lanes", p_all, FALSE_ALARMS)
+    check = Check("inputs met by too few lanes", p_all, FALSE_ALARMS, at_least=True)
     if not tested or p * tested >= FALSE_ALARMS:
         return check
     return check.failed(

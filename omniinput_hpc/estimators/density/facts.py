@@ -190,7 +190,7 @@ def length_in_trips(run: RunData, ends_renew: bool) -> Check:
     exchanges = run.rounds * a_round
     trip_times = exchanges * ideal_rate / len(label_k)
     least, way = (0.5, "one passage") if ends_renew else (1.0, "one round trip")
-    check = Check(name, trip_times, least)
+    check = Check(name, trip_times, least, at_least=True)
     if trip_times < least:
         return check.failed(
             f"the run is shorter than {way} of its ladder: {exchanges:,} exchanges, but a "

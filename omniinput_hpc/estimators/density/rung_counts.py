@@ -40,7 +40,7 @@ def rungs_agree(counts_kgb: IntArray, weights: RungWeights, density: Density) ->
     name, n_k = "counts of one rung and of the rest", counts_kgb.sum(axis=(1, 2))
     rungs, lanes_g = np.flatnonzero(n_k > 0), _lane_sizes(density, counts_kgb)
     if len(rungs) < 2 or len(lanes_g) < 2:
-        return Check(name, np.nan, FALSE_ALARMS)
+        return Check(name, np.nan, FALSE_ALARMS, at_least=True)
     log_p_kb, error_k = _log_shares(weights.mean_in_bins(density.inside)[rungs], density)
     log_np_kb = log_p_kb + np.log(n_k[rungs])[:, None]
     all_gb, n_tests, worst = counts_kgb.sum(axis=0), 0, (1.0, 0, 0.0, 0.0, 0, 0)
@@ -63,7 +63,7 @@ def rungs_agree(counts_kgb: IntArray, weights: RungWeights, density: Density) ->
                 worst = (p, int(k), seen, expected, int(at[0]), int(at[-1]))
     p, k, seen, expected, first, last = worst
     p = min(1.0, p * n_tests)
-    check = Check(name, p, FALSE_ALARMS)
+    check = Check(name, p, FALSE_ALARMS, at_least=True)
     if p >= FALSE_ALARMS:
         return check
     return check.failed(

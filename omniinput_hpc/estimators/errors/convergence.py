@@ -51,6 +51,7 @@ class Check:
     ----------
     name : what is checked, in a few words
     value, threshold : the number found, and its limit; NaN if there is none
+    at_least : whether the limit is the lowest number that passes, not the highest
     sentence : what contradicts the result; empty if nothing does
     remedy : what to do about it; may be empty
     """
@@ -60,6 +61,7 @@ class Check:
     threshold: float = np.nan
     sentence: str = ""
     remedy: str = ""
+    at_least: bool = False
 
     @property
     def passed(self) -> bool:
@@ -185,7 +187,7 @@ def check_convergence(
 
 
 def _enough_rounds(n_blocks: int, mixing: Mixing) -> Check:
-    check = Check("rounds for blocks", n_blocks, MIN_BLOCKS)
+    check = Check("rounds for blocks", n_blocks, MIN_BLOCKS, at_least=True)
     if n_blocks:
         return check
     return check.failed(
@@ -228,7 +230,7 @@ def _no_drift(mixing: Mixing, label_k: Sequence[str]) -> Check:
         return Check(name)
     worst = int(np.nanargmax(t_k))
     p = min(1.0, 2.0 * n * float(stdtr(max(mixing.n_lanes - 1, 1), -t_k[worst])))
-    check = Check(name, p, DRIFT_ALARMS)
+    check = Check(name, p, DRIFT_ALARMS, at_least=True)
     if p >= DRIFT_ALARMS:
         return check
     way = "falls" if mixing.drift_k[worst] < 0 else "rises"
