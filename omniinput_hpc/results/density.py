@@ -423,7 +423,7 @@ def mbar_line(run: RunData, f_k: FloatArray) -> str:
 def total_line(
     density: Density, total: Interval, ends: Sequence[float], exact: Exact | None
 ) -> str:
-    """Return a line with how many inputs, or which share, lie between two outputs, edges of bins."""
+    """Return a line with how many inputs, or which share, lie between two edges of bins."""
     words = density.words
     of = words.things if density.absolute else words.share
     interval = float(total.low), float(total.high)

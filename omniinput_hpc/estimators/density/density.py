@@ -206,7 +206,7 @@ def log_total(density: Density, low: float, high: float) -> tuple[Interval, floa
     inside_b = (edges[:-1] >= low - slack) & (edges[1:] <= high + slack)
     seen_b = inside_b & (density.count_b > 0) & np.isfinite(density.log_g_b)
     if not seen_b.any():
-        raise EstimateError(f"--range {low:g} {high:g}: no bin with counts lies inside, whole")
+        raise EstimateError(f"--range {low:g} {high:g}: no whole bin with counts lies inside")
     value = logsumexp(density.log_g_b[seen_b])
     found = _with_interval(density, value, logsumexp(density.log_g_jb[:, seen_b], axis=1))
     first, last = np.flatnonzero(inside_b)[[0, -1]]

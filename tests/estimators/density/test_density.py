@@ -65,7 +65,7 @@ def test_how_many_lie_between_two_outputs():
         assert found == pytest.approx(ends)
         z_scores.append((total.value - np.log(exact_b[first:last].sum())) / total.error)
     assert 0.6 < np.sqrt(np.mean(np.square(z_scores))) < 1.5
-    with pytest.raises(EstimateError, match="--range 90 91: no bin with counts"):
+    with pytest.raises(EstimateError, match="--range 90 91: no whole bin with counts"):
         density.log_total(density_of_run(run), 90.0, 91.0)
 
 
