@@ -345,7 +345,7 @@ def check_rows(checks: Sequence[Check]) -> list[list[str]]:
 def check_lines(checks: Sequence[Check]) -> list[str]:
     """Return the checks of a verdict as a table for the terminal."""
     rows = [list(CHECKS), *check_rows(checks)]
-    return [f"{row[0]:44s}{row[1]:>10}{row[2]:>10}  {row[3]}".rstrip() for row in rows]
+    return [f"{row[0]:44s}{row[1]:>10}  {row[2]:18s}{row[3]}".rstrip() for row in rows]
 
 
 def constants_lines(ends: Ends | None, pinned: bool) -> list[str]:

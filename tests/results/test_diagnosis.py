@@ -9,7 +9,9 @@ import pytest
 from run_files import write_run
 
 from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.results import diagnosis
+from omniinput_hpc.results.density import check_lines
 from omniinput_hpc.results.diagnosis import advice, diagnose, table
 from omniinput_hpc.runfile.reader import open_run
 
@@ -51,3 +53,11 @@ def test_diagnosis_and_verdict_say_the_same_of_the_lanes(wide_lanes):
     (why,) = (r for r in verdict.reasons if "lanes disagree (R-hat over " in r)
     assert re.search(r"beta = -?[\d.]+, mean z -?[\d.]+ \(1\.\d\d\)", why)
     np.testing.assert_array_equal(verdict.rhat_k, found.rhat_k)
+
+
+def test_the_table_of_checks_says_which_way_a_limit_holds():
+    checks = [Check("drift", 1.0, 0.001, at_least=True), Check("R-hat", 2.0, 1.1).failed("lanes")]
+    head, drift, rhat, none = (line.split() for line in check_lines([*checks, Check("stays")]))
+    assert head == ["check", "found", "limit"] and none == ["stays", "-", "-"]
+    assert drift == ["drift", "1", "at", "least", "0.001"]
+    assert rhat == ["R-hat", "2", "at", "most", "1.1", "FAILED"]
