@@ -69,7 +69,7 @@ def test_the_page_is_strict_and_shows_hostile_text_as_text(html):
     assert "<U+202E>gnp<U+0000>" in words
     assert "default-src 'none'" in html and "http-equiv" in html
     for title in (
-        "Inputs from the most confident ranges",
+        "Inputs from the most confident ranges of z",
         "Output distribution",
         "Precision and recall",
     ):
