@@ -1,7 +1,7 @@
 """Banks of labels: scored inputs of several runs in one file, for the curves of any model.
 
 ``BANK.jsonl`` begins with a header: the runs and task sets that inputs were drawn from, with the
-edges of their bins, and the annotators. Every further line is an input: its values, where it was
+edges of their bins, and the annotators. Each further line holds one input: its values, where it was
 recorded and drawn, and its scores. It shows z, so annotators must not see it.
 """
 

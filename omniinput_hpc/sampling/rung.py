@@ -274,7 +274,7 @@ class Rung:
     def observe(self) -> None:
         """Compute the observables of the round's samples, for `record_of_round`.
 
-        Raises a UserError, perhaps on this rank alone, if a user's function fails.
+        Raises a UserError if a user's function fails, maybe on one rank only.
         """
         x = self._samples_x().astype(np.int64)
         self._observed = {dataset_of(name): y(x) for name, y in self._observables.items()}

@@ -115,7 +115,7 @@ class BankedMeans(BinScores):
     ----------
     scored : the inputs that have a score
     represented_b, represented_error_b : float64 [B], share of each bin's inputs that labels
-        represent, and its standard error; NaN where it is not known
+        represent, and its standard error; NaN where unknown
     """
 
     scored: BankedScores
