@@ -15,6 +15,7 @@ from omniinput_hpc.report.page import Drawing, drawing, render
 from omniinput_hpc.report.sections import DASH, rounds_of
 from omniinput_hpc.results import comparison
 from omniinput_hpc.results.aupr import aupr_digits, interval_words
+from omniinput_hpc.results.run_groups import require_one_space
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.text import range_words
 
@@ -60,7 +61,7 @@ def _judged(
     curves = [content.found for content in contents if content.found is not None]
     one_model = len({run.fingerprint for run in runs}) == 1
     try:
-        comparison.require_one_space(runs)
+        require_one_space(runs)
         groups = [[run] for run in runs]
         if one_model:
             two = comparison.compare_two_samplers(groups, densities, names)

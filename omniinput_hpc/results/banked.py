@@ -32,7 +32,7 @@ from omniinput_hpc.estimators.precision_recall.banked import (
 )
 from omniinput_hpc.estimators.precision_recall.from_scores import ScoredCurve
 from omniinput_hpc.histogram import bin_of
-from omniinput_hpc.models import input_space
+from omniinput_hpc.results.run_groups import require_one_space
 from omniinput_hpc.runfile.reader import RunReader, open_run
 from omniinput_hpc.runfile.rescored import find, open_rescored
 from omniinput_hpc.text import counted
@@ -240,7 +240,7 @@ def _outputs(bank: Bank, fingerprints: Sequence[str], target: RunReader) -> Floa
             created = run.texts.get("created", "")
             if (run.fingerprint, created) != (about.model_fingerprint, about.created):
                 raise UserError(f"{run.path} is not the run that {bank.path} was made from")
-            _require_one_space(run, target)
+            require_one_space([run, target])
             runs[number] = run
         models = {run.fingerprint: run for run in [*runs.values(), target]}
         z_of = {model: _of_model(bank, runs, other) for model, other in models.items()}
@@ -263,13 +263,6 @@ def _of_model(bank: Bank, runs: dict[int, RunReader], model: RunReader) -> Float
                 at = mine[place_i3[mine, 0] == round_]
                 z_i[at] = side.z(int(round_))[place_i3[at, 1], place_i3[at, 2]]
     return z_i
-
-
-def _require_one_space(run: RunReader, other: RunReader) -> None:
-    one, two = (
-        input_space.space_of(str(r.path), r.config, r.n_sites, r.n_values) for r in (run, other)
-    )
-    input_space.require_same(one, two)
 
 
 def bank_lines(result: ScoredCurve) -> list[str]:

@@ -25,7 +25,6 @@ from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Densit
 from omniinput_hpc.estimators.errors.jackknife import Interval
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Range
 from omniinput_hpc.estimators.precision_recall.thresholds import ends_of
-from omniinput_hpc.models import input_space
 from omniinput_hpc.results.aupr import one_sided_words, recall_unit
 from omniinput_hpc.results.curve import CurveResult, about_curve
 from omniinput_hpc.results.curves import CurveOptions, curve_of
@@ -40,15 +39,6 @@ from omniinput_hpc.text import decimals, interval, range_words, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-def require_one_space(runs: Sequence[RunReader]) -> None:
-    """Check that all runs' models have the same space of inputs; else raise UserError."""
-    spaces = [
-        input_space.space_of(str(run.path), run.config, run.n_sites, run.n_values) for run in runs
-    ]
-    for space in spaces[1:]:
-        input_space.require_same(spaces[0], space)
 
 
 @dataclass(frozen=True, repr=False)

@@ -29,12 +29,13 @@ from omniinput_hpc.estimators.errors.jackknife import Interval
 from omniinput_hpc.estimators.run_data import require_rounds
 from omniinput_hpc.models.table import rounding
 from omniinput_hpc.results.changes import inputs_at
-from omniinput_hpc.results.comparison import NOT_CONVERGED, require_one_space
+from omniinput_hpc.results.comparison import NOT_CONVERGED
 from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.observables import y_edges_of
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.representatives import edges_for, how_to_show
 from omniinput_hpc.results.result import Written
+from omniinput_hpc.results.run_groups import require_one_space
 from omniinput_hpc.results.tables import Columns, beside, describe_run
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.runfile.rescored import find, open_rescored, outputs_of

@@ -1,4 +1,4 @@
-"""Parse run files on the command line: one, or several joined runs of one model (A.h5+B.h5)."""
+"""Several runs: joined ones of one model (A.h5+B.h5), and whether runs share one input space."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from itertools import combinations
 from pathlib import Path
 
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models import input_space
 from omniinput_hpc.runfile.reader import OnDamage, RunReader, open_run, refuse
 
 
@@ -113,3 +114,12 @@ def seed_lines(groups: Sequence[Sequence[RunReader]]) -> list[str]:
             "are not independent, and must agree; compare runs with different seeds"
         ]
     return []
+
+
+def require_one_space(runs: Sequence[RunReader]) -> None:
+    """Check that all runs' models have the same space of inputs; else raise UserError."""
+    spaces = [
+        input_space.space_of(str(run.path), run.config, run.n_sites, run.n_values) for run in runs
+    ]
+    for space in spaces[1:]:
+        input_space.require_same(spaces[0], space)

@@ -29,8 +29,8 @@ from omniinput_hpc.estimators.precision_recall.curves import (
     curve_range,
 )
 from omniinput_hpc.estimators.precision_recall.from_rule import load_rule, rule_curve, sum_scores
-from omniinput_hpc.results.comparison import require_one_space
 from omniinput_hpc.results.normalization import read_pairs
+from omniinput_hpc.results.run_groups import require_one_space
 from omniinput_hpc.results.tables import read_exact
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.text import range_words

@@ -22,7 +22,7 @@ from omniinput_hpc.plots import look
 from omniinput_hpc.results import comparison
 from omniinput_hpc.results.curves import density_for, other_side
 from omniinput_hpc.results.names import claim_name, names_of, words_of
-from omniinput_hpc.results.run_groups import group_of
+from omniinput_hpc.results.run_groups import group_of, require_one_space
 
 
 def main(arguments: list[str], program: str = "compare.py") -> None:
@@ -43,7 +43,7 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
     with ExitStack() as stack:
         groups = [group.open(stack, options.on_damage) for group in given]
         runs = [run for group in groups for run in group]
-        comparison.require_one_space(runs)
+        require_one_space(runs)
         one_model = len({run.fingerprint for run in runs}) == 1
         by = curve_options(options)
         if not one_model and not (by.rule or by.labelled):

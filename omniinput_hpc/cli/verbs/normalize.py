@@ -9,9 +9,9 @@ from omniinput_hpc.cli.scripts import add_figure_options, add_range, finish, new
 from omniinput_hpc.estimators.comparison.normalization import normalize
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots import look
-from omniinput_hpc.results.comparison import require_one_space
 from omniinput_hpc.results.names import names_of
 from omniinput_hpc.results.normalization import NormalizationResult, read_pairs
+from omniinput_hpc.results.run_groups import require_one_space
 from omniinput_hpc.runfile.reader import open_run
 
 
