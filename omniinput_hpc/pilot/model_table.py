@@ -86,7 +86,7 @@ def _kind_of(model: str, option: str) -> str:
     config = hf_folder.read_config(hf_folder.resolve(model, option))
     names = config.get("architectures")
     first = str(names[0]) if isinstance(names, list) and names else ""
-    if first.endswith("ForImageClassification"):
+    if first.endswith("ForImageClassification") or config.get("model_type") == hf_checks.TIMM:
         return "image-classifier"
     if first.endswith("ForMaskedLM"):
         return "masked-lm"

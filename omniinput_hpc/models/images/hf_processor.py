@@ -55,12 +55,16 @@ def preflight(folder: Path, path: str) -> tuple[list[Path], int, int]:
     check_architecture(str(config.get("model_type")), "image-classifier", settings)
     read(folder)
     n_bytes = 4 * sum(tensor.n_numbers for tensor in tensors.values())
-    files = [settings, folder / PROCESSOR, *weights]
+    own = [] if config["model_type"] == hf_checks.TIMM else [folder / PROCESSOR]
+    files = [settings, *own, *weights]
     return files, hf_checks.number_of_classes(config, settings), n_bytes
 
 
 def read(folder: Path) -> Processor:
     """Return the processor of a folder; a `UserError` names what is missing or not supported."""
+    config = hf_folder.read_config(folder)
+    if config.get("model_type") == hf_checks.TIMM:
+        return _of_timm(config, folder / "config.json")
     file = folder / PROCESSOR
     if not os.path.isfile(file):
         raise UserError(
@@ -68,7 +72,6 @@ def read(folder: Path) -> Processor:
             "AutoImageProcessor.from_pretrained(...).save_pretrained(...) writes it"
         )
     given = hf_checks.read_settings(folder, PROCESSOR)
-    config = hf_folder.read_config(folder)
     flipped = bool(given.get("do_flip_channel_order"))
     unknown = [
         key
@@ -92,6 +95,21 @@ def read(folder: Path) -> Processor:
     how = RESAMPLING.get(given.get("resample", 2), "") if size else ""
     scale = scale if rescales else 255.0
     return Processor(size, channels, scale, mean, std, flipped, how)
+
+
+def _of_timm(config: dict[str, Any], file: Path) -> Processor:
+    """Return the processor of a folder of timm, which stands in its config.json."""
+    match config.get("pretrained_cfg"):
+        case {"input_size": [int(channels), int(), int()] as size, "mean": mean, "std": std} as cfg:
+            pass
+        case _:
+            raise UserError(f"{file}: pretrained_cfg lacks a usable input_size, mean or std")
+    if channels not in (1, 3) or min(size) < 1:
+        raise UserError(f"{file}: the input_size {size} is not 1 or 3 channels, height and width")
+    means, stds = _numbers(mean, "mean", file), _numbers(std, "std", file)
+    how = {"nearest": "nearest-exact"}.get(name := str(cfg.get("interpolation", "bicubic")), name)
+    how = how if how in RESAMPLING.values() else ""
+    return Processor((size[1], size[2]), channels, 1.0, means, stds, False, how)
 
 
 def _size(given: dict[str, Any], config: dict[str, Any], file: Path) -> tuple[int, int] | None:

@@ -127,12 +127,23 @@ class _Processed:
             image = self._resized(image, name, own)
         return np.asarray(image.convert("L") if s.channels == 1 else image)
 
-    def _resized(self, image: Any, name: str, own: tuple[int, int]) -> Any:
-        """Return a picture as the network receives it, in the smaller size of the model."""
-        # The model itself does these steps.
+    def _made(self, image: Any) -> NDArray[Any]:
+        """Return what the processor makes of a picture, [channels, h, w], with white = 255.
+
+        The model itself rescales and normalizes.
+        """
+        if hasattr(self._processor, "val_transforms"):  # of timm, which always does both
+            (made,) = self._processor(images=image, return_tensors="pt")["pixel_values"]
+            mean, std = (np.reshape(row, (-1, 1, 1)) for row in (self._steps.mean, self._steps.std))
+            return np.asarray(255 * (made.numpy() * std + mean))
         left_out = ("do_rescale", "do_normalize", "do_flip_channel_order")
         given = {key: False for key in left_out if hasattr(self._processor, key)}
-        made = self._processor(images=image, return_tensors="np", **given)["pixel_values"][0]
+        found = self._processor(images=image, return_tensors="np", **given)["pixel_values"][0]
+        return np.asarray(found)
+
+    def _resized(self, image: Any, name: str, own: tuple[int, int]) -> Any:
+        """Return a picture as the network receives it, in the smaller size of the model."""
+        made = self._made(image)
         found, expected = made.shape[1:], self._steps.size or (own[1], own[0])
         if found != expected:
             raise UserError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,10 @@ _ADAPTERS = re.compile(r"(^|[._])(lora_[A-Za-z]\w*|base_layer|modules_to_save|ia
 _PACKED = re.compile(r"F8_.*|F6_.*|F4|I8|U8")
 """Dtypes that hold codes, which only a quantization scheme turns into weights."""
 _MASK = re.compile(r"\.(bias|masked_bias|causal_mask|mask)$")
+TIMM = "timm_wrapper"
+"""transformers' model type for folders of timm."""
+_TIMM_READS = re.compile("path|dir|file|url|pretrained")
+"""Settings by which timm looks for weights."""
 _WHOLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _SHARD = re.compile(r"shard-[0-9]{5}-model-.*\.safetensors")
@@ -123,11 +128,8 @@ def check_settings(config: Mapping[str, Any], file: Path) -> None:
         if key in config:
             raise UserError(f"{file}: {key} names {what}; remove it")
     model_type = config.get("model_type")
-    if model_type == "timm_wrapper" or (model_type is None and "pretrained_cfg" in config):
-        raise UserError(
-            f"{file.parent} is a folder of timm, which is not read; give its model.safetensors as "
-            "model.path, and a model.factory that returns its network by timm.create_model"
-        )
+    if model_type == TIMM:
+        _check_timm(config, file)
     if not isinstance(model_type, str) or not re.fullmatch(r"[\w.-]{1,60}", model_type):
         raise UserError(f"{file} has no usable model_type")
     for key in config:
@@ -139,6 +141,19 @@ def check_settings(config: Mapping[str, Any], file: Path) -> None:
         if type(value) is int and abs(value) > _limit(key):
             found = f"{value:,}" if abs(value) < 2**64 else f"a number of {len(str(value))} digits"
             raise UserError(f"{file}: {key} is too large: {found}, at most {_limit(key):,}")
+
+
+def _check_timm(config: Mapping[str, Any], file: Path) -> None:
+    """Raise a `UserError` if timm is missing, or if its settings make it read other files."""
+    missing = [name for name in ("timm", "torchvision") if find_spec(name) is None]
+    if missing:
+        names = " ".join(missing)
+        raise UserError(f"{file.parent} is a folder of timm, which needs: pip install {names}")
+    if not re.fullmatch(r"[\w.]{1,100}", str(config.get("architecture") or "")):
+        raise UserError(f"{file} has no usable architecture")
+    for key in config.get("model_args") or {}:
+        if _TIMM_READS.search(key):
+            raise UserError(f"{file}: model_args.{key} makes timm read other files; remove it")
 
 
 def vocabulary_size(config: Mapping[str, Any], file: Path) -> int:
@@ -186,10 +201,11 @@ def _asked(file: Path, name: str) -> Any:
 
 def number_of_classes(config: Mapping[str, Any], file: Path) -> int:
     """Return the number of classes in config.json; a `UserError` if it is not a usable number."""
-    labels = config.get("id2label") or config.get("num_labels", 2)
+    key = "num_classes" if config.get("model_type") == TIMM else "num_labels"
+    labels = config.get("id2label") or config.get(key, 2)
     n_classes = len(labels) if isinstance(labels, dict) else labels
     if type(n_classes) is not int or not 1 <= n_classes <= MAX_COUNT:
-        raise UserError(f"{file} has no usable id2label or num_labels")
+        raise UserError(f"{file} has no usable id2label or {key}")
     return n_classes
 
 

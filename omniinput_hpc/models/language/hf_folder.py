@@ -155,6 +155,8 @@ def read_config(folder: Path) -> dict[str, Any]:
         config = gguf_file.read_config(folder)
     else:
         config = read_settings(folder, "config.json")
+        if "pretrained_cfg" in config:  # timm's own files name no type
+            config.setdefault("model_type", hf_checks.TIMM)
     hf_checks.check_settings(config, settings_file(folder))
     return config
 

@@ -104,6 +104,8 @@ def _from_files(
             more["quantization_config"] = unpacked
     options |= _placement(device)
     config = AutoConfig.from_pretrained(place, **options)
+    if config.model_type == hf_checks.TIMM:  # transformers passes the number of classes, too
+        (config.model_args or {}).pop("num_classes", None)
     _ask_for_plain_weights(config, f"model.path = {folder}")
     settings, tensors = checked
     ties = _check_size(kind, config, tensors, settings, folder)

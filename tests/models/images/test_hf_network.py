@@ -6,11 +6,11 @@ import torch
 import written_pages
 from hub_images import CONFIGS, PROCESSORS, write_processor
 from PIL import Image
-from transformers import AutoImageProcessor, AutoModelForImageClassification
+from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageClassification
 
 from omniinput_hpc.config import ImageClassifier
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.images import classifier, files
+from omniinput_hpc.models.images import classifier, files, own_pictures
 from omniinput_hpc.pilot import model_table
 
 
@@ -118,3 +118,36 @@ def test_the_vit_of_the_page(tmp_path, monkeypatch, capsys):
     x = torch.randint(256, (5, model.n_sites), generator=torch.Generator().manual_seed(2))
     expected = logits_of(found["network"], tmp_path / "digits-vit", np.stack(model.render(x)))[:, 1]
     torch.testing.assert_close(model.output(x), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.release
+def test_folders_of_timm(tmp_path):
+    """As timm writes them, and as transformers does: z is timm's own logit."""
+    timm = pytest.importorskip("timm")
+    pytest.importorskip("torchvision")
+    own, saved, photos = (tmp_path / name for name in ("own", "saved", "photos"))
+    torch.manual_seed(3)
+    network = timm.create_model("test_vit", num_classes=4).eval()
+    timm.models.save_for_hf(network, own, safe_serialization=True)
+    config = AutoConfig.from_pretrained(own)
+    config.model_args = None  # timm's and transformers' number of classes would clash
+    AutoModelForImageClassification.from_pretrained(own, config=config).save_pretrained(saved)
+    steps = timm.data.create_transform(**timm.data.resolve_model_data_config(network))
+    photos.mkdir()
+    photo = np.random.default_rng(1).integers(0, 256, (240, 300, 3)).astype(np.uint8)
+    Image.fromarray(photo).save(photos / "one.png")
+    for folder in (own, saved):
+        model = classifier.build(options(folder), "cpu")
+        x = torch.randint(256, (3, model.n_sites), generator=torch.Generator().manual_seed(2))
+        cut = [steps.transforms[-2](picture) for picture in model.render(x)]  # its size already
+        with torch.no_grad():
+            expected = network(torch.stack([steps.transforms[-1](picture) for picture in cut]))
+            of_photo = network(steps(Image.fromarray(photo))[None])
+        torch.testing.assert_close(model.output(x), expected[:, 1], atol=1e-5, rtol=1e-5)
+        assert expected[:, 1].std() > 1e-3
+        inputs = own_pictures.Inputs(options(folder), model.n_sites, 256, model.render)
+        mine = torch.from_numpy(own_pictures.of_folder(photos, inputs)[0])
+        torch.testing.assert_close(model.output(mine), of_photo[:, 1], atol=1e-5, rtol=1e-5)
+        found = files.preflight(options(folder, shape=[4, 4], n_values=2))
+        assert (found["n_sites"], found["n_values"]) == (16, 2)
+        assert model_table.of(str(folder), None, None)["kind"] == "image-classifier"

@@ -8,6 +8,7 @@ from transformers import ViTConfig
 from omniinput_hpc.config import ImageClassifier
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.images import files, hf_processor
+from omniinput_hpc.models.language import hf_checks, hf_folder
 
 KEYS = {
     "image_processor_type": "ViTImageProcessor", "size": {"height": 12, "width": 16},
@@ -78,3 +79,51 @@ def test_shapes_that_do_not_fit(tmp_path):
 def test_the_papers_networks_know_their_shape(tmp_path):
     with pytest.raises(UserError, match=r"shape and n_values are in .*model.json; leave them out"):
         files.shape_of(options(tmp_path, shape=[8, 8]))
+
+
+OF_TIMM = {
+    "architecture": "resnet18", "num_classes": 1000, "model_args": {"in_chans": 3},
+    "pretrained_cfg": {
+        "input_size": [3, 8, 12], "interpolation": "bicubic", "mean": [0.5, 0.4, 0.3], "std": [0.2]
+    },
+}  # fmt: skip
+
+
+def of_timm(path, monkeypatch, installed=True, **more):
+    monkeypatch.setattr(hf_checks, "find_spec", lambda name: installed or None)
+    (path / "config.json").write_text(json.dumps({**OF_TIMM, **more}))
+    return path
+
+
+def test_timm_says_it_in_its_settings(tmp_path, monkeypatch):
+    found = hf_processor.read(of_timm(tmp_path, monkeypatch))
+    assert (found.size, found.n_channels, found.resampling) == ((8, 12), 3, "bicubic")
+    assert (found.scale, found.mean, found.std) == (1.0, (0.5, 0.4, 0.3), (0.2,))
+    config = hf_folder.read_config(tmp_path)
+    assert hf_checks.number_of_classes(config, tmp_path) == 1000
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"installed": False}, "needs: pip install timm torchvision"),
+        ({"architecture": "hf-hub:someone/network"}, "no usable architecture"),
+        ({"architecture": None}, "no usable architecture"),
+        ({"model_args": {"checkpoint_path": "x"}}, "checkpoint_path makes timm read other files"),
+        ({"model_args": {"pretrained": True}}, "pretrained makes timm read other files"),
+        ({"model_args": {"embed_dim": 10**12}}, "model_args.embed_dim is too large"),
+        ({"pretrained_cfg": {}}, "pretrained_cfg lacks a usable input_size, mean or std"),
+        (
+            {"pretrained_cfg": {"input_size": [4, 8, 8], "mean": 0.5, "std": 1}},
+            "is not 1 or 3 channels",
+        ),
+        (
+            {"pretrained_cfg": {"input_size": [3, 8, 8], "mean": "x", "std": 1}},
+            "mean = 'x' is not a number",
+        ),
+    ],
+)
+def test_what_timm_may_not_say(more, message, tmp_path, monkeypatch):
+    folder = of_timm(tmp_path, monkeypatch, **more)
+    with pytest.raises(UserError, match=message):
+        hf_processor.read(folder)

@@ -46,7 +46,6 @@ def refused(folder, build=False):
         ({"vocab_size": True}, "no usable vocab_size"),
         ({"vocab_size": "29"}, "no usable vocab_size"),
         ({"model_type": 3}, "no usable model_type"),
-        ({"model_type": "timm_wrapper"}, "is a folder of timm"),
         ({"model_type": "../gpt2"}, "no usable model_type"),
         (
             {"configuration_files": ["config.4.0.0.json"]},
