@@ -100,15 +100,19 @@ def read(folder: Path) -> Processor:
 def _of_timm(config: dict[str, Any], file: Path) -> Processor:
     """Return the processor of a folder of timm, which stands in its config.json."""
     match config.get("pretrained_cfg"):
-        case {"input_size": [int(channels), int(), int()] as size, "mean": mean, "std": std} as cfg:
-            pass
+        case {
+            "input_size": [int(channels), int(), int()] as size,
+            "mean": mean,
+            "std": std,
+            **rest,
+        }:
+            name = str(rest.get("interpolation", "bicubic"))
         case _:
             raise UserError(f"{file}: pretrained_cfg lacks a usable input_size, mean or std")
     if channels not in (1, 3) or min(size) < 1:
         raise UserError(f"{file}: the input_size {size} is not 1 or 3 channels, height and width")
     means, stds = _numbers(mean, "mean", file), _numbers(std, "std", file)
-    how = {"nearest": "nearest-exact"}.get(name := str(cfg.get("interpolation", "bicubic")), name)
-    how = how if how in RESAMPLING.values() else ""
+    how = {"nearest": "nearest-exact", "bilinear": "bilinear", "bicubic": "bicubic"}.get(name, "")
     return Processor((size[1], size[2]), channels, 1.0, means, stds, False, how)
 
 
