@@ -53,7 +53,8 @@ def of(model: str, kind: str | None, length: int | None, option: str = "MODEL") 
 def name_of(model: str) -> str:
     """Return a name for files about a model: the last part of its folder or of its module."""
     last = model.partition(":")[0].rpartition(".")[2] if _is_function(model) else Path(model).name
-    last = last.removesuffix(ENDINGS[0]).removesuffix(ENDINGS[1])
+    for ending in (*ENDINGS, ".safetensors"):
+        last = last.removesuffix(ending)
     kept = "".join(c if c.isalnum() or c in "-_." else "-" for c in last).strip("-.")
     return kept or "my"
 

@@ -120,7 +120,7 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
     tree, seen = _input(built, kernel, spread, z, steps, settings.barrier(spread), kept), None
     for part in ("first", "second"):
         config = input_file.checked(tree, "the input that the pilot proposes")
-        seen = rehearse.run(world, built, config, SHARES[part] * seconds, stopping)
+        seen = rehearse.run(world, built, config, seconds, SHARES[part], stopping)
         _log_rehearsal(seen, len(config.beta_k))
         if not np.isfinite(seen.spread.beta_i).all():
             continue  # there is more time for the second

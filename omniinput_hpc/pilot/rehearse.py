@@ -67,8 +67,10 @@ class Seen:
     problem: str = ""
 
 
-def run(world: World, built: Built, config: Config, seconds: float, stopping: StopCheck) -> Seen:
-    """Run an input with a model that is already built, for about `seconds`.
+def run(
+    world: World, built: Built, config: Config, seconds: float, share: float, stopping: StopCheck
+) -> Seen:
+    """Run an input with a model that is already built, for about a share of the pilot's seconds.
 
     Raises a UserError if the model is not a function of its input, or does not support the kernel.
     """
@@ -77,11 +79,11 @@ def run(world: World, built: Built, config: Config, seconds: float, stopping: St
     clock = clock_of(built.device, config.run.threads)
     tried = try_exchanges(world, built, 2, clock=clock, after_move=stopping.after_move)
     once, steps = max(tried.seconds, 1e-4), config.sampler.steps
-    times = once * (BURN_IN + ROUNDS) / (PATIENCE * seconds)  # with one exchange per round
+    times = once * (BURN_IN + ROUNDS) / (PATIENCE * share * seconds)  # one exchange per round
     if times > 1.0:
-        return _unseen(built.geometry, once / steps, steps, times)
+        return _unseen(built.geometry, once / steps, steps, times * seconds)
     least = LEAST_EXCHANGES if LEAST_EXCHANGES * times <= 1.0 else 1
-    exchanges = max(least, int(seconds / once / (BURN_IN + ROUNDS)))
+    exchanges = max(least, int(share * seconds / once / (BURN_IN + ROUNDS)))
     with tempfile.TemporaryDirectory(prefix="omniinput-init-") as folder:
         output = Path(folder) / "pilot.h5"
         config = build.with_look_ahead(_short(config, str(output), exchanges), built.model)
@@ -91,10 +93,10 @@ def run(world: World, built: Built, config: Config, seconds: float, stopping: St
             return _look(reader, config, per_move)
 
 
-def _unseen(g: Geometry, per_move: float, steps: int, times: float) -> Seen:
+def _unseen(g: Geometry, per_move: float, steps: int, needed: float) -> Seen:
     """Return the result if there was no time for a rehearsal: only the time per move is known.
 
-    A pilot would need `times` as many seconds.
+    A pilot would take `needed` seconds.
     """
     nothing = np.full(g.n_rungs, np.nan)
     moves = settings.ROUNDS * LEAST_EXCHANGES * steps // 4
@@ -102,8 +104,8 @@ def _unseen(g: Geometry, per_move: float, steps: int, times: float) -> Seen:
         Rehearsal(np.inf, moves, np.nan, per_move),
         Spread(nothing, nothing, nothing, np.inf, -np.inf),
         nothing[1:],
-        f"the pilot was too short to try {g.n_rungs} betas with {g.n_walkers} walkers each: make "
-        f"--seconds {math.ceil(times + 0.5)} times as large",
+        f"the pilot was too short to try {g.n_rungs} betas with {g.n_walkers} walkers each: give "
+        f"--seconds {math.ceil(1.2 * needed / 10) * 10}",
     )
 
 

@@ -83,6 +83,7 @@ def test_the_side_is_that_of_the_repositorys_own_inputs(kind, side):
 @pytest.mark.parametrize(("model", "name"), [
     ("inputs/models/english", "english"), ("openai-community/gpt2", "gpt2"),
     ("a.my_nets:make", "my_nets"), ("./", "my"), ("a b/c d", "c-d"),
+    ("nets/cnn.safetensors", "cnn"), ("rna.dat", "rna"),
 ])  # fmt: skip
 def test_the_name_of_files(model, name):
     assert model_table.name_of(model) == name
