@@ -1,4 +1,4 @@
-"""What a user chooses for figures: names of runs, a title, a matplotlib style.
+"""What a figure says about its runs, and what its user chooses: names, a title, a style.
 
 It belongs to the current context (`contextvars`), which `cli.scripts.run_script` opens for each
 command: figures of one command share it, and it ends with the command.
@@ -10,17 +10,32 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
-from typing import Any
-
-import matplotlib as mpl
-from matplotlib import style as mpl_style
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.text import first_line
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 WITHOUT_TEX: Any = {"text.usetex": False}
 """TeX would read the underscores of file names as formulas."""
+
+
+@dataclass(frozen=True)
+class Caption:
+    """A figure's text about its runs, so that the figure can be understood on its own.
+
+    Attributes
+    ----------
+    title : model, space and rounds, one line per run
+    remark : small print below the figure, "" for none
+    converged : if false, "NOT CONVERGED" is written across the figure
+    """
+
+    title: str = ""
+    remark: str = ""
+    converged: bool = True
 
 
 @dataclass(frozen=True)
@@ -123,6 +138,9 @@ def read_style(name: str) -> dict[str, Any]:
     UserError
         The file or style does not exist, or matplotlib cannot read it.
     """
+    import matplotlib as mpl  # takes 0.4 s, which no --help needs
+    from matplotlib import style as mpl_style
+
     if name in mpl_style.library:
         return {**mpl_style.library[name], **WITHOUT_TEX}
     if not os.path.isfile(name):

@@ -6,7 +6,6 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -241,22 +240,6 @@ def legend_below(axes: Axes, entry_height: float = 0.2) -> None:
     figure.set_figheight(figure.get_figheight() + entry_height * n_entries)
 
 
-@dataclass(frozen=True)
-class Caption:
-    """A figure's text about its runs, so that the figure can be understood on its own.
-
-    Attributes
-    ----------
-    title : model, space and rounds, one line per run
-    remark : small print below the figure, "" for none
-    converged : if false, "NOT CONVERGED" is written across the figure
-    """
-
-    title: str = ""
-    remark: str = ""
-    converged: bool = True
-
-
 def plain_names(figure: Figure) -> None:
     """Show names literally, dollar signs included: only this package's labels hold formulas.
 
@@ -277,7 +260,7 @@ def _lines(text: str, most: float) -> list[str]:
     return [line for given in text.splitlines() for line in textwrap.wrap(given, int(most))]
 
 
-def write_caption(figure: Figure, caption: Caption) -> None:
+def write_caption(figure: Figure, caption: look.Caption) -> None:
     """Write title and remark, and "NOT CONVERGED" if the runs have not converged.
 
     The caption's title goes above a title that the figure already has.
@@ -298,10 +281,10 @@ def write_caption(figure: Figure, caption: Caption) -> None:
         )  # fmt: skip
 
 
-def save(figure: Figure, path: Path, caption: Caption | None = None) -> None:
+def save(figure: Figure, path: Path, caption: look.Caption | None = None) -> None:
     """Write a figure as PNG to `path`, and as PDF (vectors) to the same name with ``.pdf``."""
     with _common():
-        write_caption(figure, caption or Caption())
+        write_caption(figure, caption or look.Caption())
         plain_names(figure)
         figure.savefig(path, format="png")
         figure.savefig(path.with_suffix(".pdf"), format="pdf", metadata={"CreationDate": None})

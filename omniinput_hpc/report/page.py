@@ -19,7 +19,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from omniinput_hpc.estimators import FloatArray
-from omniinput_hpc.plots import style
+from omniinput_hpc.plots import look, style
 
 TEMPLATES = Path(__file__).parent / "templates"
 INK = "#010203"  # placeholder in a figure for the page's text colour
@@ -139,7 +139,7 @@ def drawing(
     """
     with mpl.rc_context({**INK_STYLE, "svg.hashsalt": salt}):
         figure, file = make(), io.StringIO()
-        style.write_caption(figure, style.Caption(converged=converged))
+        style.write_caption(figure, look.Caption(converged=converged))
         style.plain_names(figure)
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     svg = file.getvalue()

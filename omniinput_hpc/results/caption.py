@@ -10,7 +10,7 @@ import numpy as np
 from omniinput_hpc.annotation.display import DescribedRun
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.plots import look
-from omniinput_hpc.plots.style import Caption
+from omniinput_hpc.plots.look import Caption
 
 MANY = 4
 """Number of runs from which on those of one model share a line."""

@@ -1,14 +1,15 @@
 """How likely is it that a rare token is the likeliest next one, when prompts are drawn from a law?
 
     OMP_NUM_THREADS=1 .venv/bin/python tests/benchmarks/low_probabilities.py --folder /tmp/low
-        [--law few|all] [--seconds 20] [--tune 0.5 1 2] [--itgis 0.5] [--mhis 1] [--kernel sites]
+        [--law few|all] [--seconds 20] [--tune 0.5 1 2] [--itgis 0.5] [--mhis 1] [--kernel joint]
+        [--model inputs/models/smollm2-135m --sites 4 --walkers 4 --steps 2 --exchanges 2]
 
 P(t) = P(argmax of the next token's logits = t) for independent tokens, by four methods at equal CPU
 time per target: plain sampling; ITGIS and MHIS of Wu & Hilton (arXiv 2410.13211), written anew; and
 this program, with z = largest other logit - logit of t (`[output] name = "next"`), P = P(z < 0).
 
-Two laws of six tokens before the English model: `few`, eight tokens per site, whose 8^6 prompts are
-all evaluated, so that P is exact; `all`, its 2,000 tokens with the frequencies of its own texts,
+Two laws of six tokens (`--sites`): `few`, eight tokens per site, whose 8^6 prompts are all
+evaluated, so that P is exact; `all`, all tokens with the frequencies of the model's own texts,
 whose reference is a longer ITGIS of another seed, which is unbiased. `--tune` prints
 what ITGIS and MHIS find at some temperatures for targets of their own, `--kernel` what this program
 finds with settings of `KERNELS`. It goes on where it was stopped.
@@ -30,7 +31,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import GPT2LMHeadModel
+from transformers import AutoModelForCausalLM
 
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.estimators.density.density import density_of_run
@@ -43,7 +44,7 @@ sys.path.insert(0, str(ROOT / "tests/helpers"))  # also for the law's factory
 from rare_tokens import Estimate, Problem, exact, itgis, mhis, of_mean, plain  # noqa: E402
 
 MODEL = ROOT / "inputs/models/english"
-N_SITES, N_FEW = 6, 8
+N_FEW = 8
 RANGE = (1e-12, 1e-5)
 INPUT = """[run]
 output = "{folder}/run.h5"
@@ -65,8 +66,8 @@ against = {others}
 aggregate = "max"
 [sampler]
 walkers = {walkers}
-steps = 5
-exchanges = 4
+steps = {steps}
+exchanges = {exchanges}
 [ladder]
 {ladder}
 {kernel}
@@ -75,7 +76,7 @@ lower = -20.0
 upper = 40.0
 width = 0.125
 [samples]
-every = 20
+every = {every}
 """
 LADDER = "betas = [0.0, 0.4, 0.8, 1.2, 1.6, 2.0]\ntune = true"
 """At beta = 2 the tokens of `--tune` win as often as not."""
@@ -90,6 +91,8 @@ class Program:
     rows: Path
     model: Path = MODEL
     walkers: int = 16
+    steps: int = 5
+    exchanges: int = 4
     ladder: str = LADDER
     kernel: str = SITE
 
@@ -101,6 +104,7 @@ class Program:
             folder=self.folder, seed=seed, rounds=rounds, burn_in=max(1, rounds // 4),
             model=self.model, length=n_sites, rows=self.rows, target=target,
             others=[v for v in range(n_values) if v != target], walkers=self.walkers,
+            steps=self.steps, exchanges=self.exchanges, every=self.steps * self.exchanges,
             ladder=self.ladder, kernel=self.kernel,
         )  # fmt: skip
         path = self.folder / "run.toml"
@@ -145,10 +149,10 @@ def own_frequencies(lm: Any, n: int = 48, length: int = 16) -> NDArray[np.float6
     return np.asarray(mean)
 
 
-def law_rows(name: str, lm: Any) -> NDArray[np.float32]:
+def law_rows(name: str, lm: Any, n_sites: int) -> NDArray[np.float32]:
     """Return ln p of the sites of the law `few` or `all`, float32 [D, V]."""
     p_v = own_frequencies(lm)
-    rows = np.tile(p_v, (N_SITES, 1))
+    rows = np.tile(p_v, (n_sites, 1))
     if name == "few":
         random = np.random.default_rng(1)
         for row in rows:  # half common, half rare tokens
@@ -216,6 +220,10 @@ def main() -> None:
     """Measure and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, required=True, help="for what was measured")
+    parser.add_argument("--model", type=Path, default=MODEL, help="a folder of a decoder")
+    parser.add_argument("--sites", type=int, default=6)
+    for name in ("walkers", "steps", "exchanges"):
+        parser.add_argument(f"--{name}", type=int, default=getattr(Program, name), help="of ours")
     parser.add_argument("--law", choices=("few", "all"), default="few")
     parser.add_argument("--seconds", type=float, default=20.0, help="of CPU, per method and target")
     parser.add_argument("--targets", type=int, default=10)
@@ -229,9 +237,9 @@ def main() -> None:
     torch.set_num_threads(1)
     folder = options.folder / options.law
     folder.mkdir(parents=True, exist_ok=True)
-    lm = GPT2LMHeadModel.from_pretrained(MODEL, dtype=torch.float32).eval()
+    lm = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32).eval()
     if not (folder / "rows.npy").exists():
-        np.save(folder / "rows.npy", law_rows(options.law, lm))
+        np.save(folder / "rows.npy", law_rows(options.law, lm, options.sites))
     rows = np.load(folder / "rows.npy")
     problem, table = Problem(lm, torch.from_numpy(rows)), Table(folder / "found.json")
     n = 2 if options.tune else options.targets
@@ -269,7 +277,8 @@ def compare(
     folder: Path,
 ) -> None:
     """Print the estimates of all methods, their errors, and the rms error of each method."""
-    seconds, program = options.seconds, Program(folder, folder / "rows.npy")
+    seconds, sizes = options.seconds, (options.walkers, options.steps, options.exchanges)
+    program = Program(folder, folder / "rows.npy", options.model.resolve(), *sizes)
     kernels = {"omniinput": program}
     for name in options.kernel:
         kernels[f"omniinput, {name}"] = replace(program, **KERNELS[name])

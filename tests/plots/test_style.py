@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from omniinput_hpc.plots import style
+from omniinput_hpc.plots import look, style
 
 
 def test_colours_and_markers_repeat_and_differ():
@@ -129,7 +129,7 @@ def test_a_caption_stands_above_the_figures_own_title_and_within_its_width(engin
     figure = style.blank(3.0, 9.0)
     figure.set_layout_engine(engine)
     figure.suptitle("how to read it", x=0.01, ha="left", fontsize=9)
-    style.save(figure, tmp_path / "a.png", style.Caption("a long name of a run " * 5, "few " * 40))
+    style.save(figure, tmp_path / "a.png", look.Caption("a long name of a run " * 5, "few " * 40))
     title, remark = figure.texts
     assert title.get_text().splitlines()[0].startswith("a long name of a run")
     assert title.get_text().splitlines()[-1] == "how to read it"
@@ -165,7 +165,7 @@ def test_names_of_any_bytes_are_drawn(tmp_path, name):
     """A file's name need not be UTF-8, and a locale of ASCII reads every umlaut as bytes."""
     figure = style.blank(3.0, 2.0)
     figure.add_subplot().set_title(name)
-    style.save(figure, tmp_path / "a.png", style.Caption(name))
+    style.save(figure, tmp_path / "a.png", look.Caption(name))
     assert (tmp_path / "a.pdf").is_file()
     if name.startswith("l\udcc3"):
         assert figure.get_suptitle() == "l\u00e4ufe"

@@ -18,7 +18,8 @@ from omniinput_hpc.annotation.drawing import draw_independently
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import Density, density_of_run
-from omniinput_hpc.plots.style import Caption, save
+from omniinput_hpc.plots.look import Caption
+from omniinput_hpc.plots.style import save
 from omniinput_hpc.results import representatives
 from omniinput_hpc.results.representatives import (
     Representative,
