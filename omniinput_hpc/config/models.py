@@ -33,6 +33,7 @@ def _rule_name(value: str) -> str:
     return value if value.startswith(TEXT_RULES) else _function_name(value)
 
 
+ClassNumber = Annotated[int, Field(ge=0, le=2**31 - 1)]
 FunctionName = Annotated[str, AfterValidator(_function_name)]
 TEXT_RULES = ("regex:", "contains:")
 """What names of rules begin with that are not functions."""
@@ -90,13 +91,15 @@ class SequenceClassifier(Table):
         "a text, such as [CLS] and [SEP]. The other tokens are the sites. A site may hold any "
         "token, even [PAD]; no token is masked.",
     )
-    target: int = Field(
-        ge=0, le=2**31 - 1, description="The class, counted from 0. A reward model has only 0."
+    target: ClassNumber | Literal["any"] = Field(
+        description='The class, counted from 0; a reward model has only 0. `"any"`: the class with '
+        "the largest output.",
     )
-    output: Literal["logit", "difference", "log-softmax"] = Field(
+    output: Literal["logit", "difference", "log-softmax", "log-odds"] = Field(
         "logit",
-        description="z: the logit of class `target`, that minus the logit of the other class "
-        "(of two), or the log-softmax.",
+        description="z: the logit of class `target`; that minus the logit of the other class (of "
+        "two); the log-softmax, ln of its probability; or the log-odds, ln of its probability over "
+        "that of all others.",
     )
     sign: Literal[-1, 1] = Field(1, description="z is `sign` times the output.")
     dtype: DTYPES = Field("float32", description=DTYPE)
@@ -147,16 +150,15 @@ class ImageClassifier(Table):
         "model.safetensors; or a Hugging Face folder of an image classifier (ViT, ResNet, ...) "
         "with preprocessor_config.json; with `factory`, a safetensors file.",
     )
-    target: Literal["logit", "log-softmax", "log-likelihood"] = Field(
+    target: Literal["logit", "log-softmax", "log-odds", "log-likelihood"] = Field(
         "logit",
-        description="z: the logit or log-softmax of class `label`, or the log-likelihood of an "
-        "energy-based model, up to a constant.",
+        description="z: the logit, log-softmax or log-odds of class `label`, as for a "
+        "`sequence-classifier`; or the log-likelihood of an energy-based model, up to a constant.",
     )
-    label: int = Field(
+    label: ClassNumber | Literal["any"] = Field(
         0,
-        ge=0,
-        le=2**31 - 1,
-        description="The class, counted from 0; 0 for a network with one output.",
+        description="The class, counted from 0; 0 for a network with one output. "
+        '`"any"`: the class with the largest output.',
     )
     sign: Literal[-1, 1] = Field(1, description="z is `sign` times the output.")
     factory: FunctionName | None = Field(

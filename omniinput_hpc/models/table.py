@@ -37,7 +37,7 @@ NO_UNIT = "output z (the model's own unit)"
 
 def _class_label(output_key: str, class_key: str) -> Callable[[Table], str]:
     """Return a function that labels a classifier's z; the keys name its output and its class."""
-    words = {"logit": "logit", "log-softmax": "log-softmax", "difference": "logit difference"}
+    words = {"difference": "logit difference"}
 
     def label(model: Table) -> str:
         output, its_class = getattr(model, output_key, "logit"), getattr(model, class_key, 0)
@@ -47,7 +47,10 @@ def _class_label(output_key: str, class_key: str) -> Callable[[Table], str]:
         # Output 0 may be a network's only one, with the logit of class 1: name no class.
         if output_key == "target" and output == "logit" and its_class == 0:
             return f"output z, {minus}logit (nats)"
-        return f"output z, {minus}{words.get(output, output)} of class {its_class} (nats)"
+        word = words.get(output, output)
+        if its_class == "any":
+            return f"output z, {minus}largest {word} of all classes (nats)"
+        return f"output z, {minus}{word} of class {its_class} (nats)"
 
     return label
 

@@ -28,7 +28,7 @@ KERNELS = {
 MODEL = {
     "length": "tokens per input",
     "target": "the class, or the image network's output, that gives z",
-    "output": '"logit", "difference" (of two classes) or "log-softmax"',
+    "output": '"logit", "difference" (of two classes), "log-softmax" or "log-odds"',
     "prefix": "put before every input; compare how the tokenizer begins texts",
 }
 GIVEN = {

@@ -41,6 +41,7 @@ from omniinput_hpc.runfile.reader import open_run
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/helpers"))  # also for the law's factory
 
+import rare_tokens  # noqa: E402
 from rare_tokens import Estimate, Problem, exact, itgis, mhis, of_mean, plain  # noqa: E402
 
 MODEL = ROOT / "inputs/models/english"
@@ -85,10 +86,14 @@ SITE = '[kernel]\nname = "gibbs-with-gradients"\nproposal = "site"'
 
 @dataclass(frozen=True)
 class Program:
-    """Runs of this program for one law; `rounds` and `kernel` as in the input file."""
+    """Runs of this program for one law; `rounds` and `kernel` as in the input file.
+
+    `rivals` are the tokens that may be the likeliest next one.
+    """
 
     folder: Path
     rows: Path
+    rivals: list[int]
     model: Path = MODEL
     walkers: int = 16
     steps: int = 5
@@ -99,11 +104,10 @@ class Program:
     def estimate(self, target: int, rounds: int, seed: int) -> Estimate:
         """Run the program, and read P(z < 0) off its density."""
         log_p = np.load(self.rows, mmap_mode="r")
-        n_sites, n_values = log_p.shape
         text = INPUT.format(
             folder=self.folder, seed=seed, rounds=rounds, burn_in=max(1, rounds // 4),
-            model=self.model, length=n_sites, rows=self.rows, target=target,
-            others=[v for v in range(n_values) if v != target], walkers=self.walkers,
+            model=self.model, length=len(log_p), rows=self.rows, target=target,
+            others=[v for v in self.rivals if v != target], walkers=self.walkers,
             steps=self.steps, exchanges=self.exchanges, every=self.steps * self.exchanges,
             ladder=self.ladder, kernel=self.kernel,
         )  # fmt: skip
@@ -222,6 +226,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="for what was measured")
     parser.add_argument("--model", type=Path, default=MODEL, help="a folder of a decoder")
     parser.add_argument("--sites", type=int, default=6)
+    parser.add_argument("--batch", type=int, default=rare_tokens.BATCH, help="of ITGIS and draws")
     for name in ("walkers", "steps", "exchanges"):
         parser.add_argument(f"--{name}", type=int, default=getattr(Program, name), help="of ours")
     parser.add_argument("--law", choices=("few", "all"), default="few")
@@ -235,6 +240,7 @@ def main() -> None:
     options = parser.parse_args()
     logging.disable(logging.INFO)
     torch.set_num_threads(1)
+    rare_tokens.BATCH = options.batch
     folder = options.folder / options.law
     folder.mkdir(parents=True, exist_ok=True)
     lm = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32).eval()
@@ -278,7 +284,12 @@ def compare(
 ) -> None:
     """Print the estimates of all methods, their errors, and the rms error of each method."""
     seconds, sizes = options.seconds, (options.walkers, options.steps, options.exchanges)
-    program = Program(folder, folder / "rows.npy", options.model.resolve(), *sizes)
+    n_values = problem.log_p.shape[1]
+    # under the law `few` it is known which tokens ever win
+    rivals = (
+        list(range(n_values)) if log_p_v is None else np.flatnonzero(log_p_v > -np.inf).tolist()
+    )
+    program = Program(folder, folder / "rows.npy", rivals, options.model.resolve(), *sizes)
     kernels = {"omniinput": program}
     for name in options.kernel:
         kernels[f"omniinput, {name}"] = replace(program, **KERNELS[name])

@@ -62,6 +62,8 @@ def test_a_model_that_is_refused_keeps_its_keys():
     found = read({**GOOD, "model": {**model, "sign": -1, "glow": 2, "noise": True}})
     assert "log-softmax of class 3" in z_label(found) and z_label(found).endswith("with noise")
     assert side_of(found).end == "high" and found.model_name == "p"
+    of_any = read({**GOOD, "model": {**model, "target": "log-odds", "label": "any"}})
+    assert "largest log-odds of all classes" in z_label(of_any)
     with pytest.raises(UserError, match=r"model\.glow: Extra inputs"):
         display(found)
     language = read({**GOOD, "space": {}, "model": {"kind": "causal-lm", "prefix": "a", "glow": 2}})

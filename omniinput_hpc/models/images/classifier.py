@@ -1,4 +1,4 @@
-"""Image classifiers: z is a logit, a class's log-softmax, or an energy-based log-likelihood.
+"""Image classifiers: z is an output of a class, or an energy-based log-likelihood.
 
 An input's D sites are the grey levels of its pixels: rows, then columns, then channels. A network
 has two parts: a look-up for each pixel (`contributions`), and the rest. The gradient with respect
@@ -22,6 +22,7 @@ from torch import nn
 from omniinput_hpc import plugins
 from omniinput_hpc.config import ImageClassifier as Options
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models import class_output
 from omniinput_hpc.models.images.files import (
     DESCRIPTION,
     WEIGHTS,
@@ -93,9 +94,7 @@ class ImageClassifier:
     def _z(self, rows: torch.Tensor) -> torch.Tensor:
         outputs = self._body(self._pixels.combine(rows)).float()
         outputs = outputs.view(len(rows), -1)  # [W, n_outputs]
-        if self._target == "log-softmax":
-            outputs = outputs.log_softmax(dim=1)
-        return self._sign * outputs[:, self._label]
+        return self._sign * class_output.of(outputs, self._target, self._label)
 
     @torch.no_grad()
     def output(self, x: torch.Tensor) -> torch.Tensor:

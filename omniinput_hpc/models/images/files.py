@@ -27,7 +27,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.display import Display
 from omniinput_hpc.models.images import hf_processor
 from omniinput_hpc.models.language import hf_folder
-from omniinput_hpc.models.language.hf_checks import read_settings
+from omniinput_hpc.models.language.hf_checks import check_class, read_settings
 from omniinput_hpc.untrusted.safetensors_header import read_header
 
 ARCHITECTURES = ("cnn", "mlp", "resnet")
@@ -198,18 +198,11 @@ def _hub_shape(options: ImageClassifier, folder: Path) -> list[int]:
 def check_label(options: ImageClassifier, n_outputs: int) -> None:
     """Raise a `UserError` if the class in the input file does not exist or does not fit the target.
 
-    A log-softmax requires several outputs, a log-likelihood a single one.
+    A log-likelihood requires a single output.
     """
-    if options.label >= n_outputs:
-        raise UserError(
-            f"model.label = {options.label}: the model in {options.path} has {n_outputs} "
-            f"output(s), 0 to {n_outputs - 1}"
-        )
-    if options.target == "log-softmax" and n_outputs == 1:
-        raise UserError(
-            'model.target = "log-softmax": the model has a single output, whose log-softmax is '
-            '0; use "logit"'
-        )
+    keys = "model.target", "model.label"
+    where = f"the model in {options.path}"
+    check_class(options.target, options.label, n_outputs, keys, where)
     if options.target == "log-likelihood" and n_outputs > 1:
         raise UserError(
             f'model.target = "log-likelihood" is for energy-based models with a single output; '

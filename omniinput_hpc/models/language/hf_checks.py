@@ -209,6 +209,28 @@ def number_of_classes(config: Mapping[str, Any], file: Path) -> int:
     return n_classes
 
 
+def check_class(
+    how: str, which: int | str, n_classes: int, keys: tuple[str, str], where: object
+) -> None:
+    """Raise a `UserError` if a classifier lacks the class, or has too few for its output.
+
+    keys : of `how` and of `which` in the input file
+    """
+    if isinstance(which, int) and which >= n_classes:
+        classes = "one class, 0" if n_classes == 1 else f"{n_classes} classes, 0 to {n_classes - 1}"
+        raise UserError(f"{keys[1]} = {which}: {where} has {classes}")
+    if n_classes == 1 and how in ("log-softmax", "log-odds", "difference"):
+        raise UserError(
+            f'{keys[0]} = "{how}": {where} has only one class, and nothing to compare it with; '
+            'choose "logit"'
+        )
+    if n_classes != 2 and how == "difference":
+        raise UserError(
+            f'{keys[0]} = "difference" is for two classes, but {where} has {n_classes}; choose '
+            '"log-odds"'
+        )
+
+
 def files_read(folder: Path, weights: list[Path]) -> list[Path]:
     """Return the safetensors files of a folder that transformers reads.
 

@@ -343,24 +343,6 @@ def predicted_sites(options: MaskedLm, n_sites: int) -> list[int]:
     return sites
 
 
-def check_class(options: SequenceClassifier, n_classes: int, where: object) -> None:
-    """Raise a `UserError` if a classifier lacks the target, or two classes for a difference."""
-    if options.target >= n_classes:
-        raise UserError(
-            f"model.target = {options.target}: {where} has {n_classes} classes, counted from 0"
-        )
-    if options.output == "log-softmax" and n_classes == 1:
-        raise UserError(
-            f'model.output = "log-softmax" is 0 for every input, since {where} has only one class; '
-            'choose "logit"'
-        )
-    if options.output == "difference" and n_classes != 2:
-        raise UserError(
-            f'model.output = "difference" requires two classes, but {where} has {n_classes}; '
-            'choose "logit" or "log-softmax"'
-        )
-
-
 def display(options: TextModel, allowed: Allowed = None) -> Display:
     """Show inputs as text, by the folder's tokenizer; the prefix is separate.
 

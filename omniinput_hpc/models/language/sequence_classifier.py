@@ -19,7 +19,8 @@ from transformers import AutoModelForSequenceClassification
 from omniinput_hpc.config import Allowed
 from omniinput_hpc.config import SequenceClassifier as Options
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.language import hf_folder
+from omniinput_hpc.models import class_output
+from omniinput_hpc.models.language import hf_checks, hf_folder
 from omniinput_hpc.models.language.embedding_leaf import (
     EmbeddingLeaf,
     gradient_problem,
@@ -45,7 +46,8 @@ class SequenceClassifier:
     def __init__(self, options: Options, device: str, allowed: Allowed = None) -> None:
         folder = hf_folder.resolve(options.path)
         self.lm = load(AutoModelForSequenceClassification, folder, options.dtype, device)
-        hf_folder.check_class(options, int(self.lm.config.num_labels), folder)
+        keys, n_classes = ("model.output", "model.target"), int(self.lm.config.num_labels)
+        hf_checks.check_class(options.output, options.target, n_classes, keys, folder)
         settings = self.lm.config.get_text_config()
         if settings.pad_token_id is None:
             # A decoder's head refuses batches without a padding token. No token has this id, so
@@ -112,13 +114,8 @@ class SequenceClassifier:
         return logits.float()
 
     def _z(self, logits: torch.Tensor) -> torch.Tensor:
-        target = self._options.target
-        if self._options.output == "log-softmax":
-            logits = logits.log_softmax(-1)
-        elif self._options.output == "difference":
-            logits = logits - logits.flip(1)
-        z: torch.Tensor = self._options.sign * logits[:, target]
-        return z
+        options = self._options
+        return options.sign * class_output.of(logits, options.output, options.target)
 
     def _trial(self) -> list[torch.Tensor]:
         return trial_inputs(self._special, self._frame.every_id, self.n_sites)

@@ -164,7 +164,7 @@ def test_a_custom_network(tmp_path):
     by_level = image.grad.view(6, 20, 1) * torch.arange(11) / 10
     torch.testing.assert_close(g, by_level, atol=1e-5, rtol=1e-4)
     chosen = options(tmp_path / "own.safetensors", label=3, **made)
-    with pytest.raises(UserError, match=r"label = 3: the model .* has 3 output"):
+    with pytest.raises(UserError, match=r"label = 3: the model .* has 3 classes, 0 to 2"):
         classifier.build(chosen, "cpu")
     with pytest.raises(UserError, match="does not accept images"):
         classifier.build(options(tmp_path / "own.safetensors", **{**made, "shape": [5, 5]}), "cpu")
@@ -203,7 +203,7 @@ def test_what_is_refused_without_torch(tmp_path):
     about.write_text("{")
     assert "not valid JSON" in refused(folder)
     about.write_text(json.dumps({**text, "n_outputs": 1}))
-    assert "single output" in refused(folder, target="log-softmax")
+    assert "has only one class" in refused(folder, target="log-softmax")
     (folder / "model.safetensors").rename(folder / "model.pt")
     assert "never loaded" in refused(folder)
     about.unlink()

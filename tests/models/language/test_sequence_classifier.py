@@ -45,7 +45,7 @@ def inputs(n=6):
     return torch.randint(V, (n, 6), generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("output", ["logit", "difference", "log-softmax"])
+@pytest.mark.parametrize("output", ["logit", "difference", "log-softmax", "log-odds"])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_z_is_hugging_faces_output(folder, output, sign):
     model = sequence_classifier.build(options(folder, output=output, sign=sign), "cpu")
@@ -57,11 +57,22 @@ def test_z_is_hugging_faces_output(folder, output, sign):
     expected = {
         "logit": logits[:, 1],
         "difference": logits[:, 1] - logits[:, 0],
+        "log-odds": logits[:, 1] - logits[:, 0],
         "log-softmax": logits.log_softmax(-1)[:, 1],
     }[output]
     z = model.output(x)
     torch.testing.assert_close(z, sign * expected, atol=1e-5, rtol=0)
     assert z.dtype == torch.float32 and z.std() > 0.01
+
+
+def test_z_of_any_class(folder):
+    x = inputs()
+    one, two, largest = (
+        sequence_classifier.build(options(folder, target=target), "cpu").output(x)
+        for target in (0, 1, "any")
+    )
+    torch.testing.assert_close(largest, torch.maximum(one, two))
+    assert (largest != two).any()
 
 
 def test_the_gradient_is_the_derivative_by_one_hot(folder):
@@ -111,7 +122,7 @@ def test_what_is_refused(folder, tmp_path):
     assert "has 2 classes" in refused(folder, target=2)
     assert "beyond the 16 positions" in refused(folder, length=17)
     three = save_classifier(tmp_path, n_classes=3)
-    assert "requires two classes" in refused(three, output="difference")
+    assert "is for two classes" in refused(three, output="difference")
     (three / "vocab.txt").write_text("a\nb\n")
     assert "has no cls_token '[CLS]'" in refused(three)
     (three / "vocab.txt").unlink()
@@ -309,7 +320,7 @@ def model_tokens(folder, row, n_sites):
     [
         ({"length": 3, "prefix": "ab"}, "model.length = 3 leaves no site: 3 tokens are around"),
         ({"suffix": [77]}, "model.suffix: the token 77 is not one of the model's 29 tokens"),
-        ({"output": "log-softmax"}, "is 0 for every input, since .* has only one class"),
+        ({"output": "log-softmax"}, "has only one class, and nothing to compare it with"),
     ],
 )
 def test_what_a_reward_model_refuses(reward, keys, message):
