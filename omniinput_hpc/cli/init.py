@@ -71,7 +71,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     about = models.preflight(config)
     built = build.build(world, config, about.get("folder"))
     stopping = StopCheck(request, world, None)
-    aim = Aim(args.errors, args.hours)
+    aim = Aim(args.errors, args.hours, args.end)
     try:
         found = proposal.make(world, built, aim, args.seconds, stopping)
     except StopRun as stop:
@@ -193,6 +193,8 @@ def _arguments(world: World, argv: Sequence[str] | None, program: str) -> argpar
         metavar="H",
         help="or the hours that one process may compute; two processes take half as long",
     )
+    only = "make the ladder for this end of z only; the run then costs about half (default: both)"
+    add("--end", choices=("low", "high"), help=only)
     add("--side", choices=("low", "high"), help="the confident end of z (default: from its kind)")
     add(
         "--seconds",

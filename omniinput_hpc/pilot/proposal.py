@@ -11,6 +11,7 @@ import numpy as np
 
 from omniinput_hpc import models
 from omniinput_hpc.config import input_file
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.pilot import measure, model_table, question, rehearse, settings
 from omniinput_hpc.pilot.rehearse import Seen
 from omniinput_hpc.pilot.settings import FloatArray, Length, Spread
@@ -34,10 +35,18 @@ log = logging.getLogger("omniinput_hpc")
 
 @dataclass(frozen=True)
 class Aim:
-    """The aim for the length of a run: errors of log g or, if given, hours on one process."""
+    """What a run is for.
+
+    Attributes
+    ----------
+    errors : of log g
+    hours : length of the run on one process, in place of `errors`
+    end : the only end of z, "low" or "high", that the ladder goes to; None for both
+    """
 
     errors: float = 0.1
     hours: float | None = None
+    end: str | None = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +113,9 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
     deadline = measure.Deadline(SHARES["at zero"] * seconds, clock)
     z = measure.outputs_at_zero(built, deadline, stopping.after_move)
     log.info("z of %d inputs at beta = 0: %.4g +- %.3g", len(z), z.mean(), z.std())
-    m, reach = built.model_beta, question.reach_of(built.config, built.model)
+    m, reach = built.model_beta, question.reach_of(built.config, built.model, aim.end)
+    if m is not None and aim.end:
+        raise UserError("--end: a ladder to the model's own distribution has only one end")
     ends: dict[str, str] = {}
     time_of_spread = SHARES["spread"] * seconds
     if m is not None:

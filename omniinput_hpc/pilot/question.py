@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -67,8 +67,20 @@ class Reach:
     why: str = ""
 
 
-def reach_of(config: Config, model: Any) -> Reach:
-    """Return how far the ladder of an input goes; `model` is built from it."""
+def reach_of(config: Config, model: Any, end: str | None) -> Reach:
+    """Return how far the ladder of an input goes; `model` is built from it.
+
+    `end` is the end of z that the user wants, None for both. Raises a `UserError` if the ladder
+    does not go there.
+    """
+    reach = _of_question(config, model)
+    low, high = (0.0 if end == "low" else reach.lowest, 0.0 if end == "high" else reach.highest)
+    if low == high == 0.0:
+        raise UserError(f"--end {end}: this question is about the other end of z")
+    return replace(reach, lowest=low, highest=high)
+
+
+def _of_question(config: Config, model: Any) -> Reach:
     output, law = config.output, config.law
     offers = models.offers_of(getattr(model, "base", model))
     m = model.n_sites - offers.predicted_from

@@ -93,6 +93,14 @@ def test_a_bare_torch_network_is_sent_to_the_way_by_its_weights(capfd, tmp_path,
         assert ("--kind image-classifier --set model.factory=" in text) == hinted, text
 
 
+def test_a_ladder_for_one_end(capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, text = call(capfd, FACTORY, "--seconds", "3", "--end", "high", "--output", "my.toml")
+    assert code == 0, text
+    betas = input_file.load(tmp_path / "my.toml").beta_k
+    assert max(betas) == 0.0 and min(betas) < -0.5
+
+
 BAD = {
     "there already": ([FACTORY, "--output", "there.toml"], "there.toml exists"),
     "another ending": ([FACTORY, "--output", "my.txt"], "must end with .toml"),
@@ -105,6 +113,9 @@ BAD = {
     "an unknown key": ([FACTORY, "--set", "model.lenght=3"], "model.lenght: unknown key"),
     "two aims": ([FACTORY, "--errors", "0.1", "--hours", "1"], "not allowed with"),
     "no errors": ([FACTORY, "--errors", "0"], "above 0"),
+    "an end": (
+        [str(ROOT / "inputs/models/toy"), "--length", "4", "--end", "low"], "has only one end"
+    ),
     "a length": ([FACTORY, "--length", "5"], "--length is for texts"),
     "one output": (["init_models:flat"], "z = 1 for all of"),
     "no function of x": (["init_models:noisy"], "is not a function"),

@@ -70,8 +70,13 @@ def test_a_ladder_ends_where_the_question_is_answered(name, ends):
     )
     n_read = {"next": 1, "text": 3}.get(name)
     model = base if name == "pattern" else SimpleNamespace(base=base, n_sites=4, n_read=n_read)
-    found = question.reach_of(config, model)
+    found = question.reach_of(config, model, None)
     assert (found.lowest, found.highest) == ends and found.why
+    low = question.reach_of(config, model, "low")
+    assert (low.lowest, low.highest) == (0, ends[1])
+    if ends[0] == 0:
+        with pytest.raises(UserError, match="--end high: this question is about the other end"):
+            question.reach_of(config, model, "high")
 
 
 def test_without_a_question_only_the_pilot_ends_the_ladder():
@@ -79,7 +84,7 @@ def test_without_a_question_only_the_pilot_ends_the_ladder():
     odds = {"name": "next", "targets": [1], "against": [2]}
     for tables in ({}, {"law": LAW}, {"law": LAW, "output": odds}, {"law": other_law}):
         model = SimpleNamespace(n_values=10, n_sites=4, output=None)
-        assert question.reach_of(config_of(**tables), model) == question.Reach()
+        assert question.reach_of(config_of(**tables), model, None) == question.Reach()
 
 
 @pytest.mark.parametrize(("tables", "floor"), [
