@@ -114,7 +114,8 @@ BAD = {
     "two aims": ([FACTORY, "--errors", "0.1", "--hours", "1"], "not allowed with"),
     "no errors": ([FACTORY, "--errors", "0"], "above 0"),
     "an end": (
-        [str(ROOT / "inputs/models/toy"), "--length", "4", "--end", "low"], "has only one end"
+        [str(ROOT / "inputs/models/toy"), "--length", "4", "--end", "low"],
+        "has only one end",
     ),
     "a length": ([FACTORY, "--length", "5"], "--length is for texts"),
     "one output": (["init_models:flat"], "z = 1 for all of"),
