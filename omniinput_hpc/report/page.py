@@ -40,14 +40,36 @@ INK_STYLE: Any = {
 }
 
 
-def page(title: str, parts: Sequence[Markup], interactive: bool = False) -> str:
+def page(title: str, parts: Sequence[Markup], scripts: Sequence[str] = ()) -> str:
     """Return the whole page, which refers to nothing outside itself.
 
-    If it is interactive, it holds the script of `page.js`; its policy allows no other.
+    It holds the scripts of these files; its policy allows no other.
     """
-    script = Markup((TEMPLATES / "page.js").read_text(encoding="utf-8")) if interactive else ""
-    found = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    return render("page.html", title=title, parts=parts, script=script, script_hash=found)
+    return render(
+        "page.html",
+        title=title,
+        parts=parts,
+        script=_script(scripts),
+        policy=Markup(policy(scripts)),
+    )
+
+
+def _script(scripts: Sequence[str]) -> Markup:
+    return Markup("".join((TEMPLATES / name).read_text(encoding="utf-8") for name in scripts))
+
+
+def policy(scripts: Sequence[str]) -> str:
+    """Return the content security policy of a page with these scripts.
+
+    Only `explore.js` may make requests, to its own server.
+    """
+    allowed = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+    if scripts:
+        found = hashlib.sha256(_script(scripts).encode()).digest()
+        allowed += f"script-src 'sha256-{base64.b64encode(found).decode('ascii')}'; "
+    if "explore.js" in scripts:
+        allowed += "connect-src 'self'; "
+    return f"{allowed}base-uri 'none'; form-action 'none'"
 
 
 def render(template: str, **values: Any) -> Markup:

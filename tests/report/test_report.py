@@ -77,7 +77,7 @@ def test_the_page_is_strict_and_shows_hostile_text_as_text(html):
     for title in ("Method and settings", "Convergence"):
         assert f"<summary>{title}</summary>" in html
     assert "<h1>All inputs of none</h1>" in html and "how many are right?" in words
-    assert "Krippendorff" in words and "the model accepts " in words
+    assert "Krippendorff" in words and " are accepted, " in words
 
 
 def test_a_page_that_does_not_escape_is_noticed(tmp_path, inside, monkeypatch):

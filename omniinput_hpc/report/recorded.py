@@ -1,0 +1,160 @@
+"""Recorded inputs on request: those of a bin, those whose text holds some words, the extremes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from omniinput_hpc.annotation.drawing import samples_of_bins
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators import BoolArray, FloatArray
+from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.samples import RecordedSamples, extreme_inputs, samples_in_bins
+from omniinput_hpc.histogram import bin_of
+from omniinput_hpc.report.page import visible
+from omniinput_hpc.results.redact import mask
+from omniinput_hpc.results.representatives import how_to_show
+from omniinput_hpc.runfile.reader import RunReader
+from omniinput_hpc.text import counted, tens
+
+PAGE = 20
+"""Different inputs of an answer at most."""
+SECONDS = 2.0
+"""Time after which a search answers with what it has found so far."""
+CHUNK = 500
+"""Samples whose texts are held at once."""
+EVERY_Z = np.array([np.finfo(np.float32).min, np.finfo(np.float32).max], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Found:
+    """An answer, as the page gets it.
+
+    Attributes
+    ----------
+    said : what was looked at, in words
+    inputs : for each input "z", "shown" (its text, or its picture as a data URI) and "note"
+    kind : "text" or "image"
+    next : the sample to start from for more; None if there are no more
+    """
+
+    said: str
+    inputs: list[dict[str, str]]
+    kind: str
+    next: int | None = None
+
+
+class Recorded:
+    """The recorded inputs of an open run, of which a page is read at a time.
+
+    Samples are numbered from 0 in the order of rounds, rungs and moves. Texts are masked if
+    `masked`; `render` is as in `representatives.how_to_show`.
+    """
+
+    def __init__(
+        self, run: RunReader, density: Density, masked: bool = False, render: bool = False
+    ) -> None:
+        self._run, self._density, self._masked = run.data, density, masked
+        self._how = how_to_show(run.config, render)
+        self._count_b = samples_of_bins(run.data, density.edges)
+        self._per_round = len(run.beta_k) * run.samples_per_round
+
+    def of_bin(self, z: float, start: int = 0) -> Found:
+        """Return inputs of the bin nearest to z that has samples; a UserError if none has."""
+        edges, held = self._density.edges, np.flatnonzero(self._count_b)
+        if not held.size or not np.isfinite(z):
+            raise UserError("no recorded inputs lie inside the bins, or z is not a number")
+        b = int(held[np.abs(held - bin_of(np.array([z]), edges)).argmin()])
+
+        def holds(round_: int) -> bool:
+            return bool((bin_of(self._run.z_of(round_).ravel(), edges) == b).any())
+
+        rounds = filter(holds, self._rounds(start))
+        found, then = self._scan(edges, rounds, start, lambda some: some.bin_i == b)
+        said = f"z from {edges[b]:.6g} to {edges[b + 1]:.6g}: {counted(int(self._count_b[b]), 'recorded sample')}"
+        return Found(said, found, self._how.kind, then)
+
+    def search(self, words: str, start: int = 0) -> Found:
+        """Return inputs whose text holds words, in any case; a UserError for pictures."""
+        if self._how.kind != "text" or not words:
+            raise UserError("give words to search for" if not words else "pictures have no text")
+        lower = words.lower()
+
+        def hold(some: RecordedSamples) -> BoolArray:
+            return np.array([lower in text.lower() for text in self._shown(some.x_id)])
+
+        found, then = self._scan(EVERY_Z, self._rounds(start), start, hold)
+        total = self._per_round * self._run.rounds
+        end = total if then is None else then
+        said = f"{counted(len(found), 'input')} found in samples {start + 1:,} to {end:,} "
+        return Found(f"{said}of {total:,}", found, self._how.kind, then)
+
+    def extremes(self, end: str) -> Found:
+        """Return the recorded inputs of lowest z, or of highest for the `end` "high"."""
+        x_nd, z_n = extreme_inputs(self._run, PAGE, -1.0 if end == "high" else 1.0)
+        rows = zip(z_n, self._shown(x_nd), strict=True)
+        inputs = [{"z": f"{z:.6g}", "shown": shown, "note": ""} for z, shown in rows]
+        said = f"The recorded inputs of {'highest' if end == 'high' else 'lowest'} z"
+        return Found(said, inputs, self._how.kind)
+
+    def _rounds(self, start: int) -> range:
+        return range(start // self._per_round, self._run.rounds)
+
+    def _scan(
+        self,
+        edges: FloatArray,
+        rounds: Iterable[int],
+        start: int,
+        keep: Callable[[RecordedSamples], BoolArray],
+    ) -> tuple[list[dict[str, str]], int | None]:
+        """Return the first different inputs from a sample on that are kept, and where to go on."""
+        hits: dict[bytes, list[tuple[RecordedSamples, int]]] = {}
+        deadline = time.monotonic() + SECONDS
+        for part in samples_in_bins(self._run, edges, rounds=rounds):
+            first = part.round_ * self._per_round + part.rung * self._run.samples_per_round
+            later = part.where(first + part.index_i >= start)
+            for i in range(0, len(later.z_i), CHUNK):
+                some = later.where(np.arange(len(later.z_i)) // CHUNK == i // CHUNK)
+                for j in np.flatnonzero(keep(some)).tolist():
+                    x = some.x_id[j].tobytes()
+                    if x not in hits and len(hits) == PAGE:
+                        return self._lines(list(hits.values())), first + int(some.index_i[j])
+                    hits.setdefault(x, []).append((some, j))
+                if time.monotonic() > deadline:
+                    return self._lines(list(hits.values())), first + int(some.index_i[-1]) + 1
+        return self._lines(list(hits.values())), None
+
+    def _lines(self, hits: Sequence[Sequence[tuple[RecordedSamples, int]]]) -> list[dict[str, str]]:
+        if not hits:
+            return []
+        shown = self._shown(np.stack([some.x_id[j] for (some, j), *_ in hits]))
+        return [
+            {
+                "z": f"{copies[0][0].z_i[copies[0][1]]:.6g}",
+                "shown": words,
+                "note": self._note(copies),
+            }
+            for copies, words in zip(hits, shown, strict=True)
+        ]
+
+    def _note(self, copies: Sequence[tuple[RecordedSamples, int]]) -> str:
+        """Return where an input was recorded, how often, and its weight."""
+        some, j = copies[0]
+        log_q_1k = None if some.log_q_ik is None else some.log_q_ik[j : j + 1]
+        log_w = -float(self._density.log_mixture(some.z_i[j : j + 1], log_q_1k)[0])
+        stands = f"stands for {tens(log_w)}{self._density.words.of or ' inputs'}"
+        weight = stands if self._density.absolute else f"relative weight {tens(log_w)}"
+        said = [weight] if np.isfinite(log_w) else []
+        said += [f"{len(copies)} times here"] if len(copies) > 1 else []
+        return ", ".join([*said, f"round {some.round_}, rung {some.rung}"])
+
+    def _shown(self, x_nd: Any) -> list[str]:
+        """Return texts, masked if that is asked for, or pictures as data URIs."""
+        shown = self._how.show(np.asarray(x_nd, dtype=np.int64))
+        if self._how.kind != "text":
+            return list(shown)
+        return [visible(mask(text) if self._masked else text) for text in shown]
