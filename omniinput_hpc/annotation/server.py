@@ -198,11 +198,7 @@ def make_app(
 
 
 def guarded_app(
-    routes: Sequence[Route],
-    tokens: Tokens,
-    cookie: str,
-    lifespan: Any = None,
-    policy: str = POLICY,
+    routes: Sequence[Route], tokens: Tokens, cookie: str, lifespan: Any = None, policy: str = POLICY
 ) -> Starlette:
     """Return a web application for `serve`, whose requests a `Guard` checks."""
     limit = ConnectionLimit()
@@ -210,11 +206,9 @@ def guarded_app(
         Guard, tokens=tokens, cookie=cookie, authenticated=limit.authenticated, policy=policy
     )
     app = Starlette(
-        routes=routes,
-        middleware=[guard],
+        routes=routes, middleware=[guard], lifespan=lifespan,
         exception_handlers={UserError: _refusal, NotSaved: _refusal, OSError: _failure},
-        lifespan=lifespan,
-    )
+    )  # fmt: skip
     app.state.connection_limit = limit
     return app
 
@@ -323,15 +317,13 @@ def address_of(listening: socket.socket, asked: int | None, name: str) -> Addres
     first, port = default_ports(name)[0], listening.getsockname()[1]
     elsewhere = asked is None and port != first
     token, stored = stored_token(name, renew=elsewhere)
-    notes = []
-    if elsewhere:
-        notes.append(
-            f"note: port {first} is held by another process, so that port and token are new: close "
-            "an old page and its tunnel"
-        )
-    if not stored:
-        notes.append("note: the token could not be stored: after a restart open the new address")
-    return Address(port, token, elsewhere, notes)
+    notes = {
+        f"note: port {first} is held by another process, so that port and token are new: close an "
+        "old page and its tunnel": elsewhere,
+        "note: the token could not be stored: after a restart open the new address": not stored,
+    }
+    said = [note for note, holds in notes.items() if holds]
+    return Address(port, token, elsewhere, said)
 
 
 class _Server(uvicorn.Server):

@@ -45,8 +45,8 @@ class RecordedSamples:
     z_i: FloatArray
     log_q_ik: FloatArray | None
 
-    def where(self, keep_i: BoolArray) -> RecordedSamples:
-        """Return some of the samples."""
+    def where(self, keep_i: BoolArray | IntArray) -> RecordedSamples:
+        """Return some of the samples, by a mask or by their indices."""
         return replace(
             self,
             index_i=self.index_i[keep_i],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,15 @@ class Found:
     next: int | None = None
 
 
+@dataclass
+class _Hit:
+    """An input of an answer: the first of its samples, and how many there were."""
+
+    some: RecordedSamples
+    j: int
+    times: int = 0
+
+
 class Recorded:
     """The recorded inputs of an open run, of which a page is read at a time.
 
@@ -75,7 +84,8 @@ class Recorded:
 
         rounds = filter(holds, self._rounds(start))
         found, then = self._scan(edges, rounds, start, lambda some: some.bin_i == b)
-        said = f"z from {edges[b]:.6g} to {edges[b + 1]:.6g}: {counted(int(self._count_b[b]), 'recorded sample')}"
+        n = counted(int(self._count_b[b]), "recorded sample")
+        said = f"z from {edges[b]:.6g} to {edges[b + 1]:.6g}: {n}"
         return Found(said, found, self._how.kind, then)
 
     def search(self, words: str, start: int = 0) -> Found:
@@ -112,44 +122,45 @@ class Recorded:
         keep: Callable[[RecordedSamples], BoolArray],
     ) -> tuple[list[dict[str, str]], int | None]:
         """Return the first different inputs from a sample on that are kept, and where to go on."""
-        hits: dict[bytes, list[tuple[RecordedSamples, int]]] = {}
+        hits: dict[bytes, _Hit] = {}
         deadline = time.monotonic() + SECONDS
+        for some, first in self._chunks(edges, rounds, start):
+            for j in np.flatnonzero(keep(some)).tolist():
+                x = some.x_id[j].tobytes()
+                if x not in hits and len(hits) == PAGE:
+                    return self._lines(hits), first + int(some.index_i[j])
+                hits.setdefault(x, _Hit(some, j)).times += 1
+            if time.monotonic() > deadline:
+                return self._lines(hits), first + int(some.index_i[-1]) + 1
+        return self._lines(hits), None
+
+    def _chunks(
+        self, edges: FloatArray, rounds: Iterable[int], start: int
+    ) -> Iterator[tuple[RecordedSamples, int]]:
+        """Yield samples from `start` on, and the number of the first sample of their rung."""
         for part in samples_in_bins(self._run, edges, rounds=rounds):
             first = part.round_ * self._per_round + part.rung * self._run.samples_per_round
-            later = part.where(first + part.index_i >= start)
-            for i in range(0, len(later.z_i), CHUNK):
-                some = later.where(np.arange(len(later.z_i)) // CHUNK == i // CHUNK)
-                for j in np.flatnonzero(keep(some)).tolist():
-                    x = some.x_id[j].tobytes()
-                    if x not in hits and len(hits) == PAGE:
-                        return self._lines(list(hits.values())), first + int(some.index_i[j])
-                    hits.setdefault(x, []).append((some, j))
-                if time.monotonic() > deadline:
-                    return self._lines(list(hits.values())), first + int(some.index_i[-1]) + 1
-        return self._lines(list(hits.values())), None
+            later = np.flatnonzero(first + part.index_i >= start)
+            for i in range(0, len(later), CHUNK):
+                yield part.where(later[i : i + CHUNK]), first
 
-    def _lines(self, hits: Sequence[Sequence[tuple[RecordedSamples, int]]]) -> list[dict[str, str]]:
-        if not hits:
-            return []
-        shown = self._shown(np.stack([some.x_id[j] for (some, j), *_ in hits]))
+    def _lines(self, hits: dict[bytes, _Hit]) -> list[dict[str, str]]:
+        """Return inputs for the page: each with its weight, how often and where it was recorded."""
+        found = list(hits.values())
+        shown = self._shown(np.stack([one.some.x_id[one.j] for one in found])) if found else []
         return [
-            {
-                "z": f"{copies[0][0].z_i[copies[0][1]]:.6g}",
-                "shown": words,
-                "note": self._note(copies),
-            }
-            for copies, words in zip(hits, shown, strict=True)
+            {"z": f"{one.some.z_i[one.j]:.6g}", "shown": words, "note": self._note(one)}
+            for one, words in zip(found, shown, strict=True)
         ]
 
-    def _note(self, copies: Sequence[tuple[RecordedSamples, int]]) -> str:
-        """Return where an input was recorded, how often, and its weight."""
-        some, j = copies[0]
-        log_q_1k = None if some.log_q_ik is None else some.log_q_ik[j : j + 1]
-        log_w = -float(self._density.log_mixture(some.z_i[j : j + 1], log_q_1k)[0])
+    def _note(self, hit: _Hit) -> str:
+        some, one = hit.some, slice(hit.j, hit.j + 1)
+        log_q_1k = None if some.log_q_ik is None else some.log_q_ik[one]
+        log_w = -float(self._density.log_mixture(some.z_i[one], log_q_1k)[0])
         stands = f"stands for {tens(log_w)}{self._density.words.of or ' inputs'}"
         weight = stands if self._density.absolute else f"relative weight {tens(log_w)}"
         said = [weight] if np.isfinite(log_w) else []
-        said += [f"{len(copies)} times here"] if len(copies) > 1 else []
+        said += [f"{hit.times} times here"] if hit.times > 1 else []
         return ", ".join([*said, f"round {some.round_}, rung {some.rung}"])
 
     def _shown(self, x_nd: Any) -> list[str]:
