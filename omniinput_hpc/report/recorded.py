@@ -99,9 +99,9 @@ class Recorded:
 
         found, then = self._scan(EVERY_Z, self._rounds(start), start, hold)
         total = self._per_round * self._run.rounds
-        end = total if then is None else then
-        said = f"{counted(len(found), 'input')} found in samples {start + 1:,} to {end:,} "
-        return Found(f"{said}of {total:,}", found, self._how.kind, then)
+        end = total if then is None else min(then, total)
+        said = f"{end:,} of {total:,} recorded samples searched"
+        return Found(said, found, self._how.kind, then)
 
     def extremes(self, end: str) -> Found:
         """Return the recorded inputs of lowest z, or of highest for the `end` "high"."""

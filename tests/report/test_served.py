@@ -197,9 +197,15 @@ def explored(driver):
     said, texts = asked(
         f"document.querySelector('.all .search').value = 'ANN.B@'; {press}.click()", "Search"
     )
-    assert "found in samples 1 to " in said and all("ann.b@" in text for text in texts)
+    assert "recorded samples searched; inputs shown: " in said and all(
+        "ann.b@" in text for text in texts
+    )
     said, texts = asked(f"{press}.click()", "lowest z")
     assert "lowest z" in said and texts
+    said, texts = asked(
+        f"document.querySelector('.all .search').value = 'nobody'; {press}.click()", "Search"
+    )
+    assert said.endswith("recorded samples searched; inputs shown: 0") and not texts
     overflow = "const e = document.documentElement; return e.scrollWidth - e.clientWidth"
     for width in (1280, 390):
         resize(driver, width, 900)

@@ -8,7 +8,7 @@
 
   async function ask(what, values, added = false) {
     const number = ++latest;
-    said.textContent = "Reading ...";
+    if (!added) said.textContent = "Reading ...";
     more.hidden = true;
     let found;
     try {
@@ -17,11 +17,14 @@
       found = {error: "No answer: is omniinput explore still running?"};
     }
     if (number !== latest) return;
-    said.textContent = found.error ?? found.said;
     if (!added) list.replaceChildren();
     for (const input of found.inputs ?? []) list.append(shown(input, found.kind));
-    more.hidden = (found.next ?? null) === null;
-    more.onclick = () => ask(what, {...values, start: found.next}, true);
+    said.textContent = found.error ?? `${found.said}; inputs shown: ${list.children.length}`;
+    const go = () => ask(what, {...values, start: found.next}, true);
+    const ended = (found.next ?? null) === null;
+    if (!ended && !found.inputs.length) return go(); // a search that has found nothing so far
+    more.hidden = ended;
+    more.onclick = go;
   }
   function shown(input, kind) {
     const item = made("li", ""), inside = kind === "image" ? made("img", "") : made("div", "text", input.shown);
