@@ -16,7 +16,6 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import omniinput_hpc
 from omniinput_hpc.cli import arguments
 from omniinput_hpc.cli.arguments import called, positive_count
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
@@ -84,7 +83,7 @@ def check_output(output: Path | None, inputs: Sequence[Path | None], ending: str
 
 def how_to_install(extra: str) -> str:
     """Return the command that installs an extra, from a clone or a wheel (it is on no index)."""
-    if (Path(omniinput_hpc.__file__).parents[1] / "setup.cfg").is_file():
+    if (Path(__file__).parents[2] / "setup.cfg").is_file():
         return f"python -m pip install '.[{extra}]' in the folder of the repository"
     return f"python -m pip install 'FILE.whl[{extra}]', with the package's own wheel"
 

@@ -67,8 +67,8 @@ class Recorded:
     def __init__(
         self, run: RunReader, density: Density, masked: bool = False, render: bool = False
     ) -> None:
-        self._run, self._density, self._masked = run.data, density, masked
-        self._how = how_to_show(run.config, render)
+        self._run, self._density, self._how = run.data, density, how_to_show(run.config, render)
+        self._masked = masked and self._how.kind == "text"
         self._count_b = samples_of_bins(run.data, density.edges)
         self._per_round = len(run.beta_k) * run.samples_per_round
 
@@ -95,7 +95,7 @@ class Recorded:
         lower = words.lower()
 
         def hold(some: RecordedSamples) -> BoolArray:
-            return np.array([lower in text.lower() for text in self._shown(some.x_id)])
+            return np.array([lower in text.lower() for text in self._texts(some.x_id)])
 
         found, then = self._scan(EVERY_Z, self._rounds(start), start, hold)
         total = self._per_round * self._run.rounds
@@ -164,8 +164,11 @@ class Recorded:
         return ", ".join([*said, f"round {some.round_}, rung {some.rung}"])
 
     def _shown(self, x_nd: Any) -> list[str]:
+        """Return inputs as the page gets them."""
+        shown = self._texts(x_nd)
+        return [visible(text) for text in shown] if self._how.kind == "text" else shown
+
+    def _texts(self, x_nd: Any) -> list[str]:
         """Return texts, masked if that is asked for, or pictures as data URIs."""
-        shown = self._how.show(np.asarray(x_nd, dtype=np.int64))
-        if self._how.kind != "text":
-            return list(shown)
-        return [visible(mask(text) if self._masked else text) for text in shown]
+        texts = list(self._how.show(np.asarray(x_nd, dtype=np.int64)))
+        return [mask(text) for text in texts] if self._masked else texts
