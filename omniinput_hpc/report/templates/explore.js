@@ -1,7 +1,7 @@
 // The explorer's part of the page: asks its server for recorded inputs. Follows page.js.
 {
   const section = document.querySelector("section.run");
-  const panel = made("div", "all screen"), said = made("p", "soft", "Click a bin in a picture with outputs to see its inputs.");
+  const panel = made("div", "all screen"), said = made("p", "soft", "Click a bin of the density to see its inputs.");
   const list = made("ul", "inputs"), more = made("button", "", "More");
   said.setAttribute("aria-live", "polite");
   let latest = 0; // an answer to an earlier question is not shown
