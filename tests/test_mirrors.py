@@ -46,6 +46,7 @@ TESTED_ELSEWHERE = {
         "export/test_every_eval_ever.py": ["export"],
         "plots/test_overlay.py": ["overlay"],
         "report/test_report.py": ["report"],
+        "report/test_served.py": ["explore"],
         "results/test_representatives.py": ["representatives"],
     },
     "config": {

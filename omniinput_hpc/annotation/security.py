@@ -23,11 +23,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 MAX_BODY_BYTES = 4096
 PROGRESS_PATH = "/progress"
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 HEADERS = {
-    "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",
@@ -35,7 +35,6 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-_RAW_HEADERS = [(k.encode(), v.encode()) for k, v in HEADERS.items()]
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Tokens:
 
 
 class Guard:
-    """ASGI middleware that refuses requests failing a check, and adds `HEADERS` to every answer.
+    """ASGI middleware that refuses requests failing a check; every answer gets `HEADERS`, a policy.
 
     Parameters
     ----------
@@ -62,13 +61,17 @@ class Guard:
     cookie : the cookie's name, different for each annotator and task set: cookies ignore ports, and
         two annotators may tunnel to one laptop
     authenticated : called with the client's address of each request that has shown the token
+    policy : the content security policy
     """
 
     def __init__(
-        self, app: ASGIApp, tokens: Tokens, cookie: str, authenticated: Callable[[Any], None]
-    ) -> None:
+        self, app: ASGIApp, tokens: Tokens, cookie: str, authenticated: Callable[[Any], None],
+        policy: str = POLICY,
+    ) -> None:  # fmt: skip
         self._app, self._tokens, self._cookie = app, tokens, cookie
         self._authenticated = authenticated
+        headers = {**HEADERS, "content-security-policy": policy}
+        self._headers = [(k.encode(), v.encode()) for k, v in headers.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request, and pass it on or refuse it."""
@@ -84,7 +87,7 @@ class Guard:
 
         async def guarded_send(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", []), *_RAW_HEADERS, *new_cookie]
+                message["headers"] = [*message.get("headers", []), *self._headers, *new_cookie]
             await send(message)
 
         if refused is not None:

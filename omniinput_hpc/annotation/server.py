@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import getpass
 import hashlib
 import json
 import re
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -29,7 +30,7 @@ from omniinput_hpc.annotation import progress
 from omniinput_hpc.annotation.connections import ACCEPTED_AT_ONCE, ConnectionLimit
 from omniinput_hpc.annotation.jsonl import Text, UnitScore, checked, expected, parse_object
 from omniinput_hpc.annotation.scores import NotSaved
-from omniinput_hpc.annotation.security import PROGRESS_PATH, Guard, Tokens
+from omniinput_hpc.annotation.security import POLICY, PROGRESS_PATH, Guard, Tokens, stored_token
 from omniinput_hpc.annotation.session import Session
 from omniinput_hpc.annotation.tasks import Kind, TaskSet
 from omniinput_hpc.errors import UserError
@@ -98,12 +99,13 @@ def labels_of(text: str) -> tuple[str, ...]:
     return labels
 
 
-class _Json(Response):
+class Json(Response):
     """JSON in ASCII, which can carry lone surrogates."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
+        """Return the content as ASCII."""
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
@@ -170,35 +172,43 @@ class _Page:
         return self._next_unscored(-1)
 
     async def _item(self, request: Request) -> Response:
-        return _Json(self._session.view(int(request.path_params["position"])))
+        return Json(self._session.view(int(request.path_params["position"])))
 
     async def _after(self, request: Request) -> Response:
         return self._next_unscored(int(request.path_params["position"]))
 
     def _next_unscored(self, position: int) -> Response:
-        return _Json(self._session.view(self._session.unscored_after(position)))
+        return Json(self._session.view(self._session.unscored_after(position)))
 
     async def _score(self, request: Request) -> Response:
         body = checked(_ScoreRequest, await _body(request), "the request")
-        return _Json(self._session.score(body.id, body.score, body.seconds, body.nonce))
+        return Json(self._session.score(body.id, body.score, body.seconds, body.nonce))
 
     async def _undo(self, request: Request) -> Response:
         body = checked(_UndoRequest, await _body(request), "the request")
-        return _Json(self._session.undo(body.nonce))
+        return Json(self._session.undo(body.nonce))
 
 
 def make_app(
     session: Session, tasks: TaskSet, guideline: Guideline, annotator: str, tokens: Tokens
 ) -> Starlette:
     """Return the web application for one annotator."""
-    limit, cookie = ConnectionLimit(), cookie_name(tasks, annotator)
-    guard = Middleware(Guard, tokens=tokens, cookie=cookie, authenticated=limit.authenticated)
-    app = Starlette(
-        routes=_Page(session, tasks, guideline, annotator).routes,
-        middleware=[guard],
-        exception_handlers={UserError: _refusal, NotSaved: _refusal, OSError: _failure},
-        lifespan=_heartbeats(session),
+    routes = _Page(session, tasks, guideline, annotator).routes
+    return guarded_app(routes, tokens, cookie_name(tasks, annotator), _heartbeats(session))
+
+
+def guarded_app(
+    routes: Sequence[Route], tokens: Tokens, cookie: str, lifespan: Any = None, policy: str = POLICY
+) -> Starlette:
+    """Return a web application for `serve`, whose requests a `Guard` checks."""
+    limit = ConnectionLimit()
+    guard = Middleware(
+        Guard, tokens=tokens, cookie=cookie, authenticated=limit.authenticated, policy=policy
     )
+    app = Starlette(
+        routes=routes, middleware=[guard], lifespan=lifespan,
+        exception_handlers={UserError: _refusal, NotSaved: _refusal, OSError: _failure},
+    )  # fmt: skip
     app.state.connection_limit = limit
     return app
 
@@ -218,13 +228,13 @@ async def _body(request: Request) -> dict[str, Any]:
 
 
 async def _refusal(request: Request, error: Exception) -> Response:
-    return _Json({"error": str(error)}, status_code=507 if isinstance(error, NotSaved) else 400)
+    return Json({"error": str(error)}, status_code=507 if isinstance(error, NotSaved) else 400)
 
 
 async def _failure(request: Request, error: Exception) -> Response:
     """Answer a failure of the disk like `NotSaved`, so that the page shows it."""
     reason = error.strerror if isinstance(error, OSError) else None
-    return _Json({"error": f"not saved: {reason or first_line(error)}"}, status_code=507)
+    return Json({"error": f"not saved: {reason or first_line(error)}"}, status_code=507)
 
 
 def _heartbeats(session: Session) -> Any:
@@ -272,6 +282,48 @@ def bind(port: int | None, name: str) -> socket.socket:
             raise UserError(f"port {candidate} {problem}; choose another --port") from None
         return listening
     raise AssertionError("port 0 is never taken")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a page is served.
+
+    Attributes
+    ----------
+    port : on loopback
+    token : opens the page
+    elsewhere : whether another process holds the usual port, so that the token is new
+    notes : for the user
+    """
+
+    port: int
+    token: str
+    elsewhere: bool
+    notes: Sequence[str]
+
+    def lines(self, more: Sequence[str] = ()) -> list[str]:
+        """Return how to open the page here, and from another machine; `more` comes between."""
+        here = f"{getpass.getuser()}@{socket.getfqdn()}"
+        return [
+            f"open    http://localhost:{self.port}/?token={self.token}",
+            *more,
+            "from another machine, first (leave it running):",
+            f"        ssh -N -L {self.port}:127.0.0.1:{self.port} {here}",
+        ]
+
+
+def address_of(listening: socket.socket, asked: int | None, name: str) -> Address:
+    """Return the address of a page on a socket of `bind`, with the page's stored token."""
+    first, port = default_ports(name)[0], listening.getsockname()[1]
+    elsewhere = asked is None and port != first
+    token, stored = stored_token(name, renew=elsewhere)
+    notes = {
+        f"note: port {first} is held by another process, so that port and token are new: close an "
+        "old page and its tunnel": elsewhere,
+        "note: the token could not be stored: after a restart open the new address": not stored,
+    }
+    said = [note for note, holds in notes.items() if holds]
+    return Address(port, token, elsewhere, said)
 
 
 class _Server(uvicorn.Server):

@@ -73,6 +73,7 @@ GROUPS = {
         "observe": Verb("compute an observable of all recorded inputs, once"),
         "overlay": Verb("draw the densities of several runs in one picture"),
         "report": Verb("one HTML page about one or more runs"),
+        "explore": Verb("serve this page with all recorded inputs of a run"),
         "export": Verb("results and inputs for Every Eval Ever, Inspect, Hugging Face's datasets"),
     },
     "Scores of people and judges": {

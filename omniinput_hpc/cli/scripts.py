@@ -117,7 +117,7 @@ def new_parser(
         parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help=help_)
     else:
         parser.add_argument("run", type=run_file, nargs=nargs, metavar="RUN.h5", help=files)
-        _add_damaged(parser)
+        add_damaged(parser)
     where = f"folder for the results (default: that of {'TASKS.jsonl' if of_tasks else 'RUN.h5'})"
     parser.add_argument("--results", type=Path, metavar="FOLDER", help=where)
     return parser
@@ -155,7 +155,8 @@ def in_results(options: argparse.Namespace, path: Path) -> Path:
     return folder / path.name
 
 
-def _add_damaged(parser: argparse.ArgumentParser) -> None:
+def add_damaged(parser: argparse.ArgumentParser) -> None:
+    """Add --damaged; its value `on_damage` is an argument of `reader.open_run`."""
     from omniinput_hpc.runfile import checked_datasets
 
     parser.add_argument(

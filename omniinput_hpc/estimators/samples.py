@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -45,8 +45,8 @@ class RecordedSamples:
     z_i: FloatArray
     log_q_ik: FloatArray | None
 
-    def where(self, keep_i: BoolArray) -> RecordedSamples:
-        """Return some of the samples."""
+    def where(self, keep_i: BoolArray | IntArray) -> RecordedSamples:
+        """Return some of the samples, by a mask or by their indices."""
         return replace(
             self,
             index_i=self.index_i[keep_i],
@@ -59,20 +59,27 @@ class RecordedSamples:
 
 
 def samples_in_bins(
-    run: RunData, edges: FloatArray, most: int | None = None
+    run: RunData,
+    edges: FloatArray,
+    most: int | None = None,
+    rounds: Iterable[int] | None = None,
 ) -> Iterator[RecordedSamples]:
     """Yield a run's recorded samples inside some bins, per round and rung.
+
+    `rounds`, ascending, are read one after the other (default: all).
 
     Rungs without a sample inside the bins are skipped. The edges, float64 [B + 1], may differ from
     those of the run. With `most`, only about so many samples of the run are looked at: evenly
     spaced in time, and the same number of each lane.
     """
-    rounds, stride, per_round = range(run.rounds), 1, len(run.beta_k) * run.samples_per_round
+    rounds, stride = range(run.rounds) if rounds is None else rounds, 1
+    per_round = len(run.beta_k) * run.samples_per_round
     if most is not None and run.rounds:
-        rounds = evenly_spaced_rounds(run, max(most, FEWEST_ROUNDS * per_round)).tolist()
-        stride = max(1, len(rounds) * per_round // most)
+        spaced = evenly_spaced_rounds(run, max(most, FEWEST_ROUNDS * per_round))
+        rounds, stride = spaced.tolist(), max(1, len(spaced) * per_round // most)
     log_q, read = log_q_of(run), 0
-    for round_, (x_ksd, z_ks) in zip(rounds, run.source.samples(rounds), strict=True):
+    for round_ in rounds:
+        ((x_ksd, z_ks),) = run.source.samples([round_])
         log_q_ksj = next(islice(log_q, round_ - read, None)) if log_q is not None else None
         read = round_ + 1
         for rung, z_s in enumerate(z_ks.astype(np.float64)):
@@ -103,6 +110,35 @@ def outputs_by_round(run: RunData) -> Iterator[tuple[FloatArray, FloatArray | No
         z_i = run.z_of(round_).ravel()
         log_q_ksj = next(log_q) if log_q is not None else None
         yield z_i, None if log_q_ksj is None else log_q_ksj.reshape(len(z_i), -1)
+
+
+def extreme_inputs(run: RunData, n: int, sign: float) -> tuple[IntArray, FloatArray]:
+    """Return the n different recorded inputs of lowest sign * z, int64 [n, D], and z, float64 [n].
+
+    The most extreme comes first; there are fewer if the run recorded fewer. Only rounds that hold a
+    more extreme output than those before are read whole.
+    """
+    found: dict[tuple[int, ...], float] = {}
+    worst = np.inf
+    for round_ in range(run.rounds):
+        y_i = sign * run.z_of(round_).ravel()
+        order = np.argsort(y_i, kind="stable")
+        if y_i[order[0]] >= worst:
+            continue
+        ((x_ksd, _),) = run.source.samples([round_])
+        x_id = x_ksd.reshape(len(y_i), -1)
+        for i in order:
+            if y_i[i] >= worst:
+                break
+            x = tuple(x_id[i].tolist())
+            found[x] = min(float(y_i[i]), found.get(x, np.inf))
+            if len(found) > n:
+                del found[max(found, key=found.__getitem__)]
+            if len(found) == n:
+                worst = max(found.values())
+    best = sorted(found, key=found.__getitem__)
+    x_nd = np.array(best, dtype=np.int64).reshape(-1, run.n_sites)
+    return x_nd, sign * np.array([found[x] for x in best])
 
 
 def inputs_of_bins(

@@ -18,6 +18,7 @@ from omniinput_hpc.results.curve import CurveResult
 from omniinput_hpc.results.curves import CurveOptions, curve_of, density_for
 from omniinput_hpc.results.density import DensityResult
 from omniinput_hpc.results.diagnosis import DiagnosisResult, diagnose
+from omniinput_hpc.results.extremes import extremes
 from omniinput_hpc.runfile.reader import RunReader
 
 
@@ -61,6 +62,7 @@ class Content:
     density, diagnosis : of the run
     found : its curve; None without a rule or scores
     inputs : representative inputs
+    ends : the recorded inputs of lowest z, and those of highest z
     """
 
     options: ReportOptions
@@ -68,6 +70,7 @@ class Content:
     diagnosis: DiagnosisResult
     found: CurveResult | None
     inputs: representatives.Representatives
+    ends: Sequence[representatives.Representatives]
 
 
 def content_of(run: RunReader, options: ReportOptions) -> Content:
@@ -80,9 +83,10 @@ def content_of(run: RunReader, options: ReportOptions) -> Content:
     if by.rule or by.labelled:
         found = curve_of([run], density, by)
         found = replace(found, thresholds=options.thresholds, test_sets=options.test_sets)
-    inputs = _inputs(run, density, options, by.scores)
+    shown = [_inputs(run, density, options, by.scores), *extremes(run, render=options.render)]
+    inputs, *ends = _finished(shown, run, options)
     mixing = DiagnosisResult([run], [], diagnose(run, density.verdict.rhat_k))
-    return Content(options, DensityResult([run], [density]), mixing, found, inputs)
+    return Content(options, DensityResult([run], [density]), mixing, found, inputs, ends)
 
 
 def _inputs(
@@ -92,17 +96,25 @@ def _inputs(
     per_bin = options.per_bin
     if options.tasks is None:
         edges = representatives.edges_for(density, options.z_range, options.width)
-        found = representatives.representatives(run, density, edges, per_bin, render=options.render)
-    else:
-        mean = _mean_scores(scores)
-        of_run = representatives.of_tasks(options.tasks, run.fingerprint, mean.get, per_bin)
-        if of_run is None:
-            raise UserError(f"{options.tasks} has no inputs of {run.path}")
-        found = of_run
-    if options.losses is not None:
-        losses = options.losses(run, np.stack([item.values for item in found.items]))
-        return representatives.with_tokens(found, run.config, losses.astype(np.float64))
-    return found.masked() if options.masked else found
+        return representatives.representatives(run, density, edges, per_bin, render=options.render)
+    mean = _mean_scores(scores)
+    of_run = representatives.of_tasks(options.tasks, run.fingerprint, mean.get, per_bin)
+    if of_run is None:
+        raise UserError(f"{options.tasks} has no inputs of {run.path}")
+    return of_run
+
+
+def _finished(
+    found: Sequence[representatives.Representatives], run: RunReader, options: ReportOptions
+) -> list[representatives.Representatives]:
+    """Return inputs with the losses of their tokens, or masked, if the options say so."""
+    if options.losses is None:
+        return [one.masked() if options.masked else one for one in found]
+    x_nd = np.stack([item.values for one in found for item in one.items])
+    losses = options.losses(run, x_nd).astype(np.float64)  # at once: this loads the model
+    parts = np.split(losses, np.cumsum([len(one.items) for one in found])[:-1])
+    pairs = zip(found, parts, strict=True)
+    return [representatives.with_tokens(one, run.config, part) for one, part in pairs]
 
 
 def _mean_scores(paths: Sequence[Path]) -> dict[str, float]:

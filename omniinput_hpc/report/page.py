@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,20 +35,44 @@ PAGE_COLOURS = {
     style.NOTE: "var(--soft)",
     style.PAPER: "var(--page)",
 }
+USUAL = 20
+"""Elements of a figure with the same style from which on it becomes a class."""
 INK_STYLE: Any = {
     name: INK
     for name in ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
 }
 
 
-def page(title: str, parts: Sequence[Markup], interactive: bool = False) -> str:
+def page(title: str, parts: Sequence[Markup], scripts: Sequence[str] = ()) -> str:
     """Return the whole page, which refers to nothing outside itself.
 
-    If it is interactive, it holds the script of `page.js`; its policy allows no other.
+    It holds the scripts of these files; its policy allows no other.
     """
-    script = Markup((TEMPLATES / "page.js").read_text(encoding="utf-8")) if interactive else ""
-    found = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    return render("page.html", title=title, parts=parts, script=script, script_hash=found)
+    return render(
+        "page.html",
+        title=title,
+        parts=parts,
+        script=_script(scripts),
+        policy=Markup(policy(scripts)),
+    )
+
+
+def _script(scripts: Sequence[str]) -> Markup:
+    return Markup("".join((TEMPLATES / name).read_text(encoding="utf-8") for name in scripts))
+
+
+def policy(scripts: Sequence[str]) -> str:
+    """Return the content security policy of a page with these scripts.
+
+    Only `explore.js` may make requests, to its own server.
+    """
+    allowed = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+    if scripts:
+        found = hashlib.sha256(_script(scripts).encode()).digest()
+        allowed += f"script-src 'sha256-{base64.b64encode(found).decode('ascii')}'; "
+    if "explore.js" in scripts:
+        allowed += "connect-src 'self'; "
+    return f"{allowed}base-uri 'none'; form-action 'none'"
 
 
 def render(template: str, **values: Any) -> Markup:
@@ -147,6 +172,22 @@ def drawing(
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     for colour, name in PAGE_COLOURS.items():
         svg = re.sub(re.escape(colour), name, svg, flags=re.IGNORECASE)
+    svg = _smaller(svg)
     if marks is None or not len(marks.z):
         return Drawing(Markup(svg), caption)
     return Drawing(Markup(svg), caption, marks.placed(figure), marks.axis, marks.slider)
+
+
+def _smaller(svg: str) -> str:
+    """Return an SVG with places to 0.01 points, and with its usual styles as classes.
+
+    A figure of thousands of bins is half as large so.
+    """
+    svg = re.sub(r' (?:d|x|y)="[^"]*"', lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]), svg)
+    svg, rules = re.sub(r">\s+<", "><", svg).replace("xlink:href", "href"), ""
+    for style_, n in Counter(re.findall(r' style="([^"]*)"', svg)).items():
+        if n > USUAL:
+            name = f"s{hashlib.sha256(style_.encode()).hexdigest()[:6]}"  # one for the whole page
+            svg = svg.replace(f' style="{style_}"', f' class="{name}"')
+            rules += f".{name}{{{style_}}}"
+    return svg.replace("</svg>", f"<style>{rules}</style></svg>") if rules else svg

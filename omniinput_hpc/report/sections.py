@@ -79,6 +79,7 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         ),
         curve=_curve(content, name, number),
         inputs=content.inputs,
+        ends=list(zip(("Lowest", "Highest"), content.ends, strict=True)),
         side=side,
         masked=content.options.masked,
         files=_files(content, name),

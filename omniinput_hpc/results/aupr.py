@@ -98,7 +98,7 @@ def _share(log_share: float) -> str:
 
 
 def last_threshold(density: Density, curve: Curve) -> str:
-    """Return how many right and wrong inputs the model accepts in total, in words."""
+    """Return how many right and wrong inputs the curve counts in total, in words."""
     low, high, words = curve.bands.low, curve.bands.high, density.words
     found = []
     for what, values, least, most in (
@@ -117,8 +117,8 @@ def last_threshold(density: Density, curve: Curve) -> str:
     if not density.absolute:
         return f"{way} to the last threshold, z = {threshold:g}, {share:.2%} are wrong."
     return (
-        f"{way} to the last threshold, z = {threshold:g}, the model accepts {found[0]} and "
-        f"{found[1]}; {share:.2%} are wrong (overconfident predictions)."
+        f"If all inputs {way.lower()} to the last threshold, z = {threshold:g}, are accepted, "
+        f"{found[0]} and {found[1]} are among them: {share:.2%} are wrong."
     )
 
 
@@ -143,7 +143,7 @@ def example_lines(runs: Sequence[DescribedRun], density: Density, curve: Curve) 
         f'texts like "{_cut(how.show(one.values[None])[0])}" (z = {one.z:.4g})'
         for one in (near, far)
     ]
-    return [f"the curve goes from {said[0]} to {said[1]}"]
+    return [f"accepted first are {said[0]}, last are {said[1]}"]
 
 
 def _cut(text: str) -> str:

@@ -26,7 +26,7 @@ from omniinput_hpc.results.record import SCHEMA
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
-NOT_ON_RUNS = {"_common.py", "annotate.py", "example.py", "judge.py", "scores.py"}
+NOT_ON_RUNS = {"_common.py", "annotate.py", "example.py", "explore.py", "judge.py", "scores.py"}
 SCRIPTS = sorted({p.name for p in (ROOT / "analysis").glob("*.py")} - NOT_ON_RUNS)
 SCORES = ["--scores", "good.scores.ann.jsonl", "good.scores.ben.jsonl"]
 ARGUMENTS = {

@@ -163,8 +163,10 @@ CALLS = (
     "run a.toml --set run.rounds={longer}",
     *MUST_WORK,
 )  # fmt: skip
-NOT_CALLED = {"init", "example", "doctor", "census", "test-sets", "benchmark", "annotate"}
-"""Verbs that read no run file, and the one that serves a page."""
+NOT_CALLED = {
+    "init", "example", "doctor", "census", "test-sets", "benchmark", "annotate", "explore",
+}  # fmt: skip
+"""Verbs that read no run file, and those that serve a page."""
 NO_NUMBER = re.compile(r"(?<![a-z_])[+-]?(nan|inf)(?![a-z_])")
 
 

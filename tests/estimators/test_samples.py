@@ -47,3 +47,13 @@ def test_draws_bring_their_log_probabilities():
         np.testing.assert_array_equal(
             some.log_q_ik, run.log_q[some.round_, some.rung, some.index_i]
         )
+
+
+def test_some_rounds_bring_the_log_probabilities_of_their_own():
+    run = ancestral_run(MODEL, np.outer([0.0, 2.0], np.ones(5)), EDGES, rounds=6)
+    parts = list(samples_in_bins(run, EDGES, rounds=iter([1, 4, 5])))
+    assert sorted({some.round_ for some in parts}) == [1, 4, 5]
+    for some in parts:
+        place = some.round_, some.rung, some.index_i
+        np.testing.assert_array_equal(some.x_id, run.x_rksd[place])
+        np.testing.assert_array_equal(some.log_q_ik, run.log_q[place])

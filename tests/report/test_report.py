@@ -77,7 +77,8 @@ def test_the_page_is_strict_and_shows_hostile_text_as_text(html):
     for title in ("Method and settings", "Convergence"):
         assert f"<summary>{title}</summary>" in html
     assert "<h1>All inputs of none</h1>" in html and "how many are right?" in words
-    assert "Krippendorff" in words and "the model accepts " in words
+    assert words.index("The lowest and highest z that the run found") > words.index("z from ")
+    assert "Krippendorff" in words and " are accepted, " in words
 
 
 def test_a_page_that_does_not_escape_is_noticed(tmp_path, inside, monkeypatch):
@@ -96,6 +97,17 @@ def test_control_characters_and_direction_marks_are_shown_as_codes():
         '{% import "macros.html" as page %}{{ page.lines(said) }}'
     )
     assert lines.render(said=["<b>\u202e"]).strip() == "<p>&lt;b&gt;&lt;U+202E&gt;</p>"
+
+
+def test_figures_are_made_smaller_without_a_change():
+    style = ' style="fill: var(--blue)"'
+    points = "".join(f'  <use xlink:href="#m" x="{x}.123456" y="2.5"{style}/>\n' for x in range(30))
+    glyph = '<g transform="scale(0.015625)"><path d="M 1.23456 2 \nL 3 4.987654"/></g>'
+    small = page._smaller(f"<svg>\n{glyph}\n{points}</svg>")
+    assert "scale(0.015625)" in small and 'd="M 1.23 2 \nL 3 4.98"' in small
+    name = re.search(r"<style>\.(\w+)\{fill: var\(--blue\)\}</style>", small)[1]
+    assert small.count(f'<use href="#m" x="7.12" y="2.5" class="{name}"/>') == 1
+    assert style not in small and page._smaller(f"<svg><g{style}/></svg>").count(style) == 1
 
 
 def test_inputs_are_spread_as_their_bins_are_and_tables_agree_with_the_scripts(

@@ -70,6 +70,6 @@ def test_texts_of_both_ends_are_shown_and_nothing_else(tmp_path, inside, undrawn
     write_model_folder(tmp_path / "none")
     code, out, err = inside(*call)
     assert (code, err) == (0, "")
-    (line,) = [line for line in out.splitlines() if line.startswith("the curve goes from")]
+    (line,) = [line for line in out.splitlines() if line.startswith("accepted first are")]
     near, far = (float(z) for z in re.findall(r"\(z = ([\d.]+)\)", line))
     assert near < far and "\0" not in line and "\u202e" not in line

@@ -5,9 +5,7 @@ Every score is saved at once to RUN.scores.NAME.jsonl, so that a closed session 
 
 from __future__ import annotations
 
-import getpass
 import logging
-import socket
 from pathlib import Path
 
 from omniinput_hpc.annotation.scores import ScoreFile, scores_path
@@ -36,35 +34,23 @@ def main(arguments: list[str], program: str = "annotate.py") -> None:
     guideline = server.read_guideline(options.guideline, tasks.kind, options.question, labels)
     path, cookie = scores_path(tasks.scored, name), server.cookie_name(tasks, name)
     with ScoreFile(path, tasks) as file, server.bind(options.port, cookie) as listening:
-        first, port = server.default_ports(cookie)[0], listening.getsockname()[1]
-        elsewhere = options.port is None and port != first
-        token, stored = security.stored_token(cookie, renew=elsewhere)
-        tokens = security.Tokens(
-            token, security.stored_token(server.progress_name(tasks), renew=elsewhere)[0]
-        )
+        address = server.address_of(listening, options.port, cookie)
+        progress_token = security.stored_token(
+            server.progress_name(tasks), renew=address.elsewhere
+        )[0]
+        tokens = security.Tokens(address.token, progress_token)
         work = session.Session(tasks, file, name, guideline.version)
         app = server.make_app(work, tasks, guideline, name, tokens)
 
         def announce() -> None:
             progress = work.progress()
-            if elsewhere:
-                print(
-                    f"note: port {first} is held by another process, so that port and token are "
-                    "new: close an old page and its tunnel"
-                )
-            if file.note:
-                print(f"note: {file.note}")
-            if not stored:
-                print("note: the token could not be stored: after a restart open the new address")
-            print(f"{progress['done']} of {progress['n']} items scored; scores go to {path}")
-            print(f"open    http://localhost:{port}/?token={token}")
-            print(
+            said = [*address.notes, *([f"note: {file.note}"] if file.note else [])]
+            said.append(f"{progress['done']} of {progress['n']} items scored; scores go to {path}")
+            of_all = (
                 "progress of all annotators (do not give it to them): "
-                f"http://localhost:{port}{security.PROGRESS_PATH}?token={tokens.progress}"
+                f"http://localhost:{address.port}{security.PROGRESS_PATH}?token={progress_token}"
             )
-            print("from another machine, first (leave it running):")
-            here = f"{getpass.getuser()}@{socket.getfqdn()}"
-            print(f"        ssh -N -L {port}:127.0.0.1:{port} {here}")
+            print("\n".join([*said, *address.lines([of_all])]))
             print("Ctrl-C ends it; nothing is lost", flush=True)
 
         server.serve(app, listening, announce)

@@ -6,6 +6,8 @@ is pointed at; without JavaScript the page lacks nothing else.
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -36,31 +38,13 @@ def main(arguments: list[str], program: str = "report.py") -> None:
     """Read, estimate, write the page, and print its name."""
     example = "runs/toy.h5 --rule omniinput_hpc.zoo.toy:is_valid"
     parser = new_parser(program, __doc__, example, "run files", nargs="+")
-    add_score_options(parser, rule=True, required=False)
-    shown = "show these inputs (default: drawn from the run)"
-    parser.add_argument("--tasks", type=Path, metavar="TASKS.jsonl", help=shown)
-    add_threshold_options(parser)
-    add_shown_options(parser)
-    coloured = "colour the tokens of texts by their loss; loads the model"
-    parser.add_argument("--token-losses", action="store_true", help=coloured)
+    add_report_options(parser)
     parser.add_argument("--output", type=Path, metavar="FILE.html", help="the page")
     options = parser.parse_args(arguments)
-    if options.per_bin < 1:
-        raise UserError("--per-bin must be 1 or more")
-    if options.token_losses and options.mask:
-        raise UserError("--token-losses shows whole tokens, so it cannot be given with --mask")
+    report = report_options(options, options.run)
     scores, judges = options.scores or [], options.judge_scores or []
     read = [*options.run, *scores, *judges, options.key, options.tasks, options.bank]
     check_output(options.output, read)
-    if len(options.run) > 1 and (options.threshold or options.test_sets):
-        raise UserError("--threshold and --test-sets are for a report about one run")
-    sets = read_test_sets(options.test_sets) if options.test_sets else {}
-    report = ReportOptions(
-        curve_options(options), options.tasks, options.range, options.width, options.per_bin,
-        options.mask, options.render, one_run=len(options.run) == 1,
-        thresholds=chosen_thresholds(options.threshold, sets), test_sets=sets,
-        losses=losses_of if options.token_losses else None,
-    )  # fmt: skip
 
     names = names_of(options.run)
     record = new_record(program, arguments, options, options.run[0])
@@ -83,8 +67,36 @@ def main(arguments: list[str], program: str = "report.py") -> None:
     name = claim_name(record, ".report.html", ["+".join(names[1:]), *words])
     target = options.output or beside(record.run_path, f".report{name}.html")
     title = f"Runs: {', '.join(names)}" if first else title_of(runs[0])
-    html = page(title, first + parts, interactive=True)
+    html = page(title, first + parts, ["page.js"])
     write_atomically(target, html)
     record.files.append(str(target))
     record.save()
     print(target)
+
+
+def add_report_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a report's contents."""
+    add_score_options(parser, rule=True, required=False)
+    shown = "show these inputs (default: drawn from the run)"
+    parser.add_argument("--tasks", type=Path, metavar="TASKS.jsonl", help=shown)
+    add_threshold_options(parser)
+    add_shown_options(parser)
+    coloured = "colour the tokens of texts by their loss; loads the model"
+    parser.add_argument("--token-losses", action="store_true", help=coloured)
+
+
+def report_options(options: argparse.Namespace, runs: Sequence[Path]) -> ReportOptions:
+    """Return the values of the options that `add_report_options` adds, for a report on runs."""
+    if options.per_bin < 1:
+        raise UserError("--per-bin must be 1 or more")
+    if options.token_losses and options.mask:
+        raise UserError("--token-losses shows whole tokens, so it cannot be given with --mask")
+    if len(runs) > 1 and (options.threshold or options.test_sets):
+        raise UserError("--threshold and --test-sets are for a report about one run")
+    sets = read_test_sets(options.test_sets) if options.test_sets else {}
+    return ReportOptions(
+        curve_options(options), options.tasks, options.range, options.width, options.per_bin,
+        options.mask, options.render, one_run=len(runs) == 1,
+        thresholds=chosen_thresholds(options.threshold, sets), test_sets=sets,
+        losses=losses_of if options.token_losses else None,
+    )  # fmt: skip

@@ -42,6 +42,7 @@ function explore(figure, inputs, moved) {
   function show(i) {
     const z = marks[i][2];
     mark(i);
+    figure.dataset.z = z; // read by explore.js
     said.replaceChildren(made("p", "", marks[i][3]));
     for (const input of inputsAt(inputs, z)) {
       const line = made("div", "near");
@@ -54,11 +55,12 @@ function explore(figure, inputs, moved) {
     const away = marks.map(one => Math.abs(one[at] - value));
     return away.indexOf(Math.min(...away));
   }
-  svg.addEventListener("pointermove", event => {
+  function point(event) {
     const area = svg.getBoundingClientRect();
     const x = (event.clientX - area.left) / area.width, y = 1 - (event.clientY - area.top) / area.height;
     show(nearest(axis ? y : x, axis));
-  });
+  }
+  for (const kind of ["pointermove", "pointerdown"]) svg.addEventListener(kind, point);
   slider.addEventListener("input", () => show(+slider.value));
   return {figure, at: z => mark(nearest(z, 2))};
 }

@@ -1,0 +1,41 @@
+"""The inputs of lowest and highest z that a run recorded."""
+
+import numpy as np
+import pytest
+from run_files import write_run
+
+from omniinput_hpc.estimators.samples import extreme_inputs
+from omniinput_hpc.results.extremes import extremes
+from omniinput_hpc.runfile.reader import open_run
+
+
+@pytest.mark.parametrize("n", [1, 5, 10_000])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_they_are_those_of_all_samples_together(tmp_path, sign, n):
+    run = write_run(tmp_path / "one.h5", walkers=8, rounds=5, moves=20)
+    x_nd, z_n = extreme_inputs(run.data, n, sign)
+    x_all, first = np.unique(run.x_rksd.reshape(-1, run.n_sites), axis=0, return_index=True)
+    z_all = run.z_rks.ravel()[first]
+    assert len(z_n) == min(n, len(x_all)) == len(np.unique(x_nd, axis=0))
+    np.testing.assert_array_equal(z_n, sign * np.sort(sign * z_all)[:n])
+    of_x = {tuple(x): z for x, z in zip(x_all.tolist(), z_all.tolist(), strict=True)}
+    assert [of_x[tuple(x)] for x in x_nd.tolist()] == z_n.tolist()
+
+
+def test_they_are_shown_with_their_outputs(tmp_path):
+    write_run(tmp_path / "one.h5", walkers=8, rounds=3)
+    with open_run(tmp_path / "one.h5") as run:
+        z_rks = run.data.z()
+        low, high = extremes(run, 3)
+        assert (low.items[0].z, high.items[0].z) == (z_rks.min(), z_rks.max())
+        assert [one.kind for one in (low, high)] == ["text", "text"]
+        assert all(low.edges[i.bin] <= i.z <= low.edges[i.bin + 1] for i in low.items)
+
+
+def test_outputs_outside_the_bins_are_shown_too(tmp_path):
+    edges = np.array([1.0, 1.5, 2.0])
+    write_run(tmp_path / "one.h5", walkers=8, rounds=3, edges=edges)
+    with open_run(tmp_path / "one.h5") as run:
+        low, high = extremes(run)
+        assert low.items[0].z < 1.0 and high.items[0].z > 2.0
+        assert low.z_text(low.items[0]) and high.z_text(high.items[0])
