@@ -59,10 +59,11 @@ class Next(OutputTable):
     after: TextOrIds | None = Field(
         None, description="Fixed text or token ids between every input and the target."
     )
-    against: Targets | None = Field(
+    against: Targets | Literal["others"] | None = Field(
         None,
-        description="Other such tokens: z = ln P(against) - ln P(targets), the log-odds. Low z: "
-        "the targets are likely.",
+        description='Other such tokens, or `"others"` for all others: z = ln P(against) - ln '
+        "P(targets), the log-odds. Low z: the targets are likely. Against the others with "
+        '`aggregate = "max"`, z < 0 where a target is the likeliest next token.',
     )
     aggregate: Literal["sum", "max"] = Field(
         "sum", description="P of several tokens: their sum, or the likeliest one's."

@@ -63,7 +63,7 @@ options = {{ file = "{rows}" }}
 [output]
 name = "next"
 targets = [{target}]
-against = {others}
+against = {against}
 aggregate = "max"
 [sampler]
 walkers = {walkers}
@@ -88,12 +88,12 @@ SITE = '[kernel]\nname = "gibbs-with-gradients"\nproposal = "site"'
 class Program:
     """Runs of this program for one law; `rounds` and `kernel` as in the input file.
 
-    `rivals` are the tokens that may be the likeliest next one.
+    `rivals` are the tokens that may be the likeliest next one; None: all.
     """
 
     folder: Path
     rows: Path
-    rivals: list[int]
+    rivals: list[int] | None
     model: Path = MODEL
     walkers: int = 16
     steps: int = 5
@@ -107,7 +107,7 @@ class Program:
         text = INPUT.format(
             folder=self.folder, seed=seed, rounds=rounds, burn_in=max(1, rounds // 4),
             model=self.model, length=len(log_p), rows=self.rows, target=target,
-            others=[v for v in self.rivals if v != target], walkers=self.walkers,
+            against=self._against(target), walkers=self.walkers,
             steps=self.steps, exchanges=self.exchanges, every=self.steps * self.exchanges,
             ladder=self.ladder, kernel=self.kernel,
         )  # fmt: skip
@@ -120,6 +120,11 @@ class Program:
         if code:
             raise RuntimeError(f"the program ended with {code}")
         return self._read(seconds)
+
+    def _against(self, target: int) -> str:
+        if self.rivals is None:
+            return '"others"'
+        return str([v for v in self.rivals if v != target])
 
     def _read(self, seconds: float) -> Estimate:
         with open_run(self.folder / "run.h5") as run:
@@ -284,11 +289,8 @@ def compare(
 ) -> None:
     """Print the estimates of all methods, their errors, and the rms error of each method."""
     seconds, sizes = options.seconds, (options.walkers, options.steps, options.exchanges)
-    n_values = problem.log_p.shape[1]
     # under the law `few` it is known which tokens ever win
-    rivals = (
-        list(range(n_values)) if log_p_v is None else np.flatnonzero(log_p_v > -np.inf).tolist()
-    )
+    rivals = None if log_p_v is None else np.flatnonzero(log_p_v > -np.inf).tolist()
     program = Program(folder, folder / "rows.npy", rivals, options.model.resolve(), *sizes)
     kernels = {"omniinput": program}
     for name in options.kernel:

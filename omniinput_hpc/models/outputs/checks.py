@@ -39,13 +39,11 @@ def tokens_of(output: Next | Text, folder: Path, n_vocab: int, words: Vocabulary
     if isinstance(output, Text):
         ids = hf_folder.ids_of(output.text, "output.text", folder, n_vocab, words)
         return Tokens(ids, [], [])
-    targets, against = (
-        _single(given, key, folder, n_vocab, words)
-        for given, key in (
-            (output.targets, "output.targets"),
-            (output.against or [], "output.against"),
-        )
-    )
+    targets = _single(output.targets, "output.targets", folder, n_vocab, words)
+    if output.against == "others":
+        against = sorted(set(range(n_vocab)) - set(targets))
+    else:
+        against = _single(output.against or [], "output.against", folder, n_vocab, words)
     both = sorted({*targets} & {*against})
     if both:
         name = str(both[0]) if words is None else words.name_of(both[0])

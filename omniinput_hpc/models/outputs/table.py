@@ -37,7 +37,8 @@ def _next_label(output: Any) -> str:
     targets = f"ln {most}P({_listed(output.targets)})"
     if output.against is None:
         return f"output z, \N{MINUS SIGN}{targets} of the next token (nats)"
-    against = f"ln {most}P({_listed(output.against)})"
+    against = "others" if output.against == "others" else _listed(output.against)
+    against = f"ln {most}P({against})"
     return f"output z, {against} \N{MINUS SIGN} {targets} of the next token (nats)"
 
 
@@ -61,7 +62,7 @@ OUTPUTS = {
     "next": OutputKind(
         "continuation",
         _next_label,
-        lambda output: "low" if output.against is None else None,
+        lambda output: "low" if output.against in (None, "others") else None,
     ),
     "text": OutputKind("continuation", _text_label, lambda output: "low"),
     "difference": OutputKind("difference", _difference_label),

@@ -13,6 +13,7 @@ CASES = [
     ({"name": "next", "targets": [1, 2, 3, 4]}, f"{MINUS}ln P(1, 2, 3, ...) of", "low"),
     ({"name": "next", "targets": [1, 2], "aggregate": "max"}, f"{MINUS}ln max P(1, 2) of", "low"),
     ({"name": "next", "targets": [1], "against": [2]}, f"ln P(2) {MINUS} ln P(1) of the", None),
+    ({"name": "next", "targets": [1], "against": "others"}, f"ln P(others) {MINUS} ln P(1)", "low"),
     ({"name": "text", "text": "so it is"}, "mean NLL of 'so it is' (nats per token)", "low"),
     ({"name": "text", "text": "ab" * 40}, "mean NLL of 'ababab", "low"),
     ({"name": "difference", "other": {"kind": "causal-lm", "path": "q"}}, "NLL of q (nats", None),
