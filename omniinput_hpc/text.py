@@ -117,13 +117,15 @@ def tens(log_n: float, ends: tuple[float, float] = (math.nan, math.nan), digits:
     """Format a number, given by its ln, for people: "798", "111,562", "0.0123", "10^6.94".
 
     It is a power of ten if it or an end of its interval, `ends`, is below 10^-3, or 10^6 or more,
-    with as many decimals as tell the ends, and `digits` at least.
+    with `digits` decimals, or as many as tell the number from its ends.
     """
     if not math.isfinite(log_n):
         return "0" if log_n == -math.inf else "an unknown number"
     powers = [log / LN10 for log in (log_n, *ends) if math.isfinite(log)]
     if min(powers) < -3 or max(powers) >= 6:
-        return f"10^{powers[0]:.{max(digits, decimals(ends[0] / LN10, ends[1] / LN10))}f}"
+        apart = (ends[1] - ends[0]) / LN10
+        told = min(6, math.ceil(math.log10(3 / apart))) if 0 < apart < math.inf else 0
+        return f"10^{powers[0]:.{max(digits, told)}f}"
     n = math.exp(log_n)
     return f"{n:,.0f}" if n >= 100 else f"{n:.3g}"
 

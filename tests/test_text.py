@@ -110,7 +110,8 @@ def test_numbers_of_inputs_in_words(log_n, words):
 @pytest.mark.parametrize(
     ("value", "low", "high", "words"),
     [(798, 683, 932, "798, 683 to 932"), (2e5, 1e5, 1.2e6, "10^5.30, 10^5.00 to 10^6.08"),
-     (9.53e9, 9.529e9, 9.531e9, "10^9.9791, 10^9.9790 to 10^9.9791"),
+     (8.90e9, 8.83e9, 8.96e9, "10^9.949, 10^9.946 to 10^9.952"),
+     (9.53e9, 9.529e9, 9.531e9, "10^9.97909, 10^9.97905 to 10^9.97914"),
      (5, 0, 20, "5, 0 to 20"), (5, 0, math.inf, "5, interval not known")],
 )  # fmt: skip
 def test_a_number_and_its_interval_are_written_alike(value, low, high, words):
