@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from omniinput_hpc.config.paths import PathText
 from omniinput_hpc.config.table import MAX_SITES, Positive, Table, WholePositive
@@ -29,11 +36,17 @@ def _function_name(value: str) -> str:
     return value
 
 
+def _class_number(value: Any) -> Any:
+    if value != "any" and (type(value) is not int or not 0 <= value < 2**31):
+        raise ValueError(f'expected a number of at least 0, or "any", found {value!r}')
+    return value
+
+
 def _rule_name(value: str) -> str:
     return value if value.startswith(TEXT_RULES) else _function_name(value)
 
 
-ClassNumber = Annotated[int, Field(ge=0, le=2**31 - 1)]
+ClassNumber = Annotated[int | Literal["any"], BeforeValidator(_class_number)]
 FunctionName = Annotated[str, AfterValidator(_function_name)]
 TEXT_RULES = ("regex:", "contains:")
 """What names of rules begin with that are not functions."""
@@ -91,7 +104,7 @@ class SequenceClassifier(Table):
         "a text, such as [CLS] and [SEP]. The other tokens are the sites. A site may hold any "
         "token, even [PAD]; no token is masked.",
     )
-    target: ClassNumber | Literal["any"] = Field(
+    target: ClassNumber = Field(
         description='The class, counted from 0; a reward model has only 0. `"any"`: the class with '
         "the largest output.",
     )
@@ -155,7 +168,7 @@ class ImageClassifier(Table):
         description="z: the logit, log-softmax or log-odds of class `label`, as for a "
         "`sequence-classifier`; or the log-likelihood of an energy-based model, up to a constant.",
     )
-    label: ClassNumber | Literal["any"] = Field(
+    label: ClassNumber = Field(
         0,
         description="The class, counted from 0; 0 for a network with one output. "
         '`"any"`: the class with the largest output.',

@@ -37,7 +37,14 @@ def _tokens(value: Any) -> Any:
     return value
 
 
+def _against(value: Any) -> Any:
+    if value != "others" and (not isinstance(value, list) or not value):
+        raise ValueError(f'expected a list of tokens, or "others", found {value!r}')
+    return _tokens(value)
+
+
 TextOrIds = Annotated[str | list[int], BeforeValidator(_text_or_ids)]
+Against = Annotated[list[str | int] | Literal["others"], BeforeValidator(_against)]
 Targets = Annotated[list[str | int], Field(min_length=1), BeforeValidator(_tokens)]
 
 
@@ -59,7 +66,7 @@ class Next(OutputTable):
     after: TextOrIds | None = Field(
         None, description="Fixed text or token ids between every input and the target."
     )
-    against: Targets | Literal["others"] | None = Field(
+    against: Against | None = Field(
         None,
         description='Other such tokens, or `"others"` for all others: z = ln P(against) - ln '
         "P(targets), the log-odds. Low z: the targets are likely. Against the others with "

@@ -68,14 +68,19 @@ def density_with_inputs_figure(
 
 
 def _curve(axes: Axes, density: Density, label: str) -> None:
-    """Draw the density with z upright; error bars are one standard error."""
-    bins = density.count_b > 0
-    z, log10_g = style.middles(density.edges)[bins], density.log_g_b[bins] / style.LN10
+    """Draw the density with z upright; error bars are one standard error.
+
+    Points without an interval, but with an upper bound, are hollow.
+    """
+    few = np.isfinite(density.log_g_upper_b)
+    bins = (density.count_b > 0) & ~few
+    z, log10_g = style.middles(density.edges), density.log_g_b / style.LN10
     error = np.where(np.isfinite(density.log_g_error_b), density.log_g_error_b, 0.0) / style.LN10
     axes.errorbar(
-        log10_g, z, xerr=error[bins], fmt="o", markersize=1.6, elinewidth=0.7, capsize=0.0,
-        color=style.sampled(), zorder=3,
+        log10_g[bins], z[bins], xerr=error[bins], fmt="o", markersize=1.6, elinewidth=0.7,
+        capsize=0.0, color=style.sampled(), zorder=3,
     )  # fmt: skip
+    style.hollow(axes, log10_g[few], z[few], "", markersize=2.4, markeredgewidth=0.6)
     amount = style.inputs_label(density.absolute, measure=density.measure)
     axes.set(xlabel=amount, ylabel=label)
     axes.xaxis.label.set_fontsize(9)

@@ -24,9 +24,6 @@ TEXT_SIZE = 8.5  # points
 MAX_TEXT_LINES, MAX_TOKEN_LINES = 6, 14  # 66 tokens of S0's Fig. 8 are 10 lines
 LEAST_CELL, GAP = 0.45, 0.3  # inches: side of a picture; space between two runs
 HEAD, LEAST_WIDTH = 0.8, 4.6  # inches: height of the title; least width
-HOW_TO_READ = (
-    "with each input: its z, its score if it has one, \N{MULTIPLICATION SIGN}n if drawn n times"
-)
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def texts_figure(bins: Sequence[ShownBin], label: str) -> Figure:
     axes.set_axis_off()
     axes.set_xlim(0.0, FULL_WIDTH)
     axes.set_ylim(height, 0.0)
-    figure.suptitle(f"{label}\n{HOW_TO_READ}", x=0.01, ha="left", fontsize=9)
+    figure.suptitle(f"{label}\n{_how_to_read(bins)}", x=0.01, ha="left", fontsize=9)
     y = HEAD
     for name, texts in blocks:
         axes.hlines(y, 0.1, FULL_WIDTH - 0.1, color=GRID, linewidth=0.8)
@@ -121,8 +118,19 @@ def pictures_figure(runs: Sequence[Sequence[ShownBin]], names: Sequence[str], la
                 axes.set_axis_on()
                 frame(axes)
                 axes.set_title(item.words, fontsize=7, pad=2, y=below, color=NOTE)
-    figure.suptitle(f"{label}\n{HOW_TO_READ}", x=0.01, ha="left", fontsize=9)
+    shown = [b for one in runs for b in one]
+    figure.suptitle(f"{label}\n{_how_to_read(shown)}", x=0.01, ha="left", fontsize=9)
     return figure
+
+
+def _how_to_read(bins: Sequence[ShownBin]) -> str:
+    """Return what stands beside the inputs of some bins."""
+    words = " ".join(item.words for b in bins for item in b.inputs)
+    score = ", its score" if "score" in words else ""
+    drawn = (
+        ", \N{MULTIPLICATION SIGN}n if drawn n times" if "\N{MULTIPLICATION SIGN}" in words else ""
+    )
+    return f"with each input: its z{score}{drawn}"
 
 
 def pixels_of(item: ShownInput) -> Any:

@@ -93,8 +93,8 @@ class Program:
 
     folder: Path
     rows: Path
-    rivals: list[int] | None
     model: Path = MODEL
+    rivals: list[int] | None = None
     walkers: int = 16
     steps: int = 5
     exchanges: int = 4
@@ -291,7 +291,7 @@ def compare(
     seconds, sizes = options.seconds, (options.walkers, options.steps, options.exchanges)
     # under the law `few` it is known which tokens ever win
     rivals = None if log_p_v is None else np.flatnonzero(log_p_v > -np.inf).tolist()
-    program = Program(folder, folder / "rows.npy", rivals, options.model.resolve(), *sizes)
+    program = Program(folder, folder / "rows.npy", options.model.resolve(), rivals, *sizes)
     kernels = {"omniinput": program}
     for name in options.kernel:
         kernels[f"omniinput, {name}"] = replace(program, **KERNELS[name])

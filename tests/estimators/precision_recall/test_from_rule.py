@@ -318,7 +318,7 @@ def test_bins_without_samples_are_flagged():
     run = independent_run(MODEL, BETA_K, LEVEL_EDGES, seed=17)
     hidden = run.z_rks.copy()
     hidden[np.isclose(hidden, 3.0)] = np.nan
-    run.samples = lambda *_: zip(run.x_rksd, hidden, strict=True)
+    run.samples = lambda rounds: ((run.x_rksd[r], hidden[r]) for r in rounds)
     _, curve = curve_of(run)
     level = int(3.0 / MODEL.unit)
     assert np.flatnonzero(curve.interpolated_b).tolist() == [level]
