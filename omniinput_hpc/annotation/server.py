@@ -286,7 +286,7 @@ def bind(port: int | None, name: str) -> socket.socket:
 
 @dataclass(frozen=True)
 class Address:
-    """Where a page is served.
+    """The address of a page that is served.
 
     Attributes
     ----------

@@ -39,7 +39,7 @@ class Found:
     said : what was looked at, in words
     inputs : for each input "z", "shown" (its text, or its picture as a data URI) and "note"
     kind : "text" or "image"
-    next : the sample to start from for more; None if there are no more
+    next : the sample at which the next page starts; None after the last page
     """
 
     said: str
@@ -145,7 +145,7 @@ class Recorded:
                 yield part.where(later[i : i + CHUNK]), first
 
     def _lines(self, hits: dict[bytes, _Hit]) -> list[dict[str, str]]:
-        """Return inputs for the page: each with its weight, how often and where it was recorded."""
+        """Return inputs for the page, with weight, number of recordings, round and rung."""
         found = list(hits.values())
         shown = self._shown(np.stack([one.some.x_id[one.j] for one in found])) if found else []
         return [
