@@ -1,8 +1,8 @@
 """Banks of labels: scored inputs of several runs in one file, for the curves of any model.
 
 ``BANK.jsonl`` begins with a header: the runs and task sets that inputs were drawn from, with the
-edges of their bins, and the annotators. Every other line holds an input: its values, its scores, and
-where it was recorded and drawn. The file shows z, so annotators must not see it.
+edges of their bins, and the annotators. Every other line holds an input: its values, its scores,
+and where it was recorded and drawn. The file shows z, so annotators must not see it.
 """
 
 from __future__ import annotations
