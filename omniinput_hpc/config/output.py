@@ -69,8 +69,8 @@ class Next(OutputTable):
     against: Against | None = Field(
         None,
         description='Other such tokens, or `"others"` (all that are not targets): z = ln '
-        "P(against) - ln P(targets), the log-odds. Low z: the targets are likely. Against the others, with "
-        '`aggregate = "max"`, z < 0 means that a target is the likeliest next token.',
+        "P(against) - ln P(targets), the log-odds. Low z: the targets are likely. Against the "
+        'others, with `aggregate = "max"`, z < 0 means that a target is the likeliest next token.',
     )
     aggregate: Literal["sum", "max"] = Field(
         "sum", description="P of several tokens: their sum, or the likeliest one's."
