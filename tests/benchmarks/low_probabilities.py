@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 .venv/bin/python tests/benchmarks/low_probabilities.py --folder /tmp/low
         [--law few|all] [--seconds 20] [--tune 0.5 1 2] [--itgis 0.5] [--mhis 1] [--kernel joint]
-        [--model inputs/models/smollm2-135m --sites 4 --walkers 4 --steps 2 --exchanges 2]
+        [--model inputs/models/smollm2-135m --sites 5 --steps 5 --exchanges 1 --least 16]
 
 P(t) = P(argmax of the next token's logits = t) for independent tokens, by four methods at equal CPU
 time per target: plain sampling; ITGIS and MHIS of Wu & Hilton (arXiv 2410.13211), written anew; and
@@ -192,12 +192,12 @@ def piloted(
     return found
 
 
-def spread(log_p_v: NDArray[np.float64], n: int, seed: int) -> list[int]:
+def spread(log_p_v: NDArray[np.float64], n: int, seed: int, use_v: NDArray[np.bool_]) -> list[int]:
     """Return n tokens, one from each of n equal parts of ln `RANGE`, as far as there are any."""
     random, found = np.random.default_rng(seed), []
     edges = np.linspace(*np.log(RANGE), n + 1)
     for low, high in pairwise(edges):
-        inside = np.flatnonzero((log_p_v >= low) & (log_p_v < high))
+        inside = np.flatnonzero(use_v & (log_p_v >= low) & (log_p_v < high))
         if len(inside):
             found.append(int(random.choice(inside)))
     return found
@@ -237,6 +237,7 @@ def main() -> None:
     parser.add_argument("--law", choices=("few", "all"), default="few")
     parser.add_argument("--seconds", type=float, default=20.0, help="of CPU, per method and target")
     parser.add_argument("--targets", type=int, default=10)
+    parser.add_argument("--least", type=int, default=1, help="of prompts that a target wins after")
     parser.add_argument("--tune", nargs="*", type=float, help="temperatures to try, on 2 targets")
     parser.add_argument("--itgis", type=float, default=1.0, help="temperature")
     parser.add_argument("--mhis", type=float, default=1.0, help="temperature")
@@ -256,8 +257,9 @@ def main() -> None:
     n = 2 if options.tune else options.targets
     if options.law == "few":
         with np.errstate(divide="ignore"):
-            log_p_v = np.log(table.get("exact", lambda: exact(problem).tolist()))
-        targets = spread(log_p_v, n, seed=2 if options.tune else 1)
+            p_v, inputs_v = np.array(table.get("exact", lambda: np.stack(exact(problem)).tolist()))
+            log_p_v = np.log(p_v)
+        targets = spread(log_p_v, n, 2 if options.tune else 1, inputs_v >= options.least)
     else:
         log_p_v = None
         seen_v, _ = drawn(problem, table, options.seconds)

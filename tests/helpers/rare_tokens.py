@@ -189,11 +189,17 @@ def _mean_ratio(log_w_tc: NDArray[np.float64], hit_tc: NDArray[np.bool_]) -> tup
     return float(np.log(part_c.sum() / all_c.sum())), float(error)
 
 
-def exact(problem: Problem) -> NDArray[np.float64]:
-    """Return P of each token, float64 [V], by evaluating all inputs of positive probability."""
+def exact(problem: Problem) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return P of each token, float64 [V], and after how many inputs it wins, int64 [V].
+
+    All inputs of positive probability are evaluated.
+    """
     values = [np.flatnonzero(np.isfinite(row)) for row in problem.log_p.numpy()]
     x_nd = np.stack(np.meshgrid(*values, indexing="ij"), axis=-1).reshape(-1, len(values))
     p_v = torch.zeros(problem.log_p.shape[1], dtype=torch.float64)
+    inputs_v = torch.zeros(len(p_v), dtype=torch.int64)
     for x in torch.from_numpy(x_nd).split(BATCH):
-        p_v.index_add_(0, problem.winners(x), problem.log_law(x).exp())
-    return p_v.numpy()
+        won = problem.winners(x)
+        p_v.index_add_(0, won, problem.log_law(x).exp())
+        inputs_v += won.bincount(minlength=len(p_v))
+    return p_v.numpy(), inputs_v.numpy()

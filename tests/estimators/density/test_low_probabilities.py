@@ -32,8 +32,9 @@ def problem(decoder):
 
 @pytest.fixture(scope="module")
 def p_v(problem):
-    p_v = rare_tokens.exact(problem)
+    p_v, inputs_v = rare_tokens.exact(problem)
     assert p_v.sum() == pytest.approx(1.0, abs=1e-6)
+    assert inputs_v.sum() == N_VALUES ** (N_SITES - 1) * (N_VALUES - 1)
     return p_v
 
 
