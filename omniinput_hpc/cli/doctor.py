@@ -136,7 +136,7 @@ def packages(world: World) -> Line:
             missing.append(name)
     text = (
         f"Python {platform.python_version()}, omniinput_hpc {__version__}, "
-        f"{', '.join(versions)}, HDF5 {reader.libraries()['hdf5']}"
+        f"{', '.join(versions)}, HDF5 {writers.libraries()['hdf5']}"
     )
     texts = world.texts(text + (f"; missing: {', '.join(missing)}" if missing else ""))
     different = sorted(set(texts), key=texts.index)
@@ -185,7 +185,7 @@ def ranks(world: World, hosts: list[str]) -> Line:
 
 def hdf5(kind: str, reason: str) -> Line:
     """Report how run files will be written, and why."""
-    parallel = reader.libraries()["parallel"] == "yes"
+    parallel = writers.libraries()["parallel"] == "yes"
     text = f"{'parallel' if parallel else 'serial'} HDF5; writer {kind} ({reason})"
     hint = "" if parallel else "rank 0 writes for all; for many ranks build h5py with parallel HDF5"
     return Line("HDF5", text, hint)

@@ -30,6 +30,7 @@ from omniinput_hpc.config.method import (
     WangLandau,
     check_ancestral,
     check_annealed,
+    check_second_direction,
     drawn_samples,
     equal_windows,
 )
@@ -364,6 +365,8 @@ class Config(Table):
             check_ancestral(self.ladder, self.samples.every)
         if method == "annealed":
             check_annealed(self.sampler, self.ladder, self.samples.every)
+        if self.ladder is not None:
+            check_second_direction(self.ladder, method, self.kernel.names, self.observed)
         _ = self.windows  # raises a ValueError if they are wrong
         if self.ladder is not None and self.ladder.tune and method != "parallel-tempering":
             raise ValueError('ladder.tune is for sampler.method = "parallel-tempering"')

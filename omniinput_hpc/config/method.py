@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -147,6 +148,15 @@ class Ladder(Table):
         "- z0)^2 / 2. One entry per rung.",
     )
     z0: list[Finite] | None = Field(None, description="Centres of Gaussian rungs.")
+    lambdas: list[Finite] | None = Field(
+        None,
+        description="A [second direction](choosing-betas-and-bins.md#a-second-direction): the "
+        "log-weight is -beta z - lambda y, with y the `observable`. One entry per rung; rungs of "
+        "lambda = 0 come first, and betas need not ascend. For `metropolis` and `from-law`.",
+    )
+    observable: str | None = Field(
+        None, description="Which of the [[observables]] y is, by name; with `lambdas`."
+    )
 
     @model_validator(mode="after")
     def _one_way_to_say_it(self) -> Ladder:
@@ -163,7 +173,8 @@ class Ladder(Table):
             )
         beta_k = self._spaced()
         self._check_gaussian(len(beta_k))
-        if not np.all(np.diff(beta_k) > 0) and self.kappa is None:
+        self._check_second_direction(len(beta_k))
+        if self.ascends and not np.all(np.diff(beta_k) > 0):
             raise ValueError(
                 "expected betas in strictly ascending order, found "
                 + ", ".join(f"{beta:g}" for beta in beta_k[:MAX_SHOWN])
@@ -177,6 +188,25 @@ class Ladder(Table):
                 raise ValueError("a Gaussian ensemble requires both kappa and z0, a list each")
             if given is not None and len(given) != n_rungs:
                 raise ValueError(f"{name} has {len(given)} entries for {n_rungs} rungs")
+
+    def _check_second_direction(self, n_rungs: int) -> None:
+        if (self.lambdas is None) != (self.observable is None):
+            raise ValueError("a second direction requires both lambdas, a list, and observable")
+        if self.lambdas is None:
+            return
+        if len(self.lambdas) != n_rungs:
+            raise ValueError(f"lambdas has {len(self.lambdas)} entries for {n_rungs} rungs")
+        tilted_k = self.lambda_k != 0.0
+        if tilted_k[0] or not tilted_k[-1] or not (np.diff(tilted_k.astype(int)) >= 0).all():
+            raise ValueError(
+                "lambdas: expected rungs of lambda = 0 first, then those of other lambdas"
+            )
+        if self.tune or self.kappa is not None:
+            other = "tune" if self.tune else "kappa"
+            raise ValueError(f"lambdas and {other} exclude each other")
+        points = list(zip(self._spaced().tolist(), self.lambdas, strict=True))
+        if len(set(points)) < n_rungs:
+            raise ValueError("two rungs have the same beta and lambda")
 
     def _spaced(self) -> NDArray[np.float64]:
         if self.betas is not None:
@@ -208,8 +238,23 @@ class Ladder(Table):
 
     @property
     def beta_k(self) -> NDArray[np.float64]:
-        """The betas, ascending, float64 [K]; see `without_rounding`."""
+        """The betas, float64 [K]; see `without_rounding`."""
         return without_rounding(self._spaced())
+
+    @property
+    def ascends(self) -> bool:
+        """Whether betas must ascend."""
+        return self.kappa is None and self.lambdas is None
+
+    @property
+    def n_plain(self) -> int:
+        """Number of rungs of lambda = 0, which come first."""
+        return int((self.lambda_k == 0.0).sum())
+
+    @property
+    def lambda_k(self) -> NDArray[np.float64]:
+        """The lambdas, float64 [K]; 0 without a second direction."""
+        return np.array(self.lambdas or np.zeros(len(self.beta_k)), dtype=np.float64)
 
 
 def without_rounding(beta_k: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -234,6 +279,26 @@ def drawn_samples(sampler: Sampler, ladder: Ladder | None, every: int) -> NDArra
         return np.zeros(0, dtype=np.int64)
     move = every * np.arange(1, sampler.moves_per_round // every + 1)
     return np.flatnonzero(move % sampler.steps == 0)
+
+
+def check_second_direction(
+    ladder: Ladder, method: str, kernels: Iterable[str], observables: Mapping[str, str]
+) -> None:
+    """Check what ``ladder.lambdas`` depends on besides the ladder; a ValueError says what to do."""
+    if ladder.lambdas is None:
+        return
+    if method != "parallel-tempering":
+        raise ValueError('ladder.lambdas is for sampler.method = "parallel-tempering"')
+    if str(ladder.observable) not in observables:
+        raise ValueError(
+            f'ladder.observable = "{ladder.observable}" is not the name of one of [[observables]]'
+        )
+    other = [name for name in kernels if name not in ("metropolis", "from-law")]
+    if other:
+        raise ValueError(
+            f'kernel.name = "{other[0]}" cannot weigh inputs by an observable; with ladder.lambdas '
+            'choose "metropolis" or "from-law"'
+        )
 
 
 def check_ancestral(ladder: Ladder | None, every: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any, Protocol
@@ -108,7 +108,8 @@ class RunData:
     outside_k2 : int64 [K, 2], counts below and above the bins
     z_sum_kb : float64 [K, B], sum of z over the counts of each bin
     swaps_k2 : int64 [K - 1, 2], attempted and accepted swaps of neighbouring rungs
-    round_trips_v : int64 [W K], completed round trips of each walker
+    round_trips_v : int64 [W K], completed round trips of each walker; of more walkers if the run
+        is part of a larger one
     histograms : yields the counts, int64 [K, B], of each block of rounds
     source : of the samples
     log_inputs : ln of the number of inputs of a constrained space; NaN without a constraint
@@ -168,6 +169,25 @@ class RunData:
         n = self.rounds * len(self.beta_k) * self.samples_per_round
         return self.source.samples_z() if n <= MAX_HELD else None
 
+    @property
+    def is_part(self) -> bool:
+        """Whether walkers also visit rungs that are left out."""
+        return len(self.round_trips_v) > self.walkers * len(self.beta_k)
+
+    def first_rungs(self, n: int) -> RunData:
+        """Return what the first n rungs sampled."""
+        return replace(
+            self,
+            weights=self.weights.first_rungs(n),
+            counts_kb=self.counts_kb[:n],
+            lane_counts_kgb=self.lane_counts_kgb[:n],
+            outside_k2=self.outside_k2[:n],
+            z_sum_kb=self.z_sum_kb[:n],
+            swaps_k2=self.swaps_k2[: n - 1],
+            histograms=lambda: (counts_kb[:n] for counts_kb in self.histograms()),
+            source=_FirstRungs(self.source, n),
+        )
+
     def z(self, rounds: slice = slice(None), rungs: slice = slice(None)) -> NDArray[np.float32]:
         """Return z of the samples of some rounds and rungs, float32 [rounds, K, S].
 
@@ -192,6 +212,32 @@ class RunData:
         for number, counts_kb in enumerate(islice(self.histograms(), first, whole)):
             counts_nkb[number // length] += counts_kb
         return counts_nkb
+
+
+@dataclass(frozen=True)
+class _FirstRungs:
+    """The samples of some rungs of a run of chains."""
+
+    source: Source
+    n: int
+
+    def samples(
+        self, rounds: Iterable[int] | None = None
+    ) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
+        for x_ksd, z_ks in self.source.samples(rounds):
+            yield x_ksd[: self.n], z_ks[: self.n]
+
+    def samples_z(
+        self, rounds: slice = slice(None), rungs: slice = slice(None)
+    ) -> NDArray[np.float32]:
+        some = range(self.n)[rungs]
+        return self.source.samples_z(rounds, slice(some.start, some.stop))
+
+    def samples_walker(self, round_: int) -> NDArray[np.int32]:
+        return self.source.samples_walker(round_)[: self.n]
+
+    def samples_log_q(self) -> Iterator[FloatArray] | None:
+        return None
 
 
 class Committed(Protocol):

@@ -99,8 +99,9 @@ def _tables(
     """Yield a table per round."""
     import pyarrow
 
-    rung_ks = np.arange(len(run.beta_k))[:, None].repeat(run.samples_per_round, axis=1)
-    rounds = zip(run.samples(), outputs_by_round(run.data), strict=True)
+    source, n_rungs = run.data.source, len(run.data.beta_k)
+    rung_ks = np.arange(n_rungs)[:, None].repeat(run.samples_per_round, axis=1)
+    rounds = zip(source.samples(), outputs_by_round(run.data), strict=True)
     for round_, ((x_ksd, _), (z_i, log_q_ik)) in enumerate(rounds):
         x_id, rung_i = x_ksd.reshape(-1, run.n_sites), rung_ks.ravel()
         columns: dict[str, Any] = {

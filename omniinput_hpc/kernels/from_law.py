@@ -11,6 +11,7 @@ from omniinput_hpc.config.kernels import FromLaw as Options
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.parts.spans import SpanSchedule
+from omniinput_hpc.kernels.parts.tilt import log_tilt
 from omniinput_hpc.kernels.state import Info, State, Untuned, accept, decide
 from omniinput_hpc.models import Model, law_of
 from omniinput_hpc.models.checked import compare, watch
@@ -19,10 +20,14 @@ from omniinput_hpc.tempering.ensembles import Ensemble
 
 @dataclass(frozen=True)
 class LawCache:
-    """The terms of ln q(x), float64 [W, D], and the version of the KV cache that holds x."""
+    """The terms of ln q(x), float64 [W, D], and the version of the KV cache that holds x.
+
+    tilt : what a second direction adds to ln of the weights, float64 [W]; 0 without one
+    """
 
     log_q: torch.Tensor
     version: int
+    tilt: torch.Tensor | float = 0.0
 
 
 class FromLaw(Untuned):
@@ -36,7 +41,7 @@ class FromLaw(Untuned):
     redraws a trace from some choice on (Wingate, Stuhlmueller & Goodman 2011). Any output will do:
     no gradient is needed. The span is independent of the state and the same for all walkers. In a
     constrained space q is uniform inside, and the product is the ratio of the numbers of ways to
-    complete the input after the span, or 0.
+    complete the input after the span, or 0. A second direction adds its change of -lambda y.
 
     Raises a `UserError` without a law.
     """
@@ -44,7 +49,7 @@ class FromLaw(Untuned):
     def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
         super().__init__()
         law = law_of(model)
-        if law is None:
+        if getattr(law, "base", law) is None:
             raise UserError(
                 f'kernel.name = "{options.name}" redraws sites from a law of inputs: add a table '
                 '[law], or choose "metropolis"'
@@ -62,7 +67,8 @@ class FromLaw(Untuned):
         self._kv_cache = law.kv_cache(self._kv_cache, len(x))
         cache = state.cache
         if cache is None or cache.version != self._version:
-            cache = LawCache(law.log_q_sites(x, self._kv_cache), self._version)
+            log_q = law.log_q_sites(x, self._kv_cache)
+            cache = LawCache(log_q, self._version, log_tilt(law, x))
             if law.gives_z:  # rounded as that of proposals
                 found = law.loss(cache.log_q).to(z.dtype)
                 compare(self._model, x, z, found)
@@ -72,10 +78,14 @@ class FromLaw(Untuned):
         x_new, log_q = law.redraw(x, cache.log_q, span, u, self._kv_cache)
         z_new = self._output(x_new, log_q, z)
         after = (log_q - cache.log_q)[:, span.end :].sum(dim=1)
+        tilt = log_tilt(law, x_new)
+        after = after + tilt - cache.tilt
         accepted = decide(ensemble, z, z_new, after, stream.uniform(len(x)))
         if self._kv_cache is not None:
             self._kv_cache.accept(accepted)
-        cache = LawCache(accept(accepted, log_q, cache.log_q), self._version)
+        if isinstance(tilt, torch.Tensor):
+            tilt = accept(accepted, tilt, cache.tilt)
+        cache = LawCache(accept(accepted, log_q, cache.log_q), self._version, tilt)
         moved = State(accept(accepted, x_new, x), accept(accepted, z_new, z), cache)
         return moved, Info(accepted, span.part)
 

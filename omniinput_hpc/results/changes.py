@@ -67,7 +67,7 @@ def read_changed(run: RunReader, path: Path, width: float | None) -> Changed:
         other_rks = outputs_of(side, run)
         config = run.config.model_copy(update={"model": side.config.model})
         fingerprint = side.fingerprint
-    own_rks = run.samples_z(slice(0, len(other_rks)))
+    own_rks = run.data.z(slice(0, len(other_rks)))
     own = with_outputs(run.data, own_rks, run.config, run.fingerprint)
     other = with_outputs(run.data, other_rks, config, fingerprint)
     densities = density_of_run(own), density_of_run(other)

@@ -56,8 +56,8 @@ def read_pairs(
         rescored = min(side.rounds, run.rounds)
         n_rounds = min(rescored, max(1, max_samples // (len(run.beta_k) * run.samples_per_round)))
         rounds = np.unique(np.linspace(0, rescored - 1, n_rounds).astype(int))
-        other_rks = np.stack([side.z(r) for r in rounds])
-    own_rks = np.concatenate([run.samples_z(slice(r, r + 1)) for r in rounds])
+        other_rks = np.stack([side.z(r)[: len(run.data.beta_k)] for r in rounds])
+    own_rks = np.concatenate([run.data.z(slice(r, r + 1)) for r in rounds])
     pairs = pairs_of(density, own_rks, other_rks, run.walkers)
     missing = f", {rescored} of {run.rounds} rounds" if rescored < run.rounds else ""
     if len(rounds) < rescored:

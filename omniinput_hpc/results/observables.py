@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.config.observables import NAME_FORM
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators import FloatArray
+from omniinput_hpc.estimators import FloatArray, two_directions
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.density.wide_bins import in_bins
 from omniinput_hpc.estimators.observables import (
@@ -26,6 +26,7 @@ from omniinput_hpc.estimators.observables import (
     observe,
 )
 from omniinput_hpc.estimators.samples import RecordedSamples
+from omniinput_hpc.estimators.two_directions import TwoDirections
 from omniinput_hpc.models.observables import NAMES as OF_INPUTS
 from omniinput_hpc.models.observables import build
 from omniinput_hpc.results.density import verdict_lines
@@ -203,6 +204,7 @@ class JointResult(_OfObservable):
 
     found: Joint
     averages: Averages
+    two: TwoDirections | None = None
 
     def columns(self) -> Columns:
         """Return a row for each cell with samples."""
@@ -226,8 +228,21 @@ class JointResult(_OfObservable):
         return [
             self.source,
             *verdict_lines(self.densities[0]),
+            *self._about_two(),
             f"{n} cells of z and {self.observable} have samples, {j.count_bc.sum():,} in all; the "
             f"error of {known} is known; where they are few, use the 95 % upper bound log_g_upper",
+        ]
+
+    def _about_two(self) -> list[str]:
+        """Return what is known of the rungs of a second direction; empty without one."""
+        if self.two is None:
+            return []
+        lambda_k, problem = self.two.lambda_k, self.two.problem()
+        n = int(np.count_nonzero(lambda_k))
+        return [
+            f"{n} of {len(lambda_k)} rungs weigh inputs by {self.observable}, too; the verdict is "
+            "about the others",
+            f"these {n} rungs: " + (f"not converged: {problem}" if problem else "lanes agree"),
         ]
 
     def figure(self) -> Figure:
@@ -252,9 +267,26 @@ def joint_of(
     width: float | None = None, cells: int = MAX_CELLS, render: bool = False,
 ) -> JointResult:  # fmt: skip
     """Return the joint density of z and an observable, with at most `cells` cells of y."""
+    ladder = run.config.ladder
+    if ladder is not None and ladder.observable == name and run.rounds:
+        return _joint_of_two(run, name, ladder.lambda_k, z_range, width, cells)
     seen = observed(run, name, z_range, width, render)
     found = joint_density(seen, y_edges_of(seen.y_i, cells))
     return JointResult([run], [seen.density], name, found, averages(seen))
+
+
+def _joint_of_two(
+    run: RunReader, name: str, lambda_k: FloatArray, z_range: tuple[float, float] | None,
+    width: float | None, cells: int,
+) -> JointResult:  # fmt: skip
+    """Return the joint density from all rungs of a ladder in two directions."""
+    y_rks = np.stack([run.slab(dataset_of(name), round_) for round_ in range(run.rounds)])
+    two, b = TwoDirections.of(run.all_rungs(), lambda_k, y_rks), run.counts_kb().any(axis=0)
+    if z_range is None:
+        z_range = float(run.edges[:-1][b].min()), float(run.edges[1:][b].max())
+    seen = observed(run, name, z_range, width)
+    found = two_directions.joint_density(two, seen.density.edges, y_edges_of(y_rks.ravel(), cells))
+    return JointResult([run], [seen.density], name, found, averages(seen), two)
 
 
 def y_edges_of(y_i: FloatArray, cells: int) -> FloatArray:

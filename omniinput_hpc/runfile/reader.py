@@ -12,7 +12,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
@@ -87,8 +86,8 @@ class RunReader(CheckedFile):
         self.edges: NDArray[np.float64] = self._data.whole("bins/edges")
         consistency.raise_first("bins/edges", consistency.edges(self.edges))
         self.beta_k: NDArray[np.float64] = self._data.whole("ladder/beta", self.is_frozen)
-        gaussian = self.config.ladder is not None and self.config.ladder.kappa is not None
-        betas = consistency.betas(self.beta_k, self.geometry.flat, not gaussian)
+        ladder = self.config.ladder
+        betas = consistency.betas(self.beta_k, self.geometry.flat, ladder is None or ladder.ascends)
         consistency.raise_first("ladder/beta", betas)
 
     def _moves_per_round(self) -> int | None:
@@ -200,7 +199,14 @@ class RunReader(CheckedFile):
 
     @cached_property
     def data(self) -> RunData:
-        """The committed rounds as estimators read them: all counts now, samples when asked for."""
+        """The committed rounds as estimators read them, without rungs of a second direction."""
+        every, ladder = self.all_rungs(), self.config.ladder
+        if ladder is None or ladder.lambdas is None:
+            return every
+        return every.first_rungs(ladder.n_plain)
+
+    def all_rungs(self) -> RunData:
+        """Return the same with rungs of a second direction, which weights by z do not describe."""
         gaussian = self.kappa_k(), self.z0_k()
         return RunData(
             path=self.path,
@@ -442,9 +448,3 @@ def open_run(
             raise
         words = "its rounds can be brought back with its side file: omniinput salvage RUN.h5 NEW.h5"
         raise type(error)(f"{error}; {words}") from None
-
-
-def libraries() -> dict[str, str]:
-    """Return the versions of h5py and HDF5, and whether both can write in parallel (MPI)."""
-    mpi = "yes" if h5py.get_config().mpi else "no"
-    return {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version, "parallel": mpi}

@@ -136,7 +136,7 @@ class RescoredReader(CheckedFile):
 
 
 def outputs_of(side: RescoredReader, run: RunReader) -> NDArray[np.float32]:
-    """Return the other model's z of the samples of a run, float32 [rounds, K, S].
+    """Return the other model's z of the samples of a run's `data`, float32 [rounds, K, S].
 
     The rounds are those that both files hold, at least one; else raises a UserError, as for the
     side file of another run.
@@ -146,7 +146,7 @@ def outputs_of(side: RescoredReader, run: RunReader) -> NDArray[np.float32]:
     n_rounds = min(side.rounds, run.rounds)
     if not n_rounds:
         raise UserError(f"{side.path} holds no committed round yet: resume omniinput rescore")
-    return np.stack([side.z(r) for r in range(n_rounds)])
+    return np.stack([side.z(r)[: len(run.data.beta_k)] for r in range(n_rounds)])
 
 
 def open_rescored(

@@ -349,3 +349,9 @@ def _failure_of(action: Callable[[], Any]) -> str | None:
     except (OSError, RuntimeError) as error:  # h5py raises either for errors of HDF5
         return " ".join(str(error).split()) or type(error).__name__
     return None
+
+
+def libraries() -> dict[str, str]:
+    """Return the versions of h5py and HDF5, and whether both can write in parallel (MPI)."""
+    mpi = "yes" if h5py.get_config().mpi else "no"
+    return {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version, "parallel": mpi}

@@ -32,7 +32,12 @@ from omniinput_hpc.tempering.ladder import Block
 if TYPE_CHECKING:
     from omniinput_hpc.kernels.independent import RowSums
     from omniinput_hpc.kernels.parts.constrained import InputLaw
+    from omniinput_hpc.kernels.parts.tilt import SecondDirection
+    from omniinput_hpc.models.checked import CheckedModel
+    from omniinput_hpc.sampling.anchors import Anchors
+    from omniinput_hpc.sampling.exchange import Exchanger
     from omniinput_hpc.sampling.loop import LiveRun
+    from omniinput_hpc.sampling.population import OwnDraws
     from omniinput_hpc.sampling.rung import Rung
 
 
@@ -186,8 +191,7 @@ def make_rungs(
     from omniinput_hpc.kernels.wang_landau import WangLandauEnsemble
     from omniinput_hpc.models import observables
     from omniinput_hpc.models.checked import CheckedModel, try_out
-    from omniinput_hpc.sampling.anchors import Anchors, uniform_every_move, zero_inputs
-    from omniinput_hpc.sampling.population import OwnDraws
+    from omniinput_hpc.sampling.anchors import Anchors, zero_inputs
     from omniinput_hpc.sampling.rung import Rung, link_populations
     from omniinput_hpc.sampling.walkers import Recording, Walkers
 
@@ -197,33 +201,59 @@ def make_rungs(
     like = zero_inputs(batch, g.n_sites, device)
     try_out(model, like, name)
     dtype = getattr(config.model, "dtype", "float32")
-    checked = CheckedModel(model, name, models.rounding(config), dtype, exact.law)
-    annealed = config.sampler.method == "annealed"
-    ancestral = config.beta_k.tolist() if g.log_q and not annealed else None
-    with_anchors = config.ladder is not None and config.ladder.with_anchors and not annealed
-    n_segments = config.sampler.exchanges
-    every_move = uniform_every_move(config.kernel, checked, device)
-    anchors: Anchors | OwnDraws = (
-        OwnDraws(checked, batch, config.beta_k)
-        if annealed
-        else Anchors(checked, like, with_anchors, exact.rows, ancestral, n_segments, every_move)
-    )
+    under = partial(CheckedModel, model, name, models.rounding(config), dtype)
+    checked = under(exact.law)
+    anchors = _anchors(config, checked, like, exact, g.log_q)
     recording = Recording(config.sampler.steps, config.samples.every, g.x_dtype)
     edges, options = config.bins.edges, config.wang_landau or WangLandau()
     observed = observables.of_run(config, models.space_of(model).to_ids(like.cpu().numpy()))
+    second = second_direction(config, model)
 
     def make(block: Block, ensemble: Ensemble) -> Rung:
-        kernel = kernels.build(config.kernel, checked, batch)
+        law = exact.law if second is None else second.law(block.k, exact.law)
+        model_k, drawn = checked, anchors
+        if law is not exact.law:  # such a rung cannot be drawn from
+            model_k, drawn = under(law), Anchors(checked, like, False, None, None)
+        kernel = kernels.build(config.kernel, model_k, batch)
         if isinstance(ensemble, Tabulated):
             ensemble = WangLandauEnsemble(edges, ensemble.window, options, device, batch)
-        walkers = Walkers(kernel, checked, ensemble, device, recording)
-        return Rung(block, walkers, anchors, g, edges, config.run.seed, observed)
+        walkers = Walkers(kernel, model_k, ensemble, device, recording)
+        return Rung(block, walkers, drawn, g, edges, config.run.seed, observed)
 
     ensembles, mine_b = initial_ensembles(config), range(n_blocks) if blocks is None else blocks
     rungs = [make(Block(k, b, n_blocks), ensembles[k]) for k in ks for b in mine_b]
-    if annealed:
+    if config.annealed:
         link_populations(rungs, g.n_walkers)
     return rungs
+
+
+def _anchors(
+    config: Config, checked: CheckedModel, like: Any, exact: Exact, weighed: bool
+) -> Anchors | OwnDraws:
+    """Return what draws rungs directly; `weighed`: whether draws carry weights; `like`: a batch."""
+    from omniinput_hpc.sampling.anchors import Anchors, uniform_every_move
+    from omniinput_hpc.sampling.population import OwnDraws
+
+    if config.annealed:
+        return OwnDraws(checked, len(like), config.beta_k)
+    allowed = config.ladder is not None and config.ladder.with_anchors
+    ancestral = config.beta_k.tolist() if weighed else None
+    every_move = uniform_every_move(config.kernel, checked, str(like.device))
+    n_segments = config.sampler.exchanges
+    return Anchors(checked, like, allowed, exact.rows, ancestral, n_segments, every_move)
+
+
+def second_direction(config: Config, model: models.Model) -> SecondDirection | None:
+    """Return the lambdas and the observable of ``ladder.lambdas``; None without them."""
+    from omniinput_hpc.kernels.parts.tilt import SecondDirection
+    from omniinput_hpc.models import observables
+
+    ladder = config.ladder
+    if ladder is None or ladder.observable is None:
+        return None
+    what, to_ids = config.observed[ladder.observable], models.space_of(model).to_ids
+    y = observables.build(what, config, f"observables.{ladder.observable} =")
+    return SecondDirection(ladder.lambda_k, lambda x: y(to_ids(x)))
 
 
 def prepare_file(
@@ -294,13 +324,12 @@ def start(
     """
     from omniinput_hpc.sampling.blocks import Gathering
     from omniinput_hpc.sampling.burn_in import BurnIn
-    from omniinput_hpc.sampling.exchange import Exchanger
     from omniinput_hpc.sampling.loop import LiveRun
     from omniinput_hpc.sampling.observer import Observer
     from omniinput_hpc.sampling.rung import start_all
 
     config, g, rungs = built.config, built.geometry, built.rungs
-    path, grid, edges = Path(config.run.output), grid_of(world, config), config.bins.edges
+    path, grid = Path(config.run.output), grid_of(world, config)
     file = world.together(lambda: OpenFile(path, acting=world.rank == 0))
     written = grid.written(world.rank)
     checkpoint, first, counts = world.together(lambda: _read_checkpoint(built, written))
@@ -324,7 +353,7 @@ def start(
         rungs=rungs,
         gathering=Gathering(world, grid),
         block_counts=counts,
-        exchanger=Exchanger(g, edges, config.run.seed, world, grid),
+        exchanger=exchanger_of(world, built),
         burn_in=burn_in,
         observer=Observer(world, config, rungs, first, burn_in.seen),
         writer=writers.GuardedWriter(opened, held_lock, file, world),
@@ -335,6 +364,15 @@ def start(
         progress=Progress(first, g.rounds, config.run.burn_in, moves, shown, sampler.exchanges),
         next_round=first,
     )
+
+
+def exchanger_of(world: World, built: Built) -> Exchanger:
+    """Return what swaps configurations between the rungs of a run."""
+    from omniinput_hpc.sampling.exchange import Exchanger
+
+    config, grid = built.config, grid_of(world, built.config)
+    second = second_direction(config, built.model)
+    return Exchanger(built.geometry, config.bins.edges, config.run.seed, world, grid, second)
 
 
 def _read_checkpoint(

@@ -16,6 +16,7 @@ from omniinput_hpc.tempering import ladder
 from omniinput_hpc.tempering.ensembles import N_PARAMETERS, Ensemble, from_array, to_array
 
 if TYPE_CHECKING:
+    from omniinput_hpc.kernels.parts.tilt import SecondDirection
     from omniinput_hpc.sampling.rung import Rung
 
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -51,8 +52,10 @@ class Exchanger:
         seed: int,
         world: World,
         grid: ladder.Grid,
+        second: SecondDirection | None = None,
     ) -> None:
         self._edges, self._seed, self._world, self._grid = edges, seed, world, grid
+        self._second = second
         width, blocks = geometry.n_walkers // grid.n_blocks, grid.blocks(world.rank)
         self._lanes = slice(blocks.start * width, blocks.stop * width)
         self._n_table = geometry.n_bins + 2 if geometry.flat else 0
@@ -157,7 +160,9 @@ class Exchanger:
         upper = held[k + 1] if k + 1 in held else near[k + 1]
         random = rng.generator(self._seed, "exchange", k, exchange)
         u_w = random.random(len(self.imbalance_w))[self._lanes]  # drawn for the lanes of all ranks
-        swap_w = ladder.accept_swaps(ensembles[k], ensembles[k + 1], lower["z"], upper["z"], u_w)
+        more = 0.0 if self._second is None else self._second.log_swap(k, lower["x"], upper["x"])
+        z_w = lower["z"], upper["z"]
+        swap_w = ladder.accept_swaps(ensembles[k], ensembles[k + 1], *z_w, u_w, more)
         if k in held:
             held[k] = np.where(swap_w, upper, lower)
             self.attempted_k[k] += swap_w.size

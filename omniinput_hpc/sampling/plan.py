@@ -26,7 +26,7 @@ from omniinput_hpc.runfile.layout import (
     size_of_groups,
     target_of,
 )
-from omniinput_hpc.runfile.reader import libraries
+from omniinput_hpc.runfile.writers import libraries
 from omniinput_hpc.sampling.forecast import describe_time, judge
 from omniinput_hpc.sampling.restart import Existing
 from omniinput_hpc.sampling.shapes import bytes_of_records
@@ -209,8 +209,11 @@ def _ladder(config: Config, model_beta: float | None) -> str:
         parts.append(f"{len(windows)} window(s) of z")
     canonical_k = beta_k[len(windows) :]
     if len(canonical_k):
-        parts.append(f"beta {canonical_k[0]:g} to {canonical_k[-1]:g}")
         assert config.ladder is not None
+        parts.append(f"beta {canonical_k.min():g} to {canonical_k.max():g}")
+        if config.ladder.observable is not None:
+            n, y = np.count_nonzero(config.ladder.lambda_k), config.ladder.observable
+            parts.append(f"{n} of them also along {y}")
         if config.ladder.tune:
             parts.append("tuned in burn-in")
         if config.ladder.kappa is not None and any(config.ladder.kappa):

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from omniinput_hpc import rng
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.sampling import build
-from omniinput_hpc.sampling.built import Built, grid_of
-from omniinput_hpc.sampling.exchange import Exchanger
+from omniinput_hpc.sampling.built import Built
 from omniinput_hpc.sampling.stats import RoundStats
 
 if TYPE_CHECKING:
@@ -156,8 +155,8 @@ def try_exchanges(
         return all(done == steps for done, _ in moved), sum(each for _, each in moved)
 
     config, g = built.config, built.geometry
-    grid, steps = grid_of(world, config), config.sampler.steps
-    exchanger = Exchanger(g, config.bins.edges, config.run.seed, world, grid)
+    steps = config.sampler.steps
+    exchanger = build.exchanger_of(world, built)
     world.together(place)
     begin, mine = clock(), 0.0
     each: list[float] = []

@@ -133,18 +133,20 @@ def accept_swaps(
     z_lower_w: NDArray[np.float32],
     z_upper_w: NDArray[np.float32],
     u_w: NDArray[np.float64],
+    log_more_w: NDArray[np.float64] | float = 0.0,
 ) -> NDArray[np.bool_]:
     """Decide which slots of two neighbouring rungs swap configurations.
 
     log a = w_l(y) + w_u(x) - w_l(x) - w_u(y) for x in the lower and y in the upper rung, where w
     is an ensemble's log-weight (Swendsen & Wang 1986, in the form of Vogel et al. 2013).
 
-    All arrays are [W]; `u_w` is uniform in [0, 1).
+    All arrays are [W]; `u_w` is uniform in [0, 1), and `log_more_w` is what weights that do not
+    depend on z alone add to log a.
     """
     x, y = z_lower_w.astype(np.float64), z_upper_w.astype(np.float64)
     with np.errstate(invalid="ignore"):
         log_a = lower.log_weight(y) + upper.log_weight(x)
-        log_a = log_a - lower.log_weight(x) - upper.log_weight(y)
+        log_a = log_a - lower.log_weight(x) - upper.log_weight(y) + log_more_w
     # Outside both windows log a is inf - inf = NaN, and the comparison rejects the swap.
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(u_w) < log_a)

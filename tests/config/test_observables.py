@@ -1,6 +1,7 @@
 """``[[observables]]``: recorded while a run samples, on any number of blocks, after a resume."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -122,3 +123,35 @@ def test_a_function_that_fails_on_one_rank_ends_all(tmp_path):
     done = run(tmp_path / "a.toml", ranks=2, cwd=tmp_path, timeout=120)
     assert done.returncode == 2
     assert "observables.late = fails_late:late gives" in done.stderr
+
+
+SECOND = 'lambdas = {}\nobservable = "{}"\n'
+
+
+@pytest.mark.parametrize(
+    ("lambdas", "observable", "more", "words"),
+    [
+        ([0.0, 0.0, 1.0, 2.0], "other", {}, 'ladder.observable = "other" is not the name of one'),
+        ([0.0, 1.0], "distinct", {}, "lambdas has 2 entries for 4 rungs"),
+        ([1.0, 0.0, 0.0, 0.0], "distinct", {}, "expected rungs of lambda = 0 first"),
+        ([0.0, 0.0, 0.0, 0.0], "distinct", {}, "expected rungs of lambda = 0 first"),
+        ([0.0, 0.0, 1.0, 2.0], "distinct", {"ladder.tune": "true"}, "lambdas and tune exclude"),
+        ([0.0, 1.0, 1.0, 1.0], "distinct", {"ladder.betas": "[0.0, 1.0, 2.0, 1.0]"},
+         "two rungs have the same beta and lambda"),
+        ([0.0, 0.0, 1.0, 2.0], "distinct", {"kernel.name": "gibbs-with-gradients"},
+         'kernel.name = "gibbs-with-gradients" cannot weigh inputs by an observable'),
+    ],
+)  # fmt: skip
+def test_a_wrong_second_direction_is_refused(lambdas, observable, more, words):
+    table = LATTICE.format(output="a.h5").replace(
+        "[ladder]\n", "[ladder]\n" + SECOND.format(lambdas, observable)
+    )
+    changes = [f"{key}={value}" for key, value in more.items()]
+    with pytest.raises(UserError, match=re.escape(words)):
+        input_file.parse(table + TWO, "a.toml", changes)
+
+
+def test_half_a_second_direction_is_refused():
+    table = LATTICE.format(output="a.h5").replace("[ladder]\n", "[ladder]\nlambdas = [0.0]\n")
+    with pytest.raises(UserError, match="requires both lambdas, a list, and observable"):
+        input_file.parse(table + TWO, "a.toml", [])

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from omniinput_hpc.kernels.parts.tilt import log_tilt
 from omniinput_hpc.models import law_of
 
 BITS = 40
@@ -266,8 +267,9 @@ def distribution(model, ensemble):
     x = model.all_inputs()
     log_weight = ensemble.log_weight(model.output(x).double()).numpy()
     law = law_of(model)
-    if law is not None:
+    if getattr(law, "base", law) is not None:
         log_weight = log_weight + law.log_q_sites(x, None).sum(dim=1).numpy()
+    log_weight = log_weight + np.asarray(log_tilt(law, x))
     pi = np.exp(log_weight - log_weight.max())
     return pi / pi.sum()
 

@@ -8,7 +8,6 @@ import torch
 from exactness import (
     Draw,
     Gaussian,
-    ScriptedStream,
     Tabulated,
     check_alone,
     check_exact,
@@ -19,8 +18,16 @@ from exactness import (
     value_at,
     value_given,
 )
+from law_kernels import (
+    CHOICES,
+    COUPLED,
+    COUPLED_3,
+    SPANS,
+    from_law,
+    moved_away,
+    moved_elsewhere,
+)
 from law_models import NormalizedRows, NormalizedRowsOnKvCache, Under, Watched
-from toy_models import CoupledModel
 
 from omniinput_hpc.config import kernels as tables
 from omniinput_hpc.errors import UserError
@@ -30,24 +37,11 @@ from omniinput_hpc.kernels.gibbs_with_gradients import GibbsWithGradients
 from omniinput_hpc.kernels.metropolis import Metropolis
 from omniinput_hpc.kernels.parts.constrained import UniformInside
 from omniinput_hpc.kernels.parts.law import Law, ModelPrompt, PromptRows, UniformPrompt
-from omniinput_hpc.kernels.parts.spans import Span
 from omniinput_hpc.models.constraint import of_texts
 from omniinput_hpc.models.outputs.ended import Ended
 from omniinput_hpc.tempering.ensembles import Canonical
 
-COUPLED = CoupledModel(dtype=torch.float64)
-COUPLED_3 = CoupledModel(dtype=torch.float64)
-COUPLED_3.site, COUPLED_3.pair, COUPLED_3.n_values = (
-    COUPLED.site[:, :3], COUPLED.pair[:3, :3], 3,
-)  # fmt: skip
 PROMPTS = PromptRows(torch.tensor([[0, 1], [2, 0], [0, 1], [1, 1]]))
-SITE, BLOCK, SUFFIX = range(3)
-SPANS = [
-    *(Span(SITE, i, i + 1) for i in range(3)),
-    *(Span(BLOCK, i, i + 2) for i in range(2)),
-    *(Span(SUFFIX, i, 3) for i in range(3)),
-]
-CHOICES = [0.0, 0.0, 0.0]
 LAWS = {
     "plain": lambda rows: Law(rows),
     "tempered": lambda rows: Law(rows, 1.7),
@@ -62,28 +56,6 @@ def _short():
         2, model.site[:2], model.past[:2], model.coupling[:2],
     )  # fmt: skip
     return model
-
-
-def from_law(span, model, make=FromLaw):
-    """Return a kernel that always redraws one span, and its draws."""
-    kernel = make(tables.FromLaw(name="from-law"), model, 64)
-
-    class Always:
-        def draw(self, u):
-            assert len(u) == 3
-            return span
-
-    kernel._schedule = Always()
-    span = model.law.widened(span)
-    return kernel, [Draw(3, value_at(t)) for t in range(span.begin, span.end)]
-
-
-def moved_elsewhere(kernel, x, z):
-    """Move from elsewhere, be put at x: what was cached before must not matter."""
-    half = torch.full((len(x),), 0.5, dtype=torch.float64)
-    before = kernel.start(x.roll(1, 0), z.roll(1, 0))
-    kernel.step(before, Canonical(0.3), ScriptedStream([half] * 4, CHOICES))
-    return kernel.start(x, z)
 
 
 def paired(*values):
@@ -208,13 +180,6 @@ def test_proposals_follow_the_rows_of_a_law_without_a_gradient():
     torch.testing.assert_close(Law(rows, 2.0).gradient(x), expected.float())
     rows.conditional_logits = lambda x: (None, torch.full_like(log_p, -torch.inf))
     assert Law(rows).gradient(x).isfinite().all()
-
-
-def moved_away(kernel, x, z):
-    half = torch.full((len(x),), 0.5, dtype=torch.float64)
-    before = kernel.start(x.roll(1, 0), z.roll(1, 0))
-    kernel.step(before, Canonical(0.3), ScriptedStream([half] * 5))
-    return kernel.start(x, z)
 
 
 @pytest.mark.parametrize("name", OTHERS)

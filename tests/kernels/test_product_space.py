@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 from exactness import Draw, Explorer, bisect, distribution, shift_of_value, site_changed
+from law_models import Under
 
 from omniinput_hpc.config import WangLandau
 from omniinput_hpc.kernels.metropolis import Metropolis, Options
+from omniinput_hpc.kernels.parts.tilt import SecondDirection
 from omniinput_hpc.kernels.wang_landau import LearningState, WangLandauEnsemble
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.layout import Geometry
@@ -104,11 +106,11 @@ class Scripted:
         return np.arange(1, size + 1, dtype=dtype)
 
 
-def exchanged(exchanger_type, pair, number_kw, u_w, monkeypatch, n_blocks=1):
+def exchanged(exchanger_type, pair, number_kw, u_w, monkeypatch, n_blocks=1, second=None):
     """Let walkers exchange once with given uniform numbers; return theirs and their inputs."""
     w = number_kw.shape[1]
     swapper = exchanger_type(
-        Geometry(1, 2, w, 6, w, 2, 2, 1), EDGES, 3, WORLD, Grid(2, n_blocks, 1)
+        Geometry(1, 2, w, 6, w, 2, 2, 1), EDGES, 3, WORLD, Grid(2, n_blocks, 1), second
     )
     held = [Block(k, b, n_blocks) for k in range(2) for b in range(n_blocks)]
     rungs = [HeldRung(block.k, block.lanes(w), number_kw[block.k], pair[block.k]) for block in held]
@@ -122,7 +124,7 @@ def exchanged(exchanger_type, pair, number_kw, u_w, monkeypatch, n_blocks=1):
     return walker_kw, to_kw
 
 
-def exchange_matrix(exchanger_type, pair, monkeypatch, n_blocks=1):
+def exchange_matrix(exchanger_type, pair, monkeypatch, n_blocks=1, second=None):
     """Return the exchange's matrix over the product space, float64 [256, 256].
 
     With two blocks the walkers of a state are in different ones.
@@ -131,7 +133,9 @@ def exchange_matrix(exchanger_type, pair, monkeypatch, n_blocks=1):
 
     def swaps(u, lane):
         number_kw = both[:, lane]
-        walker_kw, _ = exchanged(exchanger_type, pair, number_kw, u.numpy(), monkeypatch, n_blocks)
+        walker_kw, _ = exchanged(
+            exchanger_type, pair, number_kw, u.numpy(), monkeypatch, n_blocks, second
+        )
         return torch.from_numpy(walker_kw[0] >= len(lane))
 
     accept = bisect(swaps, both.shape[1]).numpy().reshape(4, 4)
@@ -145,7 +149,7 @@ def exchange_matrix(exchanger_type, pair, monkeypatch, n_blocks=1):
     number_kw, u_w = number_ksc2.reshape(2, -1), u_sc2.ravel()
     order = np.arange(len(u_w)).reshape(-1, n_blocks).T.ravel()  # lanes by their blocks
     _, to_kw = exchanged(
-        exchanger_type, pair, number_kw[:, order], u_w[order], monkeypatch, n_blocks
+        exchanger_type, pair, number_kw[:, order], u_w[order], monkeypatch, n_blocks, second
     )
     to_ksc2 = to_kw[:, np.argsort(order)].reshape(2, *u_sc2.shape)
     to_sc = np.tensordot(
@@ -164,19 +168,20 @@ def metropolis(pi):
     return p + np.diag(1.0 - p.sum(axis=1))
 
 
-def check(exchanger_type, pair, monkeypatch, n_blocks=1):
+def check(exchanger_type, pair, monkeypatch, n_blocks=1, second=None):
     """Assert that moves and an exchange leave the joint distribution invariant, and exchange."""
-    kernel = Metropolis(Options(), MODEL, 64)
     moves, laws = [], []
-    for ensemble in pair:
-        laws.append(distribution(MODEL, ensemble))
+    for k, ensemble in enumerate(pair):
+        model = MODEL if second is None else Under(MODEL, second.law(k, None))
+        laws.append(distribution(model, ensemble))
         if laws[-1].all():
-            moves.append(Explorer(kernel, MODEL, ensemble, DRAWS).matrix())
+            kernel = Metropolis(Options(), model, 64)
+            moves.append(Explorer(kernel, model, ensemble, DRAWS).matrix())
         else:
             moves.append(metropolis(laws[-1]))
     move = np.kron(np.kron(moves[0], moves[0]), np.kron(moves[1], moves[1]))
     pi = np.kron(np.kron(laws[0], laws[0]), np.kron(laws[1], laws[1]))
-    swap = exchange_matrix(exchanger_type, pair, monkeypatch, n_blocks)
+    swap = exchange_matrix(exchanger_type, pair, monkeypatch, n_blocks, second)
     assert np.abs(swap.sum(axis=1) - 1).max() < 1e-12
     both = move @ swap
     assert 0.5 * np.abs(pi @ both - pi).sum() < 1e-10, "the joint distribution is not invariant"
@@ -190,6 +195,40 @@ def check(exchanger_type, pair, monkeypatch, n_blocks=1):
 @pytest.mark.parametrize("name", PAIRS)
 def test_moves_and_an_exchange_leave_the_joint_law_as_it_is(name, n_blocks, monkeypatch):
     check(Exchanger, PAIRS[name], monkeypatch, n_blocks)
+
+
+def y_of(x):
+    return np.array([0.4, -1.0, 2.0, 0.3])[x[:, 0] * 2 + x[:, 1]]
+
+
+SECOND = SecondDirection(np.array([0.0, 0.8]), y_of)
+
+
+@pytest.mark.parametrize("n_blocks", [1, 2])
+def test_exchange_with_a_second_direction(n_blocks, monkeypatch):
+    check(Exchanger, PAIRS["cold"], monkeypatch, n_blocks, SECOND)
+
+
+class OneDirection(Exchanger):
+    """Lambda does not count."""
+
+    def _swap_pair(self, *arguments):
+        self._second = None
+        super()._swap_pair(*arguments)
+
+
+class OtherSign(Exchanger):
+    """The ratio of the observable's weights upside down."""
+
+    def _swap_pair(self, *arguments):
+        self._second = SecondDirection(-SECOND.lambda_k, y_of)
+        super()._swap_pair(*arguments)
+
+
+@pytest.mark.parametrize("wrong", [OneDirection, OtherSign])
+def test_a_wrong_exchange_with_a_second_direction_fails(wrong, monkeypatch):
+    with pytest.raises(AssertionError):
+        check(wrong, PAIRS["cold"], monkeypatch, 1, SECOND)
 
 
 class Reversed(Exchanger):
@@ -254,9 +293,9 @@ def test_one_decision_for_all_lanes_fails(monkeypatch):
     """A mean over lanes where each lane's own ratio belongs."""
     accept = ladder.accept_swaps
 
-    def by_mean(lower, upper, z_lower_w, z_upper_w, u_w):
+    def by_mean(lower, upper, z_lower_w, z_upper_w, *more):
         mean = [np.full_like(z, z.mean()) for z in (z_lower_w, z_upper_w)]
-        return accept(lower, upper, *mean, u_w)
+        return accept(lower, upper, *mean, *more)
 
     monkeypatch.setattr(ladder, "accept_swaps", by_mean)
     with pytest.raises(AssertionError):

@@ -170,6 +170,22 @@ def test_runs_under_a_law_are_byte_equal_on_1_2_and_4_ranks(temperature, run_on,
 
 
 @pytest.mark.mpi(min_size=2)
+def test_a_second_direction_is_byte_equal_on_1_2_and_4_ranks(run_on, shared_folder):
+    from mpi4py import MPI
+
+    settings = ["sampler.walkers=8", "run.burn_in=1", "ladder.betas=[0.5, 0.0, 0.0, 0.0]"]
+    settings += ["ladder.lambdas=[0.0, 0.0, 0.8, 1.6]"]
+    sizes = [n for n in SIZES if n <= MPI.COMM_WORLD.size]
+    whole = [(n, n, 2) for n in sizes]
+    for name, n, rounds in [("in-two", sizes[-1], 1), *whole, ("in-two", 2, 2)]:
+        words = [*settings, f"run.rounds={rounds}", f"run.output={shared_folder}/two-{name}.h5"]
+        options = [w for s in words for w in ("--set", s)]
+        assert run_on(n, "inputs/toy-distinct.toml", *options) == 0
+    for name in (*sizes[1:], "in-two"):
+        assert_same(shared_folder / "two-1.h5", shared_folder / f"two-{name}.h5")
+
+
+@pytest.mark.mpi(min_size=2)
 def test_annealed_blocks_are_byte_equal_on_1_2_and_4_ranks(run_on, shared_folder, input_file):
     """Each rank takes blocks of populations through the whole ladder."""
     from mpi4py import MPI

@@ -15,7 +15,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import reader
 from omniinput_hpc.runfile.checked_datasets import BrokenRun
 from omniinput_hpc.runfile.layout import checkpoint_of
-from omniinput_hpc.runfile.reader import libraries, open_run
+from omniinput_hpc.runfile.reader import open_run
 
 RECORDS = {
     "outside_k2": "histogram/outside",
@@ -69,12 +69,6 @@ def test_a_run_without_rounds_has_no_stored_walkers(path, tmp_path):
     with open_run(copy) as run:
         assert run.stored() is None
         assert not run.lane_counts_kgb().any()
-
-
-def test_libraries():
-    assert libraries()["h5py"] == h5py.__version__
-    assert libraries()["hdf5"] == h5py.version.hdf5_version
-    assert libraries()["parallel"] == ("yes" if h5py.get_config().mpi else "no")
 
 
 def failing(monkeypatch, error):

@@ -198,3 +198,9 @@ def test_open_mpi_gets_names_with_colons_by_the_other_writer(tmp_path, monkeypat
     kind, why = writers.choose_writer(requested, tmp_path / "12:30.h5", 1)
     assert kind == "gather" and "colon" in why
     assert writers.choose_writer("mpio", tmp_path / "1230.h5", 1)[0] == "mpio"
+
+
+def test_libraries():
+    assert writers.libraries()["h5py"] == h5py.__version__
+    assert writers.libraries()["hdf5"] == h5py.version.hdf5_version
+    assert writers.libraries()["parallel"] == ("yes" if h5py.get_config().mpi else "no")

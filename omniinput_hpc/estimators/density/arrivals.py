@@ -108,7 +108,7 @@ def follow(run: RunData, edges: FloatArray, log_g_b: FloatArray, asked_b: BoolAr
     log_g_b : float64 [B], shows which outputs most inputs have, for flat histograms
     asked_b : bool [B], bins that matter: once they have enough arrivals, the rest is extrapolated
     """
-    n_bins, n_rungs, n_walkers = len(edges) - 1, len(run.beta_k), run.walkers * len(run.beta_k)
+    n_bins, n_rungs, n_walkers = len(edges) - 1, len(run.beta_k), len(run.round_trips_v)
     renews_k, common_b = renewing_rungs(run), _common(log_g_b)
     flat_k, epoch_v = np.isnan(run.beta_k), np.zeros(n_walkers, dtype=np.int64)
     arrivals, old_rk = _Arrivals(n_bins), []

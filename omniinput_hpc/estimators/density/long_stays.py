@@ -40,7 +40,7 @@ def long_stays(run: RunData) -> Check:
     """
     name = "longest stay in one text"
     cold = np.nan_to_num(run.beta_k, nan=-np.inf) > run.model_beta  # False where it is NaN
-    if not cold.any() or run.ancestral or run.rounds < N_LOOKS:
+    if not cold.any() or run.ancestral or run.rounds < N_LOOKS or run.is_part:
         return Check(name)
     x_lvwd, z_lvw = _of_walkers(run)
     few, of_many, kept = max(1, run.walkers // LANES_PER_FEW), 1, []

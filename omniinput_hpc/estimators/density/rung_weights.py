@@ -72,6 +72,11 @@ class RungWeights:
         rounding = ROUNDING * np.abs(self.beta_k[np.isfinite(self.beta_k)]).max(initial=0.0)
         return np.asarray((np.abs(self.beta_k) <= rounding) & (self.kappa_k == 0.0))
 
+    def first_rungs(self, n: int) -> RungWeights:
+        """Return the weights of the first n rungs."""
+        parts = (self.beta_k[:n], self.kappa_k[:n], self.z0_k[:n])
+        return RungWeights(*parts, self.log_weight_kb[:n], self.edges)
+
     def is_canonical(self, beta: float) -> BoolArray:
         """Return which rungs have the weight exp(-beta z), bool [K]; none for NaN."""
         return np.asarray((self.beta_k == beta) & (self.kappa_k == 0.0))

@@ -1,0 +1,140 @@
+"""A ladder in two directions against the exact joint density; the tail of y is reached."""
+
+import numpy as np
+import pytest
+import two_sums
+from scipy.special import logsumexp
+
+from omniinput_hpc.cli import run as launch
+from omniinput_hpc.estimators import two_directions
+from omniinput_hpc.estimators.two_directions import TwoDirections
+from omniinput_hpc.results.observables import joint_of
+from omniinput_hpc.runfile.reader import open_run
+
+N_SITES = 12
+LADDERS = {
+    "z and y": ([1.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0], [0, 0, 0, -0.6, -1.2, -2.0, -3.0]),
+    "z": ([0.0, 0.3, 0.6, 1.0, 1.5, 2.0, 2.5], None),
+}
+INPUT = """[run]
+output = "{path}"
+seed = {seed}
+rounds = {rounds}
+burn_in = 4
+[model]
+kind = "python"
+factory = "two_sums:model"
+[[observables]]
+name = "sum"
+function = "two_sums:y"
+[sampler]
+walkers = 16
+steps = 8
+exchanges = 10
+[ladder]
+betas = {betas}
+{more}
+[kernel]
+name = "metropolis"
+[bins]
+lower = 0.0
+upper = 9.25
+width = 0.25
+[samples]
+every = 4
+"""
+
+
+def sampled(folder, ladder="z and y", seed=1, rounds=40):
+    betas, lambdas = LADDERS[ladder]
+    more = f'lambdas = {lambdas}\nobservable = "sum"' if lambdas else ""
+    toml, path = folder / "run.toml", folder / "run.h5"
+    toml.write_text(INPUT.format(path=path, seed=seed, rounds=rounds, betas=betas, more=more))
+    assert launch.main([str(toml)]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return sampled(tmp_path_factory.mktemp("two"))
+
+
+@pytest.fixture(scope="module")
+def found(path):
+    with open_run(path) as run:
+        return joint_of(run, "sum")
+
+
+def sigmas(joint):
+    """Return by how many standard errors the cells of 100 inputs or more are off."""
+    exact = two_sums.log_g(N_SITES, joint.z_edges, joint.y_edges)
+    some = (exact > np.log(100)) & np.isfinite(joint.error_bc)
+    return (joint.log_g_bc[some] - exact[some]) / joint.error_bc[some]
+
+
+def test_cells_are_right(found):
+    off = sigmas(found.found)
+    assert len(off) > 100
+    assert 0.7 < np.sqrt(np.mean(off**2)) < 1.4
+    assert np.abs(off).max() < 5.0
+
+
+def test_a_solution_without_lambda_is_wrong(path, found, monkeypatch):
+    with open_run(path) as run:
+        right = TwoDirections.of
+        monkeypatch.setattr(
+            TwoDirections, "of", lambda run, lambda_k, y: right(run, 0.8 * lambda_k, y)
+        )
+        assert np.sqrt(np.mean(sigmas(joint_of(run, "sum").found) ** 2)) > 3.0
+
+
+def test_marginals_agree(path, found):
+    """The joint density, summed over y, is that of z from the rungs of lambda = 0."""
+    joint, density = found.found, found.densities[0]
+    log_g_b = logsumexp(joint.log_g_bc, axis=1)
+    some = density.log_g_error_b < 0.2
+    assert some.sum() > 8
+    off = (log_g_b - density.log_g_b)[some] / density.log_g_error_b[some]
+    assert np.abs(off).max() < 4.0
+
+
+def test_the_tail_of_y_is_reached(found, tmp_path):
+    """y = 36, one input of 16,777,216; with a ladder in z alone little is known above 30."""
+    joint = found.found
+    exact_c = logsumexp(two_sums.log_g(N_SITES, joint.z_edges, joint.y_edges), axis=0)
+    assert joint.y_edges[-1] == 3 * N_SITES
+    assert joint.error_c.max() < 0.3
+    assert np.abs(joint.log_g_c - exact_c).max() < 0.6
+    with open_run(sampled(tmp_path, "z")) as run:
+        seen = joint_of(run, "sum").found
+    assert not (seen.error_c[seen.y_edges[:-1] > 30.5] < 0.5).any()
+
+
+def test_lines_say_which_rungs_the_verdict_is_about(found):
+    lines = "\n".join(found.lines())
+    assert "4 of 7 rungs weigh inputs by sum, too" in lines
+    assert "these 4 rungs: lanes agree" in lines
+
+
+def test_problems_are_named(path):
+    with open_run(path) as run:
+        y_rks = np.stack([run.slab("observables/sum", r) for r in range(run.rounds)])
+        lambda_k = run.config.ladder.lambda_k
+        good = TwoDirections.of(run.all_rungs(), lambda_k, y_rks)
+        assert good.problem() == ""
+        drifted = y_rks + 5.0 * (np.arange(y_rks.shape[2]) % run.walkers)
+        apart = TwoDirections.of(run.all_rungs(), lambda_k, drifted)
+        assert "lanes disagree about y at beta = 0, lambda = -0.6" in apart.problem()
+        stuck = run.all_rungs()
+        stuck.swaps_k2[4, 1] = 0
+        never = TwoDirections.of(stuck, lambda_k, y_rks)
+        assert never.problem().startswith("beta = 0, lambda = -1.2 and beta = 0, lambda = -2 never")
+
+
+def test_a_density_that_is_not_absolute_sums_to_one(path):
+    with open_run(path) as run:
+        y_rks = np.stack([run.slab("observables/sum", r) for r in range(run.rounds)])
+        two = TwoDirections.of(run.all_rungs(), run.config.ladder.lambda_k + 0.1, y_rks)
+        assert not two.absolute
+        joint = two_directions.joint_density(two, np.array([0.0, 9.5]), np.array([0.0, 40.0]))
+        np.testing.assert_allclose(joint.log_g_bc, 0.0, atol=1e-9)
