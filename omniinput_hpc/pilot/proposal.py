@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -133,7 +133,11 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
         config = input_file.checked(tree, "the input that the pilot proposes")
         seen = rehearse.run(world, built, config, seconds, SHARES[part], stopping)
         _log_rehearsal(seen, len(config.beta_k))
-        if not np.isfinite(seen.spread.beta_i).all():
+        if seen.times > 1.0:
+            trip = settings.expected_trip(spread, config.beta_k)
+            seen = replace(seen, rehearsal=replace(seen.rehearsal, trip=trip))
+            if seen.times > SHARES["second"] / SHARES["first"]:
+                break
             continue  # there is more time for the second
         spread = _joined(seen.spread, spread)
         if part == "first" or np.nanmax(seen.rejection_k) > WORST_REJECTION:
@@ -145,6 +149,7 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
         if aim.hours is None
         else settings.length_for_time(3600 * aim.hours, seen.rehearsal, steps)
     )
+    tree["sampler"]["steps"] = tree["samples"]["every"] = length.steps
     side = _side(built)
     notes = _notes(seen) + _short_notes(length, seen)
     return Proposal(
@@ -229,7 +234,7 @@ def _log_rehearsal(seen: Seen, n_rungs: int) -> None:
     known = seen.rejection_k[np.isfinite(seen.rejection_k)]
     swaps = f"neighbours accept {1 - known.max():.0%} or more of their swaps" if known.size else ""
     error = f"errors of ln g are about {seen.rehearsal.error:.2g}"
-    log.info("rehearsal with %d rungs: %s", n_rungs, seen.problem or f"{swaps}, {error}")
+    log.info("trial run with %d betas: %s", n_rungs, seen.problem or f"{swaps}, {error}")
 
 
 def _short_notes(length: Length, seen: Seen) -> list[str]:
@@ -247,10 +252,7 @@ def _notes(seen: Seen) -> list[str]:
     """Return notes for the user on the last rehearsal."""
     notes = []
     if seen.problem:
-        notes.append(
-            "the file works, but the pilot did not estimate errors and guessed the rounds: "
-            f"{seen.problem}"
-        )
+        notes.append(f"errors were not estimated, and run.rounds is a guess: {seen.problem}")
     known = np.nan_to_num(seen.rejection_k, nan=0.0)
     worst = int(np.argmax(known)) if known.size else 0
     if known.size and known[worst] > WORST_REJECTION:

@@ -59,12 +59,14 @@ class Seen:
     spread : of z on the ladder after burn-in
     rejection_k : float64 [K - 1], share of rejected swaps of each pair; NaN if none was tried
     problem : why there is no density, as a sentence; "" if there is one
+    times : of the given seconds that the rehearsal would have taken; 1 or less if it was made
     """
 
     rehearsal: Rehearsal
     spread: Spread
     rejection_k: FloatArray
     problem: str = ""
+    times: float = 0.0
 
 
 def run(
@@ -77,11 +79,11 @@ def run(
     built = build.with_input(built, config, range(len(config.beta_k)))
     built.check_is_function()
     clock = clock_of(built.device, config.run.threads)
-    tried = try_exchanges(world, built, 2, clock=clock, after_move=stopping.after_move)
+    tried = try_exchanges(world, built, 2, share * seconds, clock, stopping.after_move)
     once, steps = max(tried.seconds, 1e-4), config.sampler.steps
     times = once * (BURN_IN + ROUNDS) / (PATIENCE * share * seconds)  # one exchange per round
     if times > 1.0:
-        return _unseen(built.geometry, once / steps, steps, times * seconds)
+        return _unseen(built.geometry, once / steps, steps, times, seconds)
     least = LEAST_EXCHANGES if LEAST_EXCHANGES * times <= 1.0 else 1
     exchanges = max(least, int(share * seconds / once / (BURN_IN + ROUNDS)))
     with tempfile.TemporaryDirectory(prefix="omniinput-init-") as folder:
@@ -93,10 +95,10 @@ def run(
             return _look(reader, config, per_move)
 
 
-def _unseen(g: Geometry, per_move: float, steps: int, needed: float) -> Seen:
+def _unseen(g: Geometry, per_move: float, steps: int, times: float, seconds: float) -> Seen:
     """Return the result if there was no time for a rehearsal: only the time per move is known.
 
-    A pilot would take `needed` seconds.
+    A pilot would take so many times its `seconds`.
     """
     nothing = np.full(g.n_rungs, np.nan)
     moves = settings.ROUNDS * LEAST_EXCHANGES * steps // 4
@@ -104,8 +106,9 @@ def _unseen(g: Geometry, per_move: float, steps: int, needed: float) -> Seen:
         Rehearsal(np.inf, moves, np.nan, per_move),
         Spread(nothing, nothing, nothing, np.inf, -np.inf),
         nothing[1:],
-        f"the pilot was too short to try {g.n_rungs} betas with {g.n_walkers} walkers each: give "
-        f"--seconds {math.ceil(1.2 * needed / 10) * 10}",
+        f"the pilot had no time for a trial run of its {g.n_rungs} betas; --seconds "
+        f"{math.ceil(1.2 * times * seconds / 10) * 10} would be enough",
+        times,
     )
 
 

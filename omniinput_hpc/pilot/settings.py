@@ -19,10 +19,13 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.models.lattice import unit_of
 from omniinput_hpc.sampling.forecast import WIDTH_TIMES_BETA
+from omniinput_hpc.tempering import ladder as tempering
 from omniinput_hpc.tempering.ladder import equal_cuts
 
 FloatArray = NDArray[np.float64]
 
+MOST_REJECTED = 0.95
+"""The largest share of rejected swaps that a ladder promises."""
 REJECTION = 0.5
 """The intended share of rejected swaps between neighbours."""
 LEAST_RUNGS = 4
@@ -41,6 +44,8 @@ LEAST_EXCHANGES = 2
 """The fewest exchanges per round."""
 LONGEST_ROUND = 60.0
 """The longest round, in seconds: a kill loses the round in progress."""
+FEWEST_STEPS = 5
+"""The fewest moves between two exchanges."""
 TRIPS = 3.0
 """A run lasts at least this many of the shortest possible round trips of a walker."""
 CORRELATION_TIMES = 60.0
@@ -139,6 +144,12 @@ def ladder(beta_i: FloatArray, lambda_i: FloatArray, kept: tuple[float, ...]) ->
             even = np.linspace(beta_k[begin], beta_k[end], end - begin + 1)
             beta_k[begin + 1 : end] = _tidy(even[1:-1])
     return beta_k
+
+
+def expected_trip(spread: Spread, beta_k: FloatArray) -> float:
+    """Return the exchanges per round trip of a walker that a ladder promises by its spread."""
+    barrier_k = np.interp(beta_k, spread.beta_i, barrier(spread))
+    return tempering.trip_time(np.minimum(np.diff(barrier_k), MOST_REJECTED))
 
 
 def measured_barrier(spread: Spread, rejection_k: FloatArray) -> FloatArray:
@@ -289,8 +300,14 @@ def length_for_errors(aim: float, seen: Rehearsal, steps: int) -> Length:
 
 
 def length_for_time(seconds: float, seen: Rehearsal, steps: int) -> Length:
-    """Return the length of a run that takes `seconds` on one process, including burn-in."""
+    """Return the length of a run that takes `seconds` on one process, including burn-in.
+
+    If these are too few moves for three round trips of a walker, fewer moves are made between two
+    exchanges.
+    """
     moves = seconds / seen.seconds / (1 + 1 / EQUILIBRATION)
+    if np.isfinite(seen.trip):
+        steps = int(np.clip(moves / (TRIPS * seen.trip), min(FEWEST_STEPS, steps), steps))
     return _cut(moves, seen.seconds, steps, FEWEST_ROUNDS)
 
 
