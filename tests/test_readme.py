@@ -32,7 +32,7 @@ def test_a_model_of_your_own_passes_the_check_as_printed(tmp_path, monkeypatch, 
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(trial, "BATCH_SECONDS", 0.0)  # to be quick
     toml = tmp_path / "my.toml"
-    toml.write_text(block(OWN, "toml", "# A Hugging Face model of your own"))
+    toml.write_text(block(OWN, "toml", "# A model of your own"))
     code = run.main([str(toml), "--check", "--set", f"run.output={tmp_path / 'my.h5'}"])
     text = "".join(capfd.readouterr())
     assert code == 0, text
@@ -42,7 +42,7 @@ def test_a_model_of_your_own_passes_the_check_as_printed(tmp_path, monkeypatch, 
 def test_the_example_is_the_run_whose_figures_are_stated(tmp_path):
     """The page's minutes, picture and verdict are those of inputs/english-25.toml."""
     toml = tmp_path / "my.toml"
-    toml.write_text(block(OWN, "toml", "# A Hugging Face model of your own"))
+    toml.write_text(block(OWN, "toml", "# A model of your own"))
     stated = ["run.output='runs/my.h5'"]
     assert input_file.load(toml, []) == input_file.load(ROOT / "inputs/english-25.toml", stated)
 
@@ -63,7 +63,7 @@ def test_a_first_look_does_not_spoil_the_run(tmp_path, monkeypatch, capfd):
     """As printed it has a file of its own; in the real run's file the real run is refused."""
     given = re.findall(r"--set (\S+)", re.search(r"local\.sh my\.toml (--set .*)", OWN)[1])
     toml = tmp_path / "my.toml"
-    toml.write_text(block(OWN, "toml", "# A Hugging Face model of your own"))
+    toml.write_text(block(OWN, "toml", "# A model of your own"))
     looked, real = input_file.load(toml, given), input_file.load(toml, [])
     assert looked.run.output != real.run.output
     (tmp_path / "a.toml").write_text(LATTICE.format(output=tmp_path / "a.h5"))

@@ -61,7 +61,8 @@ def _rung_axis(axes: Axes, d: Diagnosis) -> None:
 def _rung_labels(d: Diagnosis) -> tuple[NDArray[np.int64], list[str]]:
     """Return some rungs, int64 [n], and their labels."""
     n = len(d.beta_k)
-    shown = np.unique(np.linspace(0, n - 1, min(n, MAX_RUNG_LABELS)).round().astype(np.int64))
+    step = max(1, -(-(n - 1) // (MAX_RUNG_LABELS - 1)))  # evenly, so that no two labels touch
+    shown = np.arange(n - 1, -1, -step)[::-1]
     flat = np.isnan(d.beta_k)
     return shown, [f"flat {k}" if flat[k] else f"{d.beta_k[k]:.3g}" for k in shown]
 
@@ -95,7 +96,7 @@ def _traces(axes: Axes, d: Diagnosis, traces: Mapping[int, style.FloatArray], la
     for i, (k, z_t) in enumerate(traces.items()):
         name = f"rung {k}, flat" if np.isnan(d.beta_k[k]) else f"beta = {d.beta_k[k]:.3g}"
         _thinned(axes, z_t, color=style.colour(i), label=name)
-    axes.set(xlabel="recorded sample of lane 0", ylabel=label)
+    axes.set(xlabel="recorded sample of lane 0", ylabel=label.partition(",")[0])
     style.legend_above(axes, 2)
 
 

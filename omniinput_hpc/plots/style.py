@@ -195,7 +195,8 @@ def bin_limits(axes: Axes, edges: FloatArray) -> None:
         axes.annotate(
             "bins begin" if side == "left" else "bins end", (float(z), 0.98),
             xycoords=("data", "axes fraction"), rotation=90, fontsize=7, color=NOTE,
-            ha=side, va="top", xytext=(2 if side == "left" else -2, 0),
+            ha="right" if side == "left" else "left", va="top",  # beyond the bins: no point there
+            xytext=(-2 if side == "left" else 2, 0),
             textcoords="offset points",
         )  # fmt: skip
 

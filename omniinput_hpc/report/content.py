@@ -13,6 +13,7 @@ from omniinput_hpc.annotation.scores import read_scores
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.density.wide_bins import edges_for
 from omniinput_hpc.results import representatives
 from omniinput_hpc.results.curve import CurveResult
 from omniinput_hpc.results.curves import CurveOptions, curve_of, density_for
@@ -95,7 +96,7 @@ def _inputs(
     """Return the inputs of the given task file, or else inputs drawn from the run."""
     per_bin = options.per_bin
     if options.tasks is None:
-        edges = representatives.edges_for(density, options.z_range, options.width)
+        edges = edges_for(density, options.z_range, options.width)
         return representatives.representatives(run, density, edges, per_bin, render=options.render)
     mean = _mean_scores(scores)
     of_run = representatives.of_tasks(options.tasks, run.fingerprint, mean.get, per_bin)

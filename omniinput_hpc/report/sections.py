@@ -55,7 +55,7 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         converged=converged,
         model=model_line(run, content),
         question=question(content),
-        answer=answer(content),
+        answer=answer(run, content),
         inputs_figure=_inputs_figure(run, content, side, number),
         first=_most_confident(content.inputs, side),
         first_title=f"Inputs from the ranges with the {side}est z"

@@ -7,15 +7,21 @@ from pathlib import Path
 import numpy as np
 from scipy.special import logsumexp
 
-from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.config import Config
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.density.density import Density, log_total
 from omniinput_hpc.report.content import Content
 from omniinput_hpc.results.aupr import aupr_digits, interval_words, share_words
 from omniinput_hpc.results.caption import model_words
 from omniinput_hpc.results.curve import CurveResult
+from omniinput_hpc.results.density import LOG_LARGE_SHARE, total_line
 from omniinput_hpc.runfile.reader import RunReader
-from omniinput_hpc.text import MeasureWords, sentence, tens
+from omniinput_hpc.text import MeasureWords, sentence, tens, tens_interval
 
 QUARTERS = (0.25, 0.75)
+SURE = (0.5, 0.9, 0.99)
+"""Probabilities of a class that count as sure."""
+SURE_OF_ANY = "The probability of the likeliest class"
 UNTIL = {"low": "up to", "high": "down to"}
 """The direction of the outputs, seen from the confident end."""
 
@@ -38,12 +44,76 @@ def question(content: Content) -> str:
     return "Of the inputs that the model is most confident about, how many are right?"
 
 
-def answer(content: Content) -> list[str]:
-    """Return the answer in two sentences: on right inputs if they are scored, else on outputs."""
+def answer(run: RunReader, content: Content) -> list[str]:
+    """Return the answer in a few sentences: on right inputs if they are scored, and on outputs."""
     density = content.density.estimate
+    asked = _range(density, content.options.z_range)
     if content.found is None:
-        return _outputs(density, density.words)
-    return [_right(content.found, density.words), _aupr(content.found)]
+        return [*asked, *_confident(run, content), *_outputs(density, density.words)]
+    return [_right(content.found, density.words), _aupr(content.found), *asked]
+
+
+def _range(density: Density, z_range: tuple[float, float] | None) -> list[str]:
+    """Return how many inputs lie in the range of outputs that was asked for."""
+    if z_range is None:
+        return []
+    total, *ends = log_total(density, *z_range)
+    return [f"{total_line(density, total, ends, None)}."]
+
+
+def _confident(run: RunReader, content: Content) -> list[str]:
+    """Return how many inputs the model is sure of, if z says what sure means."""
+    density = content.density.estimate
+    if not density.absolute:
+        return []
+    if _is_log_probability(run.config):
+        label = getattr(run.config.model, "label", "any")
+        what = f"The probability of class {label}"
+        return _probabilities(density, SURE_OF_ANY if label == "any" else what)
+    d, m = content.diagnosis.found, run.model_beta
+    if run.config.sampler.method == "ancestral":
+        m = float(run.n_sites - (run.config.predicted_from or 0))
+    own = np.flatnonzero(d.beta_k == m)
+    if not own.size or density.measure != "count":
+        return []
+    mean, sd = d.z_mean_k[own[0]], d.z_std_k[own[0]]
+    texts = f"What the model writes by itself has z = {mean:.3g} +- {sd:.2g} (mean and deviation)"
+    try:
+        total, low, high = log_total(density, density.edges[0], mean)
+    except EstimateError:
+        return [f"{texts}."]
+    line = total_line(density, total, (low, high), None).partition(": ")[2]
+    return [f"{texts}. With z up to {high:.4g} there are {line}."]
+
+
+def _is_log_probability(config: Config) -> bool:
+    """Return whether z is ln of the probability of a class."""
+    kinds = getattr(config.model, "target", None), getattr(config.model, "output", None)
+    return config.output is None and "log-softmax" in kinds and getattr(config.model, "sign", 1) > 0
+
+
+def _probabilities(density: Density, what: str) -> list[str]:
+    """Return which share of all inputs gets a large probability; `what` begins the sentence."""
+    parts = []
+    for p in SURE:
+        try:
+            total, low, _ = log_total(density, float(np.log(p)), density.edges[-1])
+        except EstimateError:
+            continue
+        ends = float(total.low) - density.log_measure, float(total.high) - density.log_measure
+        share = _share(float(total.value) - density.log_measure, ends)
+        parts.append(f"at least {np.exp(low):.3g} for {share}")
+    if not parts:
+        return []
+    return [f"{what} is {'; '.join(parts)} of all inputs (95 % intervals in brackets)."]
+
+
+def _share(log_share: float, ends: tuple[float, float]) -> str:
+    """Format a share and its interval: in percent, or as a power of ten if it is small."""
+    if not ends[0] > LOG_LARGE_SHARE:
+        return f"{tens(log_share, ends)} ({tens_interval(*ends)})"
+    percent, low, high = (min(100.0, 100.0 * np.exp(log)) for log in (log_share, *ends))
+    return f"{percent:.3g} % ({low:.3g} to {high:.3g} %)"
 
 
 def _aupr(found: CurveResult) -> str:
@@ -71,7 +141,8 @@ def _outputs(density: Density, words: MeasureWords) -> list[str]:
     lower, upper = density.edges[first], density.edges[last + 1]
     inside, which = density.share_inside, words.whole
     if not inside > 0.999:
-        which = f"the {words.things} inside the bins ({inside:.2g} of all)"
+        part = "" if np.isnan(inside) else f" ({inside:.2g} of all)"
+        which = f"the {words.things} inside the bins{part}"
     return [f"Half of {which} {words.have} from {lower:.4g} to {upper:.4g}.", f"{met}."]
 
 
@@ -80,6 +151,8 @@ def _right(found: CurveResult, words: MeasureWords) -> str:
     curve, side = found.curve, found.side
     half = np.flatnonzero(curve.precision_t >= 0.5)
     begin = f"If inputs are accepted from the {side} end, "
+    if np.isneginf(curve.log_recall_t[-1]):
+        return f"0 of {curve.n_scored:,} scored inputs were right."
     if not half.size:
         return f"{begin}fewer than half of them are right, at any threshold."
     t = half[-1]

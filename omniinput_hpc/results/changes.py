@@ -19,6 +19,7 @@ from omniinput_hpc.estimators.comparison.other_outputs import (
     with_outputs,
 )
 from omniinput_hpc.estimators.density.density import Density, density_of_run
+from omniinput_hpc.estimators.density.wide_bins import edges_for
 from omniinput_hpc.estimators.precision_recall.curves import Range, Side
 from omniinput_hpc.estimators.run_data import RunData, require_rounds
 from omniinput_hpc.results.aupr import recall_unit
@@ -26,7 +27,7 @@ from omniinput_hpc.results.curves import confident_side
 from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.redact import mask
-from omniinput_hpc.results.representatives import edges_for, how_to_show
+from omniinput_hpc.results.representatives import how_to_show
 from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.rules import rule_of
 from omniinput_hpc.results.tables import Columns, beside

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.comparison.to_exact import Exact, compared_densities
-from omniinput_hpc.estimators.density.certified import Certified, predicted_sites
+from omniinput_hpc.estimators.density.certified import predicted_sites
 from omniinput_hpc.estimators.density.density import (
     MIN_EFFECTIVE_COUNT,
     Density,
@@ -241,81 +241,8 @@ class DensityResult(Written):
         return density_figure(self.estimate, self.label, self.exact)
 
 
-@dataclass(frozen=True, repr=False)
-class CertifiedResult(Written):
-    """Certified bounds: a row per threshold.
-
-    Attributes
-    ----------
-    found : the bounds
-    """
-
-    NAME: ClassVar = "certified"
-    TITLE: ClassVar = "Certified bounds of"
-
-    found: Certified
-
-    def columns(self) -> Columns:
-        """Return the columns of RUN.certified.csv."""
-        found = self.found
-        return {
-            "z": found.z_t,
-            "log_inputs": found.log_n_t,
-            "log_inputs_low": found.low_t,
-            "log_inputs_high": found.high_t,
-            "exact": found.exact_t.astype(np.int64),
-        }
-
-    def about(self) -> list[str]:
-        """Return the lines that explain the bounds; the first one is also printed."""
-        found = self.found
-        if self.densities[0].measure == "probability":
-            return [
-                "certified: each pair of bounds on the probability of outputs up to z holds with "
-                f"95% probability, from {found.n_groups:,} draws of the law at beta = 0",
-                "log_inputs: ln of the probability, -inf if none was drawn",
-            ]
-        return [
-            "certified: each pair of bounds on the number of inputs with outputs up to z holds "
-            f"with 95% probability, from {found.n_groups:,} groups of independent draws, assuming "
-            "only that the model's conditional probabilities add up to at most 1",
-            "log_inputs: ln of the number, -inf if none was drawn; exact: 1 if a census lists all",
-            f"z is below the draws' own loss by {found.apart:.2g} at most, which the bounds allow "
-            "for",
-        ]
-
-    def lines(self) -> list[str]:
-        """Return the source, what the bounds are, and whether the density lies within them."""
-        return [self.source, self.about()[0], *self._compared()]
-
-    def _compared(self) -> list[str]:
-        """Return a line on whether a density's numbers of inputs lie within certified bounds."""
-        found, density = self.found, self.densities[0]
-        if not density.absolute:
-            return []
-        upto_b = np.logaddexp.accumulate(density.log_g_b)
-        log_n_t = upto_b[np.searchsorted(density.edges[1:], found.z_t - 1e-9)]
-        seen = np.isfinite(log_n_t)
-        outside = seen & ((log_n_t < found.low_t) | (log_n_t > found.high_t))
-        line = (
-            f"the density is within these bounds at {(seen & ~outside).sum()} of {seen.sum()} "
-            "thresholds"
-        )
-        if outside.any():
-            z = found.z_t[outside]
-            line += f"; it is not at z = {z[0]:.4g}" + (f" to {z[-1]:.4g}" if len(z) > 1 else "")
-        return [line]
-
-    def record(self, into: Record) -> None:
-        """Add nothing: the density has a result of its own, and the bounds are in the table."""
-
-    def figure(self) -> Figure:
-        """Return the bounds beside the density's estimate, and the distance between them."""
-        from omniinput_hpc.plots.certified import certified_figure
-
-        return certified_figure(self.found, self.densities[0], self.label)
-
-
+LOG_LARGE_SHARE = float(np.log(1e-3))
+"""A share above this has an interval of its own beside the number's."""
 VISITED = "for visited inputs only:"
 """Beginning of the line that says which inputs the verdict "converged" cannot cover."""
 
@@ -336,6 +263,7 @@ def check_rows(checks: Sequence[Check]) -> list[list[str]]:
     rows = []
     for one in checks:
         found, limit = (shown(number, ".3g", "-") for number in (one.value, one.threshold))
+        found = found if one.passed or found != "-" else "not known"
         if limit != "-":
             limit = f"{'at least' if one.at_least else 'at most'} {limit}"
         rows.append([one.name, found, limit, "" if one.passed else "FAILED"])
@@ -436,12 +364,15 @@ def total_line(
     if density.absolute and density.measure == "count":
         low, high = interval[0] - density.log_measure, interval[1] - density.log_measure
         part = f", {tens(float(total.value) - density.log_measure, (low, high))} of all"
+        part += f" ({tens_interval(low, high)})" if low > LOG_LARGE_SHARE else ""
     return f"{span}: {value} {of}{part}, 95% interval {tens_interval(*interval)}{truth}"
 
 
 def other_bins_clause(run: RunData) -> str:
     """Return a clause that compares the number of recorded samples with that of counts."""
     moves, recorded = run.moves_k.sum(), run.samples_per_round * len(run.beta_k) * run.rounds
+    if recorded >= moves:
+        return f"in other bins, from its {recorded:,} recorded samples"
     return (
         f"in other bins, from only its {recorded:,} recorded samples: one in "
         f"{moves / max(recorded, 1):.3g} of its counts, so errors are larger"

@@ -24,7 +24,7 @@ from omniinput_hpc.estimators.comparison.difference import (
 )
 from omniinput_hpc.estimators.density.density import Density, density_of_run
 from omniinput_hpc.estimators.density.known_ratio import probabilities_add_up
-from omniinput_hpc.estimators.density.wide_bins import in_bins
+from omniinput_hpc.estimators.density.wide_bins import edges_for, in_bins
 from omniinput_hpc.estimators.errors.jackknife import Interval
 from omniinput_hpc.estimators.run_data import require_rounds
 from omniinput_hpc.models.table import rounding
@@ -33,7 +33,7 @@ from omniinput_hpc.results.comparison import NOT_CONVERGED
 from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.observables import y_edges_of
 from omniinput_hpc.results.record import Record
-from omniinput_hpc.results.representatives import edges_for, how_to_show
+from omniinput_hpc.results.representatives import how_to_show
 from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.run_groups import require_one_space
 from omniinput_hpc.results.tables import Columns, beside, describe_run

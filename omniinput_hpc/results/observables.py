@@ -15,7 +15,7 @@ from omniinput_hpc.config.observables import NAME_FORM
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import FloatArray, two_directions
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.density.wide_bins import in_bins
+from omniinput_hpc.estimators.density.wide_bins import edges_for, in_bins
 from omniinput_hpc.estimators.observables import (
     Averages,
     Joint,
@@ -31,7 +31,6 @@ from omniinput_hpc.models.observables import NAMES as OF_INPUTS
 from omniinput_hpc.models.observables import build
 from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.record import Record
-from omniinput_hpc.results.representatives import edges_for
 from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.tables import Columns
 from omniinput_hpc.runfile import observed as side_file
@@ -122,7 +121,7 @@ def observed(
     run: RunReader, name: str, z_range: tuple[float, float] | None, width: float | None,
     render: bool = False,
 ) -> Observed:  # fmt: skip
-    """Return y of a run's recorded samples in bins of z; see `representatives.edges_for`."""
+    """Return y of a run's recorded samples in bins of z; see `wide_bins.edges_for`."""
     y, density = observable(name, run, render), density_of_run(run.data)
     density = in_bins(density, edges_for(density, z_range, width))
     return observe(run.data, density, y, MAX_SAMPLES)

@@ -17,7 +17,7 @@ from omniinput_hpc.annotation.tasks import Kind, key_path, read_key, read_tasks
 from omniinput_hpc.config import Config, ImageClassifier
 from omniinput_hpc.config.models import read_options
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import Side
 from omniinput_hpc.estimators.run_data import evenly_spaced_rounds
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from omniinput_hpc.plots.representatives import ShownBin, ShownInput
     from omniinput_hpc.results.record import Record
 
-PER_BIN, MAX_BINS = 5, 12
+PER_BIN = 5
+MAX_PRINTED, MAX_WIDTH = 8, 80
+"""Texts that are printed, and the characters of each."""
 MAX_PICTURES, MAX_PICTURE_BYTES = 1_000_000, 1 << 28
 """Approximate limits on the recorded inputs that pictures are chosen from, and on their bytes."""
 
@@ -158,6 +160,15 @@ class Representatives:
             for b in bins
         ]
 
+    def examples(self, side: Side) -> list[str]:
+        """Return a text of each of the first bins, with its output; none of pictures."""
+        if self.kind != "text":
+            return []
+        first = [self.of_bin(b)[0] for b in self.bins(side)[:MAX_PRINTED]]
+        texts = [json.dumps(item.shown, ensure_ascii=False) for item in first]
+        cut = [t if len(t) <= MAX_WIDTH else f'{t[: MAX_WIDTH - 4]}..."' for t in texts]
+        return [f"z = {self.z_text(i)}: {text}" for i, text in zip(first, cut, strict=True)]
+
     def bins(self, side: Side) -> list[int]:
         """Return the bins that have inputs, beginning at the confident end."""
         return sorted({item.bin for item in self.items}, reverse=side == "high")
@@ -214,8 +225,11 @@ class RepresentativesResult(Written):
         return [
             line
             for run, one in pairs
-            for line in (describe_run(run), f"{one.note}; {one.how_drawn}", *share_lines(one.share))
-        ]
+            for line in (
+                describe_run(run), f"{one.note}; {one.how_drawn}", *share_lines(one.share),
+                *one.examples(self.side),
+            )
+        ]  # fmt: skip
 
     def about(self) -> list[str]:
         """Return how the inputs are drawn, and the runs."""
@@ -263,37 +277,6 @@ class RepresentativesResult(Written):
         """Return the inputs; of one run also its density with them."""
         one = {"density_with_inputs": self.density_figure()} if len(self.found) == 1 else {}
         return {self.NAME: self.figure()} | one
-
-
-def edges_for(
-    density: Density, z_range: tuple[float, float] | None = None, width: float | None = None
-) -> FloatArray:
-    """Return bins to draw from, made of whole bins of the run.
-
-    They lie in `z_range` (default: all bins with counts) and have a `width` (default: one that
-    gives at most `MAX_BINS` bins), rounded to whole bins of the run.
-
-    Raises
-    ------
-    EstimateError
-        There are no bins, or too many, or the width is not positive.
-    """
-    if width is not None and not (np.isfinite(width) and width > 0):
-        raise EstimateError(f"--width {width:g}: give a width above 0")
-    counted = np.flatnonzero(density.count_b)
-    fine = density.edges
-    unit = float(np.diff(fine).min())
-    first, last = int(counted[0]), int(counted[-1]) + 1
-    if z_range is not None:
-        first = int(np.searchsorted(fine, z_range[0] - 0.5 * unit))
-        last = int(np.searchsorted(fine, z_range[1] + 0.5 * unit)) - 1
-    if first >= last:
-        low, high = (0.0, 0.0) if z_range is None else z_range
-        raise EstimateError(f"the run has no bins from {low:g} to {high:g}")
-    step = -(-(last - first) // MAX_BINS) if width is None else round(width / unit)
-    if step < 1 or (last - first) / step > 200:
-        raise EstimateError(f"--width {width} makes no bins, or more than 200: give another width")
-    return np.asarray(fine[[*range(first, last, step), last]])
 
 
 def how_to_show(config: Config, render: bool) -> Display:

@@ -95,6 +95,8 @@ def judge(config: Config, forecast: ExchangeTrial, model_beta: float | None) -> 
             f"from {low:.4g} to {high:.4g}, the bins from {bins.lower:g} to {bins.upper:g}"
         )
     product = float(np.abs(canonical_k).max()) * bins.width
+    if config.sampler.weighs_draws:
+        product = 0.0  # each draw carries its own weight
     if product > WIDTH_TIMES_BETA * (1 + 1e-9) and _vary_inside(forecast.z_kw, bins):
         notes.append(
             f"largest |beta| * bins.width = {product:.2g} is above {WIDTH_TIMES_BETA:g}: weights "

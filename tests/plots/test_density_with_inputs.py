@@ -13,6 +13,7 @@ from matplotlib.patches import ConnectionPatch
 from normalized_chain import NormalizedChain
 
 from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.density.wide_bins import edges_for
 from omniinput_hpc.plots.density_with_inputs import density_with_inputs_figure
 from omniinput_hpc.plots.representatives import ShownInput
 from omniinput_hpc.plots.style import save
@@ -20,7 +21,6 @@ from omniinput_hpc.results.representatives import (
     Representative,
     Representatives,
     RepresentativesResult,
-    edges_for,
 )
 
 MODEL = NormalizedChain(0, sharpness=1.5, spread=0.5)

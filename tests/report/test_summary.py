@@ -15,9 +15,11 @@ EDGES = np.arange(5.0)
 
 def density(absolute=True, count_b=(0, 5, 5, 5), share_inside=1.0):
     log_g_b = np.log([1e-300, 1.0, 8.0, 1.0])
+    apart = np.array([[0.01], [-0.01], [0.02], [-0.02]])
     return SimpleNamespace(
         edges=EDGES, count_b=np.array(count_b), log_g_b=log_g_b, absolute=absolute,
-        share_inside=share_inside, words=WORDS_OF["count"],
+        share_inside=share_inside, words=WORDS_OF["count"], measure="count",
+        log_g_jb=log_g_b + apart, lanes_g=np.ones(4, dtype=int), log_measure=np.log(10.0),
     )  # fmt: skip
 
 
@@ -30,10 +32,49 @@ def found(side, precision_t, absolute=True, aupr=0.7):
     return SimpleNamespace(curve=curve, side=side, density=density(absolute=absolute))
 
 
-def said_of(density_, found_=None):
+MIXING = SimpleNamespace(
+    beta_k=np.array([0.0, 2.0]), z_mean_k=np.array([2.5, 2.2]), z_std_k=np.array([0.5, 0.3])
+)
+
+
+def said_of(density_, found_=None, model=None, z_range=None, model_beta=np.nan):
     result = SimpleNamespace(estimate=density_, label="output z, mean NLL", measure="count")
-    content = SimpleNamespace(density=result, found=found_)
-    return summary.question(content), *summary.answer(content)
+    content = SimpleNamespace(
+        density=result, found=found_, options=SimpleNamespace(z_range=z_range),
+        diagnosis=SimpleNamespace(found=MIXING),
+    )  # fmt: skip
+    config = config_with(model=model or {"kind": "python"})
+    run = SimpleNamespace(config=config, model_beta=model_beta, n_sites=3)
+    return summary.question(content), *summary.answer(run, content)
+
+
+def test_what_the_model_is_sure_of():
+    """z is ln p here: bins from -3 to 1."""
+    sure = density()
+    sure.edges = np.array([-3.0, -2.0, -0.6, -0.1, 0.0])
+    table = {"kind": "image-classifier", "path": "a", "target": "log-softmax"}
+    said = said_of(sure, model={**table, "label": 3})[1]
+    assert said.startswith("The probability of class 3 is at least 0.549 for 90 % (")
+    assert "; at least 0.905 for 10 % (" in said and said.endswith(
+        "of all inputs (95 % intervals in brackets)."
+    )
+    assert said_of(sure, model={**table, "label": "any"})[1].startswith(summary.SURE_OF_ANY)
+    assert len(said_of(sure, model={**table, "label": 3, "sign": -1})) == 3
+    rare = density()
+    rare.edges, rare.log_measure = sure.edges, 30.0
+    assert "for 10^-12.07 (10^-12" in said_of(rare, model={**table, "label": 3})[1]
+
+
+def test_what_a_language_model_writes():
+    said = said_of(density(), model_beta=2.0)[1]
+    assert said.startswith("What the model writes by itself has z = 2.2 +- 0.3")
+    assert "With z up to 2 there are 1 inputs, 0.1 of all (" in said
+    assert len(said_of(density(), model_beta=1.0)) == 3
+
+
+def test_a_range_comes_first():
+    assert said_of(density(), z_range=(2.0, 3.0))[1].startswith("z from 2 to 3: 8 inputs, 0.8 of")
+    assert said_of(density(), found("low", [1.0, 0.5, 0.4]), z_range=(2.0, 3.0))[3].startswith("z ")
 
 
 def test_where_the_outputs_are():
@@ -43,6 +84,8 @@ def test_where_the_outputs_are():
     assert met == "Outputs from 1 to 4 were visited."
     some = said_of(density(share_inside=0.25))[1]
     assert some == "Half of the inputs inside the bins (0.25 of all) have an output from 2 to 3."
+    unknown = said_of(density(share_inside=np.nan))[1]
+    assert unknown.startswith("Half of the inputs inside the bins have an output")
     assert "up to a common factor" in said_of(density(absolute=False))[1]
     assert said_of(density(count_b=(0, 0, 0, 0)))[1] == "No output inside the bins was visited."
 

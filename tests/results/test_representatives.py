@@ -18,6 +18,7 @@ from omniinput_hpc.annotation.drawing import draw_independently
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import Density, density_of_run
+from omniinput_hpc.estimators.density.wide_bins import edges_for
 from omniinput_hpc.plots.look import Caption
 from omniinput_hpc.plots.style import save
 from omniinput_hpc.results import representatives
@@ -26,7 +27,6 @@ from omniinput_hpc.results.representatives import (
     Representatives,
     RepresentativesResult,
     choose_inputs,
-    edges_for,
     pictures_at_ends,
 )
 from omniinput_hpc.results.tables import table_text

@@ -26,7 +26,7 @@ def main(arguments: list[str], program: str = "average.py") -> None:
     words = f"what is averaged: {', '.join(NAMES)}"
     add("--observable", required=True, metavar="NAME", help=words)
     add_range(parser, "range of z (default: all bins with counts)")
-    add("--width", type=float, help="width of the bins of z (default: at most 20 bins)")
+    add("--width", type=float, help="width of the bins of z (default: at most 12 bins)")
     add("--render", action="store_true", help="show inputs by the python model's own render")
     add_figure_options(parser)
     options = parser.parse_args(arguments)

@@ -27,7 +27,7 @@ def main(arguments: list[str], program: str = "joint.py") -> None:
     words = f"the observable: {', '.join(NAMES)}"
     add("--observable", required=True, metavar="NAME", help=words)
     add_range(parser, "range of z (default: all bins with counts)")
-    add("--width", type=float, help="width of the bins of z (default: at most 20 bins)")
+    add("--width", type=float, help="width of the bins of z (default: at most 12 bins)")
     add("--cells", type=int, default=MAX_CELLS, help="cells of y, at most (default: %(default)s)")
     add("--render", action="store_true", help="show inputs by the python model's own render")
     add_figure_options(parser)

@@ -21,6 +21,7 @@ from omniinput_hpc.cli.scripts import (
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.density.density import Density, density_of_run
+from omniinput_hpc.estimators.density.wide_bins import edges_for
 from omniinput_hpc.models.table import z_label
 from omniinput_hpc.plots import look
 from omniinput_hpc.results.canonical import canonical_share
@@ -29,7 +30,6 @@ from omniinput_hpc.results.names import names_of
 from omniinput_hpc.results.representatives import (
     Representatives,
     RepresentativesResult,
-    edges_for,
     how_to_show,
     representatives,
     with_tokens,

@@ -31,6 +31,7 @@ from omniinput_hpc.plots import look
 from omniinput_hpc.results import density as results
 from omniinput_hpc.results import tables
 from omniinput_hpc.results.canonical import canonical_share
+from omniinput_hpc.results.certified import CertifiedResult, drawn_line
 from omniinput_hpc.results.curves import confident_side
 from omniinput_hpc.results.representatives import how_to_show
 from omniinput_hpc.results.run_groups import RunGroup
@@ -91,13 +92,14 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
             if known is not None and density.measure == "probability":
                 raise EstimateError("--census counts inputs: leave it out under a law")
             bounds = certify(files[0].data, predicted_sites(files[0].data), known)
-            certified = results.CertifiedResult(files, [density], bounds)
+            certified = CertifiedResult(files, [density], bounds)
             more, further = certified.write(record), further + certified.summary()
     exact = tables.read_exact(options.exact, density.edges) if options.exact else None
     for low, high in options.range:
         total, *ends = log_total(density, low, high)
         record.add_interval(f"ln of all inputs from {ends[0]:.6g} to {ends[1]:.6g}", total)
         further.append(results.total_line(density, total, ends, exact))
+        further += [line for run in runs for line in drawn_line(run, *ends)]
     result = results.DensityResult(files, [density], exact, further, bins, remark, share)
     written = result.write(record)
     record.notes = result.lines()

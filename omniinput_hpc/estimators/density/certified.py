@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import betaincinv, logsumexp
 
-from omniinput_hpc.estimators import EstimateError, FloatArray
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.errors.jackknife import LEVEL
 from omniinput_hpc.estimators.populations import is_annealed
 from omniinput_hpc.estimators.run_data import RunData
@@ -143,21 +143,37 @@ def certify(
 
 def _of_law(run: RunData, z_t: FloatArray) -> Certified:
     """Return bounds on probabilities under a law of inputs."""
-    zero = np.flatnonzero((run.beta_k == 0.0) & (run.weights.kappa_k == 0.0))
-    drawn = run.config.drawn_samples
-    if not zero.size or not drawn.size:
+    z = draws_at_zero(run)
+    if not z.size:
         raise EstimateError(
             f"{run.path}: no recorded sample is surely a draw of the law: let ladder.betas hold 0 "
             "and sampler.steps be a multiple of samples.every, and leave out ladder.anchors"
         )
-    z_rks = run.z()[:, zero]
-    z = np.sort(z_rks.reshape(*z_rks.shape[:2], -1, run.walkers)[:, :, drawn], axis=None)
-    n, n_t = z.size, np.searchsorted(z.astype(np.float64), z_t, side="right")
+    n, n_t = z.size, np.searchsorted(z, z_t, side="right")
+    low_t, high_t = share_bounds(n_t, n)
+    exact_t = np.zeros(len(z_t), dtype=np.bool_)
+    return Certified(z_t, _log(n_t / n), _log(low_t), _log(high_t), exact_t, n, 0.0)
+
+
+def draws_at_zero(run: RunData) -> FloatArray:
+    """Return z of the recorded samples that are surely drawn at beta = 0, ascending, float64 [n].
+
+    They are independent: uniform inputs, or draws of the law.
+    """
+    zero = np.flatnonzero((run.beta_k == 0.0) & (run.weights.kappa_k == 0.0))
+    z_rks, drawn = run.z()[:, zero], run.config.drawn_samples
+    if not zero.size or not drawn.size:
+        return np.zeros(0)
+    z = z_rks.reshape(*z_rks.shape[:2], -1, run.walkers)[:, :, drawn]
+    return np.sort(z.astype(np.float64), axis=None)
+
+
+def share_bounds(n_t: IntArray, n: int) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of the 95 % intervals of shares of which n_t of n draws were seen [T]."""
     half = 0.5 * (1.0 - LEVEL)
     low_t = np.where(n_t > 0, betaincinv(np.maximum(n_t, 1), n - n_t + 1, half), 0.0)
     high_t = np.where(n_t < n, betaincinv(n_t + 1, np.maximum(n - n_t, 1), 1.0 - half), 1.0)
-    exact_t = np.zeros(len(z_t), dtype=np.bool_)
-    return Certified(z_t, _log(n_t / n), _log(low_t), _log(high_t), exact_t, n, 0.0)
+    return low_t, high_t
 
 
 def mean_bounds(y_tj: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:

@@ -14,6 +14,9 @@ from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density, errors_and_bounds
 from omniinput_hpc.estimators.density.rung_weights import InsideBins
 
+MOST_DRAWN_FROM = 12
+"""Bins to draw from, at most, unless a width is given."""
+
 
 def spans_of(fine: FloatArray, edges: FloatArray) -> list[slice]:
     """Return the run's bins in each wider bin; EstimateError if the edges do not match."""
@@ -131,3 +134,34 @@ def joined_effective(density: Density, span: slice) -> float:
         return 0.0
     share_b = np.exp(log_g_b[known] - logsumexp(log_g_b[known]))
     return float(1.0 / np.sum(share_b**2 / n_b[known]))
+
+
+def edges_for(
+    density: Density, z_range: tuple[float, float] | None = None, width: float | None = None
+) -> FloatArray:
+    """Return bins to draw from, made of whole bins of the run.
+
+    They lie in `z_range` (default: all bins with counts) and have a `width` (default: one that
+    gives at most `MOST_DRAWN_FROM` bins), rounded to whole bins of the run.
+
+    Raises
+    ------
+    EstimateError
+        There are no bins, or too many, or the width is not positive.
+    """
+    if width is not None and not (np.isfinite(width) and width > 0):
+        raise EstimateError(f"--width {width:g}: give a width above 0")
+    counted = np.flatnonzero(density.count_b)
+    fine = density.edges
+    unit = float(np.diff(fine).min())
+    first, last = int(counted[0]), int(counted[-1]) + 1
+    if z_range is not None:
+        first = int(np.searchsorted(fine, z_range[0] - 0.5 * unit))
+        last = int(np.searchsorted(fine, z_range[1] + 0.5 * unit)) - 1
+    if first >= last:
+        low, high = (0.0, 0.0) if z_range is None else z_range
+        raise EstimateError(f"the run has no bins from {low:g} to {high:g}")
+    step = -(-(last - first) // MOST_DRAWN_FROM) if width is None else round(width / unit)
+    if step < 1 or (last - first) / step > 200:
+        raise EstimateError(f"--width {width} makes no bins, or more than 200: give another width")
+    return np.asarray(fine[[*range(first, last, step), last]])

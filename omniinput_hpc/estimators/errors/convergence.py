@@ -207,7 +207,8 @@ def _errors_agree(ratio: float, n_bins: int, n_blocks: int, n_groups: int) -> Ch
         return check
     if n_bins == 0:
         said = "no bin is filled well enough to check its error"
-        return check.failed(said, "raise run.rounds, or use wider bins")
+        wider = "or use wider bins, which need no new samples: omniinput reweight --bins"
+        return check.failed(said, f"raise run.rounds, {wider}")
     degrees = INDEPENDENT_BINS * (n_groups - 1), INDEPENDENT_BINS * (n_blocks - 1)
     if ratio < 1.0:
         degrees = degrees[::-1]

@@ -1,0 +1,38 @@
+"""Certified bounds beside a density, and the share among the draws at beta = 0."""
+
+from dataclasses import replace
+
+import law_runs
+import numpy as np
+import pytest
+
+from omniinput_hpc.estimators.density.certified import certify, predicted_sites
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.results.certified import CertifiedResult, drawn_line
+from omniinput_hpc.runfile.reader import open_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("law") / "run.h5"
+    law_runs.write_law_run(path)
+    with open_run(path) as opened:
+        yield opened
+
+
+def test_the_share_among_the_draws(run):
+    exact = law_runs.Q[np.abs(law_runs.outputs() + 1.0) < 0.5].sum()
+    (line,) = drawn_line(run.data, -1.5, -0.5)
+    share = float(line.partition("beta = 0, ")[2].split()[0])
+    n = int(line.split()[1].replace(",", ""))
+    assert share == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / n))
+    assert drawn_line(run.data, -9.0, -8.0) == []
+
+
+def test_a_density_is_compared_with_its_bounds(run):
+    density = density_of_run(run.data)
+    bounds = certify(run.data, predicted_sites(run.data))
+    inside = CertifiedResult([run], [density], bounds).lines()[-1]
+    assert "is within these bounds at" in inside and "it is not" not in inside
+    far = replace(density, log_g_b=density.log_g_b + 1.0, log_g_jb=density.log_g_jb + 1.0)
+    assert "it is not at z = " in CertifiedResult([run], [far], bounds).lines()[-1]
