@@ -14,6 +14,7 @@ from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import table
 from omniinput_hpc.models.display import Display, Values, values_as_text
+from omniinput_hpc.models.protocol import space_of
 from omniinput_hpc.plugins import load_function, own_surroundings
 
 Observe = Callable[[Values], NDArray[np.float64]]
@@ -64,7 +65,7 @@ OF_PICTURES: dict[str, Callable[[NDArray[Any]], float]] = {
 }
 NAMES = (
     *OF_TEXTS, *(f"{name}:TEXT" for name in OF_TEXTS_AND), "canonical", *OF_PICTURES, *OF_VALUES,
-    "MODULE:FUNCTION",
+    "class", "MODULE:FUNCTION",
 )  # fmt: skip
 """What may be asked for."""
 
@@ -87,6 +88,8 @@ def build(what: str, config: Config, key: str, render: bool = True) -> Observe:
     word, _, argument = what.partition(":")
     if what in OF_VALUES:
         return _each(OF_VALUES[what], list)
+    if what == "class":
+        return _class_of(config, f"{key} {what}")
     if what in OF_TEXTS or word in OF_TEXTS_AND or what in OF_PICTURES or what == "canonical":
         return _of_shown(what, f"{key} {what}", _display(config, render))
     if not argument:
@@ -109,6 +112,15 @@ def of_run(config: Config, x_nd: NDArray[Any]) -> dict[str, Observe]:
     for y in found.values():
         y(x_nd.astype(np.int64))
     return found
+
+
+def _class_of(config: Config, asked: str) -> Observe:
+    """Return a classifier's likeliest class, counted from 0; this loads the model."""
+    if config.model.kind not in ("image-classifier", "sequence-classifier"):
+        raise UserError(f"{asked} is for classifiers; this run's model is a {config.model.kind}")
+    model: Any = table.build_kind(config.model, "cpu", config)
+    to_values = space_of(model).to_values
+    return lambda x: np.asarray(model.classes(to_values(x)), np.float64)
 
 
 def _display(config: Config, render: bool) -> Display:

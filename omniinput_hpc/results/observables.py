@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 OPTION = "--observable"
 MAX_SAMPLES, MAX_CELLS = 200_000, 30
 """Recorded samples of which y is found, and cells of y in a joint density."""
+MOST_VALUES = 6
+"""Values of y whose shares are printed."""
 
 NAMES = (*OF_INPUTS, "RUN.rescored.NAME.h5")
 """What an observable may be called, besides those that the run has recorded."""
@@ -228,9 +230,24 @@ class JointResult(_OfObservable):
             self.source,
             *verdict_lines(self.densities[0]),
             *self._about_two(),
+            *self._by_value(),
             f"{n} cells of z and {self.observable} have samples, {j.count_bc.sum():,} in all; the "
             f"error of {known} is known; where they are few, use the 95 % upper bound log_g_upper",
         ]
+
+    def _by_value(self) -> list[str]:
+        """Return the shares of the commonest values of y, if y has a few whole values."""
+        j = self.found
+        if len(j.log_g_c) > MAX_CELLS or not (j.y_edges % 1.0 == 0.5).all():
+            return []
+        share_c = np.exp(j.log_g_c - np.logaddexp.reduce(j.log_g_c))
+        parts = [
+            f"{j.y_edges[c] + 0.5:g}: {100 * share_c[c]:.3g} % "
+            f"(+- {shown(100 * share_c[c] * j.error_c[c], '.1g')})"
+            for c in np.argsort(-share_c)[:MOST_VALUES]
+            if share_c[c] > 0
+        ]
+        return [f"by {self.observable}: {', '.join(parts)}"]
 
     def _about_two(self) -> list[str]:
         """Return what is known of the rungs of a second direction; empty without one."""

@@ -2,11 +2,15 @@
 
 import sys
 
+import image_models
 import numpy as np
 import pytest
+import torch
 from configs import config_with
+from image_models import SHAPES
 from run_tools import ROOT
 
+from omniinput_hpc import models
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import observables
 from omniinput_hpc.models.observables import build, longest_run, overlap, readability
@@ -123,3 +127,19 @@ def test_a_python_model_is_built_only_if_asked():
         build("length", config_with(model=model), "--observable")
     shown = build("length", config_with(model=model), "--observable", render=False)
     assert shown(X).tolist() == [len("1 2 3 4 5 6 7 8")] * 2
+
+
+def test_the_class_of_a_classifier(tmp_path):
+    """The class is the one whose logit is the largest, whatever z is."""
+    image_models.save(tmp_path / "net", "mlp", SHAPES["grey"], n_outputs=4)
+    x = np.random.default_rng(3).integers(11, size=(300, 20))
+    table = {"kind": "image-classifier", "path": str(tmp_path / "net"), "target": "logit"}
+    logits = []
+    for label in range(4):
+        model = models.build(config_with(model={**table, "label": label}), "cpu")
+        logits.append(model.output(torch.from_numpy(x)).numpy())
+    found = build("class", config_with(model={**table, "label": "any"}), "--observable")(x)
+    np.testing.assert_array_equal(found, np.argmax(logits, axis=0))
+    assert len(np.unique(found)) > 1
+    with pytest.raises(UserError, match="class is for classifiers; this run's model is a causal"):
+        build("class", TEXTS, "--observable")

@@ -61,9 +61,8 @@ def _brought_anew(run: RunData, old_k: FloatArray) -> Check:
     hot, label_k = np.flatnonzero(renewing_rungs(run)), run.weights.label_k
     where = label_k[hot[0]] if hot.size else "the most common outputs"
     return check.failed(
-        f"the start of the run still matters: {share:.0%} of the counts at "
-        f"{label_k[worst]} come from walkers that had not visited {where} since "
-        "counting began",
+        f"the start of the run still matters: at {label_k[worst]}, {share:.0%} of the counts come "
+        f"from walkers that have not been at {where} yet",
         f"raise run.rounds to about {int(np.ceil(3.0 * run.rounds * share))}, or sampler.steps",
     )
 

@@ -91,10 +91,17 @@ class ImageClassifier:
         self._target, self._label, self._sign = options.target, options.label, options.sign
         self.n_sites, self.n_values = shape.n_sites, shape.n_values
 
+    def classes(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Return the class with the largest logit of each input x [n, D], int64 [n]."""
+        rows_of = self._pixels.contributions
+        return class_output.likeliest(lambda part: self._logits(rows_of(part)), x)
+
+    def _logits(self, rows: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self._body(self._pixels.combine(rows)).float()
+        return outputs.view(len(rows), -1)  # [W, n_outputs]
+
     def _z(self, rows: torch.Tensor) -> torch.Tensor:
-        outputs = self._body(self._pixels.combine(rows)).float()
-        outputs = outputs.view(len(rows), -1)  # [W, n_outputs]
-        return self._sign * class_output.of(outputs, self._target, self._label)
+        return self._sign * class_output.of(self._logits(rows), self._target, self._label)
 
     @torch.no_grad()
     def output(self, x: torch.Tensor) -> torch.Tensor:

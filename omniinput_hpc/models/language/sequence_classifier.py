@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from transformers import AutoModelForSequenceClassification
 
 from omniinput_hpc.config import Allowed
@@ -97,6 +98,10 @@ class SequenceClassifier:
     def render(self, x: torch.Tensor) -> list[str]:
         """Return the text of each input with the tokens around it."""
         return self._frame.text.render(x.cpu().numpy())
+
+    def classes(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Return the class with the largest logit of each input x [n, D], int64 [n]."""
+        return class_output.likeliest(lambda part: self._logits(self._frame.tokens(part)), x)
 
     def _logits(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return the logits of all classes, float32 [W, C]."""

@@ -73,6 +73,8 @@ def test_z_of_any_class(folder):
     )
     torch.testing.assert_close(largest, torch.maximum(one, two))
     assert (largest != two).any()
+    model = sequence_classifier.build(options(folder), "cpu")
+    assert model.classes(x.numpy()).tolist() == (two > one).long().tolist()
 
 
 def test_the_gradient_is_the_derivative_by_one_hot(folder):
