@@ -1,12 +1,13 @@
-"""How likely is it that a rare token is the likeliest next one, when prompts are drawn from a law?
+"""How likely is a rare next token, when prompts are drawn from a law?
 
     OMP_NUM_THREADS=1 .venv/bin/python tests/benchmarks/low_probabilities.py --folder /tmp/low
         [--law few|all] [--seconds 20] [--tune 0.5 1 2] [--itgis 0.5] [--mhis 1] [--kernel joint]
-        [--model inputs/models/smollm2-135m --sites 5 --steps 5 --exchanges 1 --least 16]
+        [--model inputs/models/smollm2-135m --sites 5 --steps 5 --exchanges 1 --mean]
 
 P(t) = P(argmax of the next token's logits = t) for independent tokens, by four methods at equal CPU
 time per target: plain sampling; ITGIS and MHIS of Wu & Hilton (arXiv 2410.13211), written anew; and
 this program, with z = largest other logit - logit of t (`[output] name = "next"`), P = P(z < 0).
+With `--mean`, P(t) is the mean probability of t as the next token, z = -ln of it, P = mean of e^-z.
 
 Two laws of six tokens (`--sites`): `few`, eight tokens per site, whose 8^6 prompts are all
 evaluated, so that P is exact; `all`, all tokens with the frequencies of the model's own texts,
@@ -34,7 +35,7 @@ from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM
 
 from omniinput_hpc.cli import run as launch
-from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.density.density import density_of_run, log_mean_exp
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error
 from omniinput_hpc.runfile.reader import open_run
 
@@ -63,8 +64,7 @@ options = {{ file = "{rows}" }}
 [output]
 name = "next"
 targets = [{target}]
-against = {against}
-aggregate = "max"
+{more}
 [sampler]
 walkers = {walkers}
 steps = {steps}
@@ -81,6 +81,7 @@ every = {every}
 """
 LADDER = "betas = [0.0, 0.4, 0.8, 1.2, 1.6, 2.0]\ntune = true"
 """At beta = 2 the tokens of `--tune` win as often as not."""
+LADDER_OF_MEAN = "betas = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]\ntune = true"
 SITE = '[kernel]\nname = "gibbs-with-gradients"\nproposal = "site"'
 
 
@@ -88,7 +89,7 @@ SITE = '[kernel]\nname = "gibbs-with-gradients"\nproposal = "site"'
 class Program:
     """Runs of this program for one law; `rounds` and `kernel` as in the input file.
 
-    `rivals` are the tokens that may be the likeliest next one; None: all.
+    `rivals` are the tokens that may be the likeliest next one; None: all. `mean`: of P.
     """
 
     folder: Path
@@ -100,6 +101,7 @@ class Program:
     exchanges: int = 4
     ladder: str = LADDER
     kernel: str = SITE
+    mean: bool = False
 
     def estimate(self, target: int, rounds: int, seed: int) -> Estimate:
         """Run the program, and read P(z < 0) off its density."""
@@ -107,9 +109,9 @@ class Program:
         text = INPUT.format(
             folder=self.folder, seed=seed, rounds=rounds, burn_in=max(1, rounds // 4),
             model=self.model, length=len(log_p), rows=self.rows, target=target,
-            against=self._against(target), walkers=self.walkers,
+            more="" if self.mean else self._more(target), walkers=self.walkers,
             steps=self.steps, exchanges=self.exchanges, every=self.steps * self.exchanges,
-            ladder=self.ladder, kernel=self.kernel,
+            ladder=LADDER_OF_MEAN if self.mean else self.ladder, kernel=self.kernel,
         )  # fmt: skip
         path = self.folder / "run.toml"
         (self.folder / "run.h5").unlink(missing_ok=True)
@@ -121,14 +123,17 @@ class Program:
             raise RuntimeError(f"the program ended with {code}")
         return self._read(seconds)
 
-    def _against(self, target: int) -> str:
-        if self.rivals is None:
-            return '"others"'
-        return str([v for v in self.rivals if v != target])
+    def _more(self, target: int) -> str:
+        others = None if self.rivals is None else [v for v in self.rivals if v != target]
+        return f'against = {others or chr(34) + "others" + chr(34)}\naggregate = "max"'
 
     def _read(self, seconds: float) -> Estimate:
         with open_run(self.folder / "run.h5") as run:
             density = density_of_run(run.data)
+        if self.mean:
+            found = log_mean_exp(density)
+            n = int(density.count_b.sum())
+            return Estimate(float(found.value), float(found.error), n, seconds)
         use_b = (density.edges[1:] <= 0) & (density.count_b > 0)
         n = int(density.count_b.sum())
         if not use_b.any():
@@ -174,7 +179,7 @@ def law_rows(name: str, lm: Any, n_sites: int) -> NDArray[np.float32]:
 
 
 def piloted(
-    problem: Problem, seen_v: list[int], temperature: float, n: int, seconds: float = 1.5
+    problem: Problem, seen_v: list[float], temperature: float, n: int, seconds: float = 1.5
 ) -> list[int]:
     """Return n random tokens, not among those seen, for which a short ITGIS finds a P in `RANGE`.
 
@@ -241,6 +246,7 @@ def main() -> None:
     parser.add_argument("--tune", nargs="*", type=float, help="temperatures to try, on 2 targets")
     parser.add_argument("--itgis", type=float, default=1.0, help="temperature")
     parser.add_argument("--mhis", type=float, default=1.0, help="temperature")
+    parser.add_argument("--mean", action="store_true", help="P is the mean probability")
     parser.add_argument("--longer", type=int, default=4, help="times the seconds of a reference")
     parser.add_argument("--kernel", nargs="*", default=[], help="of ours; see `KERNELS`")
     options = parser.parse_args()
@@ -253,7 +259,8 @@ def main() -> None:
     if not (folder / "rows.npy").exists():
         np.save(folder / "rows.npy", law_rows(options.law, lm, options.sites))
     rows = np.load(folder / "rows.npy")
-    problem, table = Problem(lm, torch.from_numpy(rows)), Table(folder / "found.json")
+    problem = Problem(lm, torch.from_numpy(rows), options.mean)
+    table = Table(folder / "found.json")
     n = 2 if options.tune else options.targets
     if options.law == "few":
         with np.errstate(divide="ignore"):
@@ -262,7 +269,7 @@ def main() -> None:
         targets = spread(log_p_v, n, 2 if options.tune else 1, inputs_v >= options.least)
     else:
         log_p_v = None
-        seen_v, _ = drawn(problem, table, options.seconds)
+        seen_v, _, _ = drawn(problem, table, options.seconds)
         targets = table.get(f"targets {n}", lambda: piloted(problem, seen_v, options.itgis, n))
     if options.tune:
         tune(problem, table, targets, options)
@@ -293,15 +300,17 @@ def compare(
     seconds, sizes = options.seconds, (options.walkers, options.steps, options.exchanges)
     # under the law `few` it is known which tokens ever win
     rivals = None if log_p_v is None else np.flatnonzero(log_p_v > -np.inf).tolist()
-    program = Program(folder, folder / "rows.npy", options.model.resolve(), rivals, *sizes)
+    model, mean = options.model.resolve(), options.mean
+    program = Program(folder, folder / "rows.npy", model, rivals, *sizes, mean=mean)
+    if mean:
+        program = replace(program, kernel="")  # a mean needs no gradient to the rarest prompts
     kernels = {"omniinput": program}
     for name in options.kernel:
         kernels[f"omniinput, {name}"] = replace(program, **KERNELS[name])
-    counts, n = drawn(problem, table, seconds)
+    p_v, error_v, n = drawn(problem, table, seconds)
     errors: dict[str, list[float]] = {}
     for target in targets:
-        share = counts[target] / n
-        found = {"plain": of_mean(share, np.sqrt(share / n), n, seconds)}
+        found = {"plain": of_mean(p_v[target], error_v[target], n, seconds)}
         for name, method, t in (("ITGIS", itgis, options.itgis), ("MHIS", mhis, options.mhis)):
             key = f"{name} {target} at T = {t}, {seconds} s"
             found[name] = table.estimate(
@@ -333,14 +342,14 @@ def compare(
         print(f"{name}: rms error {rms:.2f} of {len(there)}, no estimate {len(off) - len(there)}")
 
 
-def drawn(problem: Problem, table: Table, seconds: float) -> tuple[list[int], int]:
-    """Return the counts of plain sampling, and the number of draws; the same for all targets."""
+def drawn(problem: Problem, table: Table, seconds: float) -> tuple[list[float], list[float], int]:
+    """Return P, its errors and the number of draws of plain sampling; the same for all targets."""
 
     def measure() -> list[Any]:
-        counts_v, n = plain(problem, seconds, 1)
-        return [counts_v.tolist(), n]
+        p_v, error_v, n = plain(problem, seconds, 1)
+        return [p_v.tolist(), error_v.tolist(), n]
 
-    found: tuple[list[int], int] = table.get(f"plain {seconds}", measure)
+    found: tuple[list[float], list[float], int] = table.get(f"plain {seconds}", measure)
     return found
 
 

@@ -1,4 +1,6 @@
-"""The likeliest next token under a law of independent sites: how often is it a given, rare one?
+"""The next token under a law of independent sites: how often is it a given, rare one?
+
+Either P is the probability that the token is the likeliest one, or its mean probability.
 
 Plain sampling, and the estimators ITGIS and MHIS of Wu & Hilton (arXiv 2410.13211), written anew.
 """
@@ -22,10 +24,14 @@ BURN_IN = 0.25
 
 @dataclass(frozen=True)
 class Problem:
-    """A decoder, and the law of its input: ln p, float32 [D, V], of independent sites."""
+    """A decoder, and the law of its input: ln p, float32 [D, V], of independent sites.
+
+    mean : whether P is the mean probability of a token
+    """
 
     lm: Any
     log_p: torch.Tensor
+    mean: bool = False
 
     @property
     def n_sites(self) -> int:
@@ -42,20 +48,26 @@ class Problem:
         return rows.gather(1, x.T).double().sum(dim=0)
 
     @torch.no_grad()
-    def winners(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the likeliest next token of each input, int64 [n]."""
+    def hits(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what each input adds to P of each token, float32 [n, V]."""
         hidden = self.lm.base_model(x, use_cache=False).last_hidden_state[:, -1]
-        return self.lm.lm_head(hidden).argmax(dim=1)
+        logits = self.lm.lm_head(hidden)
+        if self.mean:
+            return logits.softmax(dim=1)
+        return torch.zeros_like(logits).scatter_(1, logits.argmax(dim=1, keepdim=True), 1.0)
 
     def scored(self, x: torch.Tensor, target: int) -> tuple[torch.Tensor, ...]:
-        """Return of inputs the target's logit s, whether it is the largest, and ds/d embedding."""
+        """Return of inputs the target's logit s, what they add to its P, and ds/d embedding."""
         e = self.lm.get_input_embeddings().weight.detach()[x].requires_grad_()
         hidden = self.lm.base_model(inputs_embeds=e, use_cache=False).last_hidden_state[:, -1]
         s = hidden @ self.lm.lm_head.weight[target].detach()
         (slope,) = torch.autograd.grad(s.sum(), e)
         with torch.no_grad():
-            hit = self.lm.lm_head(hidden).argmax(dim=1) == target
-        return s.detach().double(), hit, slope
+            logits = self.lm.lm_head(hidden)
+            hit = logits.argmax(dim=1) == target
+            if self.mean:
+                hit = logits.softmax(dim=1)[:, target]
+        return s.detach().double(), hit.double(), slope
 
 
 @dataclass(frozen=True)
@@ -89,15 +101,18 @@ def of_mean(mean: float, error: float, evaluations: int, seconds: float) -> Esti
     return Estimate(float(np.log(mean)), float(error / mean), evaluations, seconds)
 
 
-def plain(problem: Problem, budget: float, seed: int) -> tuple[NDArray[np.int64], int]:
-    """Return how often each token won among draws from the law, and the number of draws."""
+def plain(
+    problem: Problem, budget: float, seed: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
+    """Return P of each token and its standard error from draws of the law, and their number."""
     random = torch.Generator().manual_seed(seed)
-    counts_v, n = torch.zeros(problem.log_p.shape[1], dtype=torch.int64), 0
+    sums_v, n = torch.zeros((2, problem.log_p.shape[1]), dtype=torch.float64), 0
     for _ in within(budget):
-        won = problem.winners(problem.draw(BATCH, random))
-        counts_v += won.bincount(minlength=len(counts_v))
+        hits = problem.hits(problem.draw(BATCH, random))
+        sums_v += torch.stack([hits.sum(dim=0), hits.square().sum(dim=0)])
         n += BATCH
-    return counts_v.numpy(), n
+    mean_v, square_v = (sums_v / n).numpy()
+    return mean_v, np.sqrt((square_v - mean_v**2).clip(min=0.0) / n), n
 
 
 def itgis(problem: Problem, target: int, temperature: float, budget: float, seed: int) -> Estimate:
@@ -116,7 +131,7 @@ def itgis(problem: Problem, target: int, temperature: float, budget: float, seed
         x = problem.draw(BATCH, random, log_q)
         _, hit, each = problem.scored(x, target)
         log_w = problem.log_law(x) - problem.log_law(x, log_q)
-        parts.append(torch.where(hit, log_w.exp(), 0.0))
+        parts.append(hit * log_w.exp())
         slope, total = DECAY * slope + each.mean(dim=0), DECAY * total + 1.0
     w = torch.cat(parts).numpy()
     return of_mean(w.mean(), w.std() / np.sqrt(len(w)), len(w), time.process_time() - begun)
@@ -176,8 +191,8 @@ def _proposal(
     return (problem.log_p[site] + force / t).log_softmax(dim=1)
 
 
-def _mean_ratio(log_w_tc: NDArray[np.float64], hit_tc: NDArray[np.bool_]) -> tuple[float, float]:
-    """Return ln (sum of w over hits / sum of w), and its jackknife error over chains."""
+def _mean_ratio(log_w_tc: NDArray[np.float64], hit_tc: NDArray[np.float64]) -> tuple[float, float]:
+    """Return ln (sum of w hit / sum of w), and its jackknife error over chains."""
     w_tc = np.exp(log_w_tc - log_w_tc.max())
     part_c, all_c = (w_tc * hit_tc).sum(axis=0), w_tc.sum(axis=0)
     if part_c.sum() == 0:
@@ -190,7 +205,7 @@ def _mean_ratio(log_w_tc: NDArray[np.float64], hit_tc: NDArray[np.bool_]) -> tup
 
 
 def exact(problem: Problem) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return P of each token, float64 [V], and after how many inputs it wins, int64 [V].
+    """Return P of each token, float64 [V], and after how many inputs it is likely, int64 [V].
 
     All inputs of positive probability are evaluated.
     """
@@ -199,7 +214,7 @@ def exact(problem: Problem) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     p_v = torch.zeros(problem.log_p.shape[1], dtype=torch.float64)
     inputs_v = torch.zeros(len(p_v), dtype=torch.int64)
     for x in torch.from_numpy(x_nd).split(BATCH):
-        won = problem.winners(x)
-        p_v.index_add_(0, won, problem.log_law(x).exp())
-        inputs_v += won.bincount(minlength=len(p_v))
+        hits = problem.hits(x)
+        p_v += problem.log_law(x).exp() @ hits.double()
+        inputs_v += (hits > 0.5).sum(dim=0)
     return p_v.numpy(), inputs_v.numpy()

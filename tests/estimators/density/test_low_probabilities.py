@@ -53,8 +53,9 @@ def sigmas_off(estimates, p):
 
 def test_plain_sampling(problem, rare):
     target, p = rare
-    counts_v, n = rare_tokens.plain(problem, 200, 1)
-    assert counts_v[target] == pytest.approx(n * p, abs=3 * np.sqrt(n * p))
+    found_v, error_v, n = rare_tokens.plain(problem, 200, 1)
+    assert found_v[target] == pytest.approx(p, abs=3 * np.sqrt(p / n))
+    assert error_v[target] == pytest.approx(np.sqrt(found_v[target] / n), rel=0.1)
 
 
 @pytest.mark.slow
@@ -94,3 +95,23 @@ def test_the_program_beside_them(problem, rare, decoder, tmp_path):
     program = bench.Program(tmp_path, tmp_path / "rows.npy", tmp_path / "model")
     found = program.estimate(target, 120, 1)
     assert abs(found.log_p - np.log(p)) < 3 * found.error < 0.5
+
+
+@pytest.mark.slow
+def test_all_find_the_mean_probability(problem, decoder, tmp_path):
+    mean = rare_tokens.Problem(decoder, problem.log_p, mean=True)
+    p_v, _ = rare_tokens.exact(mean)
+    assert p_v.sum() == pytest.approx(1.0, abs=1e-6)
+    target = int(p_v.argmin())
+    log_p = np.log(p_v[target])
+    found_v, error_v, _ = rare_tokens.plain(mean, 20, 1)
+    assert abs(found_v[target] - p_v[target]) < 4 * error_v[target]
+    for method in (rare_tokens.itgis, rare_tokens.mhis):
+        found = method(mean, target, 1.0, 100, 2)
+        assert abs(found.log_p - log_p) < 4 * found.error < 0.5
+    decoder.save_pretrained(tmp_path / "model")
+    np.save(tmp_path / "rows.npy", problem.log_p.numpy())
+    bench = loaded("tests/benchmarks/low_probabilities.py")
+    program = bench.Program(tmp_path, tmp_path / "rows.npy", tmp_path / "model", mean=True)
+    found = program.estimate(target, 60, 1)
+    assert abs(found.log_p - log_p) < 4 * found.error < 0.5
