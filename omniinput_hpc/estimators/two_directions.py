@@ -6,6 +6,7 @@ rungs: a sample (z, y) represents 1 / sum_k N_k exp(f_k - beta_k z - lambda_k y)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -43,13 +44,16 @@ class TwoDirections:
     y_ktw: FloatArray
 
     @classmethod
-    def of(cls, run: RunData, lambda_k: FloatArray, y_rks: FloatArray) -> TwoDirections:
-        """Return the samples of a run, given their observables [rounds, K, S]."""
+    def of(
+        cls, run: RunData, lambda_k: FloatArray, y_rks: FloatArray, rounds: Sequence[int]
+    ) -> TwoDirections:
+        """Return the samples of some rounds of a run, given their observables [rounds, K, S]."""
 
         def by_lane(values_rks: FloatArray) -> FloatArray:
             return values_rks.swapaxes(0, 1).reshape(len(lambda_k), -1, run.walkers)
 
-        return cls(run, lambda_k, by_lane(run.z().astype(np.float64)), by_lane(y_rks))
+        z_rks = np.concatenate([run.z(slice(r, r + 1)) for r in rounds]).astype(np.float64)
+        return cls(run, lambda_k, by_lane(z_rks), by_lane(y_rks))
 
     @cached_property
     def group_i(self) -> IntArray:
@@ -159,7 +163,9 @@ def joint_density(found: TwoDirections, z_edges: FloatArray, y_edges: FloatArray
     f_k, log_v_i = found.solve()
     groups = np.arange(n_groups)
     log_g_bc = density(log_v_i)
-    log_g_jbc = np.stack([density(found.solve(groups != j, f_k)[1]) for j in groups])
+    parts = groups[: n_groups * (n_groups > 1)]  # without another group errors are not known
+    log_g_jbc = np.array([density(found.solve(groups != j, f_k)[1]) for j in parts])
+    log_g_jbc = log_g_jbc.reshape(-1, n_bins, n_cells)
     lanes_g = np.bincount(found.run.group_s[: found.run.walkers])
     with np.errstate(invalid="ignore"):
         n_bc = np.exp(2 * sums(log_v_i) - sums(2 * log_v_i + np.log(found.correlated_i)))

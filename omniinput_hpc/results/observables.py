@@ -25,6 +25,7 @@ from omniinput_hpc.estimators.observables import (
     joint_density,
     observe,
 )
+from omniinput_hpc.estimators.run_data import evenly_spaced_rounds
 from omniinput_hpc.estimators.samples import RecordedSamples
 from omniinput_hpc.estimators.two_directions import TwoDirections
 from omniinput_hpc.models.observables import NAMES as OF_INPUTS
@@ -296,8 +297,10 @@ def _joint_of_two(
     width: float | None, cells: int,
 ) -> JointResult:  # fmt: skip
     """Return the joint density from all rungs of a ladder in two directions."""
-    y_rks = np.stack([run.slab(dataset_of(name), round_) for round_ in range(run.rounds)])
-    two, b = TwoDirections.of(run.all_rungs(), lambda_k, y_rks), run.counts_kb().any(axis=0)
+    every, b = run.all_rungs(), run.counts_kb().any(axis=0)
+    rounds = evenly_spaced_rounds(every, MAX_SAMPLES).tolist()
+    y_rks = np.stack([run.slab(dataset_of(name), round_) for round_ in rounds])
+    two = TwoDirections.of(every, lambda_k, y_rks, rounds)
     if z_range is None:
         z_range = float(run.edges[:-1][b].min()), float(run.edges[1:][b].max())
     seen = observed(run, name, z_range, width)

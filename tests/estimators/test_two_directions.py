@@ -28,7 +28,7 @@ factory = "two_sums:model"
 name = "sum"
 function = "two_sums:y"
 [sampler]
-walkers = 16
+walkers = {walkers}
 steps = 8
 exchanges = 10
 [ladder]
@@ -45,11 +45,13 @@ every = 4
 """
 
 
-def sampled(folder, ladder="z and y", seed=1, rounds=40):
+def sampled(folder, ladder="z and y", seed=1, rounds=40, walkers=16):
     betas, lambdas = LADDERS[ladder]
     more = f'lambdas = {lambdas}\nobservable = "sum"' if lambdas else ""
     toml, path = folder / "run.toml", folder / "run.h5"
-    toml.write_text(INPUT.format(path=path, seed=seed, rounds=rounds, betas=betas, more=more))
+    toml.write_text(
+        INPUT.format(path=path, seed=seed, rounds=rounds, walkers=walkers, betas=betas, more=more)
+    )
     assert launch.main([str(toml)]) == 0
     return path
 
@@ -83,7 +85,7 @@ def test_a_solution_without_lambda_is_wrong(path, found, monkeypatch):
     with open_run(path) as run:
         right = TwoDirections.of
         monkeypatch.setattr(
-            TwoDirections, "of", lambda run, lambda_k, y: right(run, 0.8 * lambda_k, y)
+            TwoDirections, "of", lambda run, lambda_k, *more: right(run, 0.8 * lambda_k, *more)
         )
         assert np.sqrt(np.mean(sigmas(joint_of(run, "sum").found) ** 2)) > 3.0
 
@@ -120,21 +122,29 @@ def test_problems_are_named(path):
     with open_run(path) as run:
         y_rks = np.stack([run.slab("observables/sum", r) for r in range(run.rounds)])
         lambda_k = run.config.ladder.lambda_k
-        good = TwoDirections.of(run.all_rungs(), lambda_k, y_rks)
+        good = TwoDirections.of(run.all_rungs(), lambda_k, y_rks, range(run.rounds))
         assert good.problem() == ""
         drifted = y_rks + 5.0 * (np.arange(y_rks.shape[2]) % run.walkers)
-        apart = TwoDirections.of(run.all_rungs(), lambda_k, drifted)
+        apart = TwoDirections.of(run.all_rungs(), lambda_k, drifted, range(run.rounds))
         assert "lanes disagree about y at beta = 0, lambda = -0.6" in apart.problem()
         stuck = run.all_rungs()
         stuck.swaps_k2[4, 1] = 0
-        never = TwoDirections.of(stuck, lambda_k, y_rks)
+        never = TwoDirections.of(stuck, lambda_k, y_rks, range(run.rounds))
         assert never.problem().startswith("beta = 0, lambda = -1.2 and beta = 0, lambda = -2 never")
 
 
 def test_a_density_that_is_not_absolute_sums_to_one(path):
     with open_run(path) as run:
         y_rks = np.stack([run.slab("observables/sum", r) for r in range(run.rounds)])
-        two = TwoDirections.of(run.all_rungs(), run.config.ladder.lambda_k + 0.1, y_rks)
+        lambda_k = run.config.ladder.lambda_k + 0.1
+        two = TwoDirections.of(run.all_rungs(), lambda_k, y_rks, range(run.rounds))
         assert not two.absolute
         joint = two_directions.joint_density(two, np.array([0.0, 9.5]), np.array([0.0, 40.0]))
         np.testing.assert_allclose(joint.log_g_bc, 0.0, atol=1e-9)
+
+
+def test_one_lane_has_no_errors(tmp_path):
+    with open_run(sampled(tmp_path, rounds=2, walkers=1)) as run:
+        joint = joint_of(run, "sum").found
+    assert np.isfinite(joint.log_g_c).any()
+    assert not np.isfinite(joint.error_bc).any()
