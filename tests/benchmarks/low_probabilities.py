@@ -242,7 +242,7 @@ def main() -> None:
     parser.add_argument("--law", choices=("few", "all"), default="few")
     parser.add_argument("--seconds", type=float, default=20.0, help="of CPU, per method and target")
     parser.add_argument("--targets", type=int, default=10)
-    parser.add_argument("--least", type=int, default=1, help="of prompts that a target wins after")
+    parser.add_argument("--least", type=int, default=1, help="prompts that it wins after")
     parser.add_argument("--tune", nargs="*", type=float, help="temperatures to try, on 2 targets")
     parser.add_argument("--itgis", type=float, default=1.0, help="temperature")
     parser.add_argument("--mhis", type=float, default=1.0, help="temperature")
@@ -266,7 +266,8 @@ def main() -> None:
         with np.errstate(divide="ignore"):
             p_v, inputs_v = np.array(table.get("exact", lambda: np.stack(exact(problem)).tolist()))
             log_p_v = np.log(p_v)
-        targets = spread(log_p_v, n, 2 if options.tune else 1, inputs_v >= options.least)
+        least = 0 if options.mean else options.least
+        targets = spread(log_p_v, n, 2 if options.tune else 1, inputs_v >= least)
     else:
         log_p_v = None
         seen_v, _, _ = drawn(problem, table, options.seconds)
