@@ -180,5 +180,22 @@ def test_a_run_lasts_three_round_trips_of_a_walker():
     length = settings.length_for_errors(0.1, seen, 10)
     assert 3000 <= length.rounds * length.exchanges < 3200
     short = settings.length_for_time(1e-3, seen, 10)
-    assert settings.hours_to_judge(short, seen) == pytest.approx(3e4 * 1e-6 * 1.25 / 3600, rel=0.1)
+    assert short.steps == settings.FEWEST_STEPS  # fewer moves between exchanges
+    needed = 3000 * short.steps * 1e-6 * 1.25 / 3600
+    assert settings.hours_to_judge(short, seen) == pytest.approx(needed, rel=0.1)
+    some = settings.length_for_time(3000 * 7 * 1e-6 * 1.25, seen, 10)
+    assert some.steps == pytest.approx(7, abs=1)
+    assert some.rounds * some.exchanges >= 2900
+    assert settings.length_for_time(1.0, seen, 10).steps == 10
     assert settings.hours_to_judge(length, seen) is None
+
+
+def test_a_ladder_promises_its_round_trip():
+    """Rungs whose neighbours reject a half by the spread of z."""
+    beta_i = np.linspace(0.0, 4.0, 9)
+    spread = settings.Spread(beta_i, -beta_i, np.ones(9), -5.0, 1.0)
+    beta_k = np.array([0.0, 1.0, 2.0, 3.0, 4.0])
+    rejected = np.full(4, 1.0 / np.sqrt(np.pi))
+    assert settings.expected_trip(spread, beta_k) == pytest.approx(ladder.trip_time(rejected))
+    far = settings.expected_trip(spread, np.array([0.0, 4.0]))
+    assert far == pytest.approx(ladder.trip_time(np.array([settings.MOST_REJECTED])))
