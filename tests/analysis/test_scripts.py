@@ -47,7 +47,8 @@ def test_reweight(folder):
     assert done.stdout.splitlines()[-2:] == ["runs/lattice.density.csv", "runs/lattice.density.png"]
     assert "converged: yes" in done.stdout
     truth = round(MODEL.count_l()[MODEL.z_l() < 1.125].sum())
-    assert " of all, 95% interval " in done.stdout and f"; exactly {truth:,}\n" in done.stdout
+    assert " of all (" in done.stdout and "), 95% interval " in done.stdout
+    assert f"; exactly {truth:,}\n" in done.stdout
     assert MODEL.count_l().max() < 10_000
     assert "truth >= 10,000 inputs: no such bin" in done.stdout
     assert f"truth >= 1,000 inputs: {(MODEL.count_l() >= 1_000).sum()} bins" in done.stdout

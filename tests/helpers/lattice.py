@@ -93,7 +93,7 @@ class ArrayRun:
         self.kappa, self.z0 = np.zeros((2, len(beta_k)))
         self.log_w_kb = np.zeros((len(beta_k), len(edges) - 1))
         self.model_beta, self.round_trips_v = np.nan, np.ones(walkers * len(beta_k), np.int64)
-        self.cold_starts, self.rows_normalized = 2, False
+        self.cold_starts, self.rows_normalized, self.is_part = 2, False, False
         self.swaps_k2 = np.zeros((len(beta_k) - 1, 2), np.int64)
         self.log_q = None  # of ancestral runs: [rounds, K, S, K]
         self.n_values, self.n_ids, self.n_sites = n_values, n_values, x_rksd.shape[3]

@@ -82,7 +82,7 @@ def test_a_kernel_that_forgets_to_accept_fails(toml, monkeypatch):
 def test_swaps_accepted_without_asking_fail(toml, monkeypatch):
     monkeypatch.setattr(
         "omniinput_hpc.tempering.ladder.accept_swaps",
-        lambda a, b, x, y, u: np.ones(len(u), dtype=bool),
+        lambda a, b, x, y, u, *more: np.ones(len(u), dtype=bool),
     )
     check_wrong(toml)
 

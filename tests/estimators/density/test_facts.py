@@ -121,7 +121,7 @@ class Ladder:
         self.rounds, self.walkers = rounds, 8
         self.config = config_with(sampler={"exchanges": 10})
         self.swaps_k2 = np.array(swaps_k2 if np.ndim(swaps_k2) == 2 else [swaps_k2] * 3)
-        self.round_trips_v = np.array([0, trips])
+        self.round_trips_v, self.is_part = np.array([0, trips]), False
         self.weights = canonical(np.arange(len(self.swaps_k2) + 1.0), np.arange(3.0))
 
 

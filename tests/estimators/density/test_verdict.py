@@ -97,6 +97,7 @@ class Travelling:
         self.config = config_with(sampler={"exchanges": exchanges})
         self.weights, self.source = canonical(self.beta_k, self.edges), self
         self.swaps_k2 = np.array([[self.rounds, self.rounds]])
+        self.round_trips_v = np.zeros(4, dtype=np.int64)
 
     z_of = RunData.z_of
 
