@@ -77,7 +77,7 @@ def _confident(run: RunReader, content: Content) -> list[str]:
     if not own.size or density.measure != "count":
         return []
     mean, sd = d.z_mean_k[own[0]], d.z_std_k[own[0]]
-    texts = f"What the model writes by itself has z = {mean:.3g} +- {sd:.2g} (mean and deviation)"
+    texts = f"The model's own texts have z = {mean:.3g} +- {sd:.2g} (mean and standard deviation)"
     try:
         total, low, high = log_total(density, density.edges[0], mean)
     except EstimateError:

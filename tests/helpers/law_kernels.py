@@ -1,11 +1,21 @@
 """Kernels under a law of inputs, made to redraw one span, and the models that tests put them on."""
 
+import numpy as np
 import torch
-from exactness import Draw, ScriptedStream, value_at
+from exactness import (
+    Draw,
+    ScriptedStream,
+    check_exact,
+    check_matrix,
+    distribution,
+    shift_of_value,
+    value_at,
+)
 from toy_models import CoupledModel
 
 from omniinput_hpc.config import kernels as tables
 from omniinput_hpc.kernels.from_law import FromLaw
+from omniinput_hpc.kernels.metropolis import Metropolis
 from omniinput_hpc.kernels.parts.spans import Span
 from omniinput_hpc.tempering.ensembles import Canonical
 
@@ -50,3 +60,21 @@ def moved_away(kernel, x, z):
     before = kernel.start(x.roll(1, 0), z.roll(1, 0))
     kernel.step(before, Canonical(0.3), ScriptedStream([half] * 5))
     return kernel.start(x, z)
+
+
+def check_spans(model, ensemble):
+    """Assert that redrawing spans of a model of 27 inputs is exact, each span and their mean."""
+    together = np.zeros((27, 27))
+    for span in SPANS:
+        kernel, draws = from_law(span, model)
+        together += check_exact(kernel, model, ensemble, draws, CHOICES, False, moved_elsewhere)
+    check_matrix(together / len(SPANS), distribution(model, ensemble))
+
+
+def check_sites_on_kv_cache(model, ensemble):
+    """Assert that `metropolis` on a KV cache is exact: moves at each of three sites."""
+    together, draws = np.zeros((27, 27)), [Draw(2, shift_of_value(3))]
+    for site in range(3):
+        kernel = Metropolis(tables.Metropolis(), model, 64)
+        together += check_exact(kernel, model, ensemble, draws, [(site + 0.5) / 3], False)
+    check_matrix(together / 3, distribution(model, ensemble))

@@ -23,6 +23,8 @@ from law_kernels import (
     COUPLED,
     COUPLED_3,
     SPANS,
+    check_sites_on_kv_cache,
+    check_spans,
     from_law,
     moved_away,
     moved_elsewhere,
@@ -72,12 +74,7 @@ ROWS = [NormalizedRows, NormalizedRowsOnKvCache]
     ("rows", "law", "ensemble"), list(paired(ROWS, list(LAWS), [Canonical(1.5), Gaussian()]))
 )
 def test_from_law_is_exact(rows, law, ensemble):
-    model = Under(COUPLED_3, LAWS[law](rows()))
-    together = np.zeros((27, 27))
-    for span in SPANS:
-        kernel, draws = from_law(span, model)
-        together += check_exact(kernel, model, ensemble, draws, CHOICES, False, moved_elsewhere)
-    check_matrix(together / len(SPANS), distribution(model, ensemble))
+    check_spans(Under(COUPLED_3, LAWS[law](rows())), ensemble)
 
 
 def test_from_law_where_z_is_the_laws_own_loss():
@@ -204,13 +201,7 @@ def test_a_kernel_that_forgets_the_law_fails(name, monkeypatch):
 def test_metropolis_on_a_kv_cache_is_exact(shared):
     rows = NormalizedRowsOnKvCache()
     law = Law(rows, gives_z=True) if shared else Law(rows, 1.7)
-    model, draws = Under(rows, law), [Draw(2, shift_of_value(3))]
-    together = np.zeros((27, 27))
-    for site in range(3):
-        kernel = Metropolis(tables.Metropolis(), model, 64)
-        choices = [(site + 0.5) / 3]
-        together += check_exact(kernel, model, Canonical(1.2), draws, choices, False)
-    check_matrix(together / 3, distribution(model, Canonical(1.2)))
+    check_sites_on_kv_cache(Under(rows, law), Canonical(1.2))
 
 
 def test_from_law_needs_a_law():

@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 import torch
-from exactness import Draw, check_exact, check_matrix, distribution, shift_of_value, site_changed
+from exactness import Draw, check_exact, distribution, shift_of_value, site_changed
 from law_kernels import (
     CHOICES,
     COUPLED,
     COUPLED_3,
     SPANS,
+    check_sites_on_kv_cache,
+    check_spans,
     from_law,
     moved_away,
-    moved_elsewhere,
 )
 from law_models import NormalizedRows, NormalizedRowsOnKvCache, Under
 
@@ -44,22 +45,12 @@ def test_metropolis_is_exact(base):
 
 
 def test_metropolis_on_a_kv_cache_is_exact():
-    model, draws = tilted(NormalizedRowsOnKvCache()), [Draw(2, shift_of_value(3))]
-    together = np.zeros((27, 27))
-    for site in range(3):
-        kernel = Metropolis(tables.Metropolis(), model, 64)
-        together += check_exact(kernel, model, COLD, draws, [(site + 0.5) / 3], False)
-    check_matrix(together / 3, distribution(model, COLD))
+    check_sites_on_kv_cache(tilted(NormalizedRowsOnKvCache()), COLD)
 
 
 @pytest.mark.parametrize("rows", [NormalizedRows, NormalizedRowsOnKvCache])
 def test_from_law_is_exact(rows):
-    model = tilted(COUPLED_3, Law(rows()))
-    together = np.zeros((27, 27))
-    for span in SPANS:
-        kernel, draws = from_law(span, model)
-        together += check_exact(kernel, model, COLD, draws, CHOICES, False, moved_elsewhere)
-    check_matrix(together / len(SPANS), distribution(model, COLD))
+    check_spans(tilted(COUPLED_3, Law(rows())), COLD)
 
 
 def test_the_distribution_is_that_of_both_directions():
