@@ -3,7 +3,7 @@
 #
 #     bash jobscripts/local.sh inputs/toy.toml [further arguments of python -m omniinput_hpc]
 #
-#     RANKS=2                 how many MPI ranks (default 4; without mpirun: 1)
+#     RANKS=2                 how many MPI ranks (default: one per core, but 1, 2 or 4; without mpirun: 1)
 #     RULE=module:function    scores inputs, in place of the input file's [analysis] rule
 #
 # What is drawn stands in the input file's table [analysis] (--set analysis.rule=... overrides it):
@@ -14,7 +14,7 @@
 set -euo pipefail
 
 if [[ $# == 0 || $1 == -* ]]; then
-    echo "usage: [RANKS=4] [RULE=module:function] bash $0 INPUT.toml [arguments of python -m omniinput_hpc]" >&2
+    echo "usage: [RANKS=2] [RULE=module:function] bash $0 INPUT.toml [arguments of python -m omniinput_hpc]" >&2
     exit 2
 fi
 # shellcheck source-path=SCRIPTDIR source=setup.sh
@@ -23,10 +23,10 @@ setup ""
 
 show_and_run() { printf '+'; printf ' %q' "$@"; echo; "$@" </dev/null; }
 
-input=$1
+input=$1 cores=$(nproc)
 code=0 launch=()
 if [[ ${#mpirun[@]} != 0 ]]; then
-    launch=("${mpirun[@]}" -n "${RANKS:-4}")
+    launch=("${mpirun[@]}" -n "${RANKS:-$((cores >= 4 ? 4 : cores >= 2 ? 2 : 1))}")
 elif [[ ${RANKS:-1} != 1 ]]; then
     echo "RANKS=$RANKS needs mpirun, and there is none here: submit jobscripts/run.sbatch, or leave RANKS out" >&2
     exit 2

@@ -26,7 +26,7 @@ from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.signals import request
 from omniinput_hpc.parallel.stopping import StopCheck
-from omniinput_hpc.pilot import commented, model_table, proposal, question
+from omniinput_hpc.pilot import commented, draws, model_table, proposal, question
 from omniinput_hpc.pilot.proposal import Aim
 from omniinput_hpc.pilot.question import QUESTIONS
 from omniinput_hpc.sampling import build
@@ -71,7 +71,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     about = models.preflight(config)
     built = build.build(world, config, about.get("folder"))
     stopping = StopCheck(request, world, None)
-    aim = Aim(args.errors, args.hours, args.end)
+    aim = Aim(args.errors, args.hours, args.end, args.method)
     try:
         found = proposal.make(world, built, aim, args.seconds, stopping)
     except StopRun as stop:
@@ -195,6 +195,9 @@ def _arguments(world: World, argv: Sequence[str] | None, program: str) -> argpar
     )
     only = "make the ladder for this end of z only; the run then costs about half (default: both)"
     add("--end", choices=("low", "high"), help=only)
+    how = "chains, or independent draws (default: draws for a language model of 100 million "
+    how += "weights or more on a CPU, else chains)"
+    add("--method", choices=("parallel-tempering", draws.METHOD), help=how)
     add("--side", choices=("low", "high"), help="the confident end of z (default: from its kind)")
     add(
         "--seconds",

@@ -10,6 +10,7 @@ from typing import Any
 import tomli_w
 
 from omniinput_hpc.config import UNDER_LAW
+from omniinput_hpc.pilot import draws
 from omniinput_hpc.pilot.proposal import Aim, Proposal
 from omniinput_hpc.pilot.settings import Length
 from omniinput_hpc.sampling.forecast import WIDTH_TIMES_BETA
@@ -56,7 +57,9 @@ def text(proposal: Proposal, output: str, aim: Aim, about: Sequence[str]) -> str
     width = tree["bins"]["width"]
     betas = tree["ladder"]["betas"]
     largest = max(abs(betas[0]), abs(betas[-1]))
-    run = tree["run"] | {"output": output, "rounds": length.rounds, "burn_in": length.burn_in}
+    drawn = tree["sampler"]["method"] == draws.METHOD
+    tuned = {} if drawn else {"burn_in": length.burn_in}
+    run = tree["run"] | {"output": output, "rounds": length.rounds} | tuned
     parts = [
         _comment(*about),
         _comment(*summary(proposal, aim)),
@@ -67,22 +70,21 @@ def text(proposal: Proposal, output: str, aim: Aim, about: Sequence[str]) -> str
         }),
         _table("model", tree["model"], MODEL),
         *(_table(name, tree[name], words) for name, words in GIVEN.items() if name in tree),
-        _table("sampler", {**tree["sampler"], "exchanges": length.exchanges}, {
-            "walkers": "inputs that are moved at once, per beta",
-            "steps": "moves between two exchanges of neighbouring betas",
-            "exchanges": f"per round; a round takes about {_round_time(proposal)} on one process",
-        }),
+        _sampler(proposal),
         _comment(*_ladder(proposal)),
         _table("ladder", tree["ladder"], {"tune": "burn-in moves the betas between the ends"}),
-        _kernel(tree),
+        *([] if drawn else [_kernel(tree)]),
         _comment(
             f"The pilot saw z from {proposal.spread.lowest:.4g} to {proposal.spread.highest:.4g}; "
             "the bins leave room beyond."
         ),
         _table("bins", tree["bins"], {
-            "width": f"largest |beta| * width = {largest * width:.2g}, at most {WIDTH_TIMES_BETA:g}"
+            "width": "may be wide, since each draw carries its own weight" if drawn else
+            f"largest |beta| * width = {largest * width:.2g}, at most {WIDTH_TIMES_BETA:g}"
         }),
-        _table("samples", tree["samples"], {"every": "moves between two recorded inputs"}),
+        _table("samples", tree["samples"], {
+            "every": "every draw is recorded" if drawn else "moves between two recorded inputs"
+        }),
         *([] if proposal.side is None else [_analysis(proposal)]),
     ]  # fmt: skip
     return "\n".join(parts).rstrip() + "\n"
@@ -100,12 +102,20 @@ def summary(proposal: Proposal, aim: Aim) -> list[str]:
     if proposal.m is not None:
         lines.append(f"m = {proposal.m:g} tokens are predicted.")
     lines += [
-        f"Chosen: {len(betas)} betas from {betas[0]:g} to {betas[-1]:g}, kernel "
-        f"{proposal.tree.get('kernel', UNDER_LAW)['name']}, "
-        f"{proposal.tree['sampler']['walkers']} walkers per beta.",
+        f"Chosen: {len(betas)} betas from {betas[0]:g} to {betas[-1]:g}, {_how(proposal)}.",
         f"Cost, estimated by the pilot: {cost(proposal)}; more on a busy machine.",
     ]
     return lines + [f"Note: {note}." for note in proposal.notes]
+
+
+def _how(proposal: Proposal) -> str:
+    """Return how inputs are sampled, as a phrase."""
+    sampler = proposal.tree["sampler"]
+    if sampler["method"] == draws.METHOD:
+        n = proposal.length.moves * sampler["walkers"]
+        return f"{n:,} independent draws per beta, without chains"
+    kernel = proposal.tree.get("kernel", UNDER_LAW)["name"]
+    return f"kernel {kernel}, {sampler['walkers']} walkers per beta"
 
 
 def cost(proposal: Proposal) -> str:
@@ -132,7 +142,29 @@ def _round_time(proposal: Proposal) -> str:
     return duration(seconds) if seconds >= 1 else "a second"
 
 
+def _sampler(proposal: Proposal) -> str:
+    table = {**proposal.tree["sampler"], "exchanges": proposal.length.exchanges}
+    a_round = f"a round takes about {_round_time(proposal)} on one process"
+    if table["method"] == draws.METHOD:
+        return _table("sampler", table, {
+            "method": "each text is drawn anew, token by token",
+            "walkers": "texts that are drawn at once, per beta",
+            "steps": f"draws of a walker in a round; {a_round}",
+            "exchanges": "none take place: draws are independent",
+        })  # fmt: skip
+    return _table("sampler", table, {
+        "walkers": "inputs that are moved at once, per beta",
+        "steps": "moves between two exchanges of neighbouring betas",
+        "exchanges": f"per round; {a_round}",
+    })  # fmt: skip
+
+
 def _ladder(proposal: Proposal) -> list[str]:
+    if proposal.tree["sampler"]["method"] == draws.METHOD:
+        return [
+            f"b = beta / {proposal.m:g}: each token is drawn from its probability to the power b.",
+            "beta = 0 draws uniform texts, the last beta the model's own.",
+        ]
     if "law" in proposal.tree:
         lines = [
             "Inputs with output z come as often as the law draws them, times exp(-beta z). Without"

@@ -84,11 +84,11 @@ def outputs_at_zero(built: Built, deadline: Deadline, after_move: AfterMove) -> 
 
 def drawn_spread(
     built: Built, z_at_zero: FloatArray, deadline: Deadline, after_move: AfterMove
-) -> Spread:
+) -> tuple[Spread, float]:
     """Return the spread of z of uniform inputs and of a language model's draws at beta up to m.
 
-    Texts are drawn value by value from exp(b l), b = beta / m. This is the ensemble exp(-beta z)
-    only at b = 0 and b = 1, and close to it in between.
+    Returns also the seconds per drawn text. Texts are drawn value by value from exp(b l), b =
+    beta / m. This is the ensemble exp(-beta z) only at b = 0 and b = 1, and close to it in between.
     """
     m = float(built.model_beta or 0.0)
     beta_i = np.linspace(0.0, m, N_DRAWN_BETAS)
@@ -97,14 +97,16 @@ def drawn_spread(
     tree |= {"ladder": {"betas": beta_i.tolist()}, "samples": {"every": 1}}
     built = build.with_input(built, Config.model_validate(tree), range(len(beta_i)))
     z_i: list[list[NDArray[Any]]] = [[z_at_zero], *([] for _ in built.rungs[1:])]
-    n = 0
+    clock = clock_of(built.device, built.config.run.threads)
+    n, begin = 0, clock()
     while n < N_DRAWN and not (deadline.is_over and n >= min(FEWEST, N_DRAWN)):
         for rung in built.rungs[1:]:
             if n == 0:
                 rung.start()
             z_i[rung.k].append(_moved(built, rung, n, after_move).z_tw.flatten())
         n += built.geometry.n_walkers
-    return Spread.of(beta_i, [np.concatenate(parts) for parts in z_i])
+    seconds = (clock() - begin) / (n * (len(beta_i) - 1))
+    return Spread.of(beta_i, [np.concatenate(parts) for parts in z_i]), seconds
 
 
 def cooled_spread(

@@ -12,7 +12,7 @@ import numpy as np
 from omniinput_hpc import models
 from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.pilot import measure, model_table, question, rehearse, settings
+from omniinput_hpc.pilot import draws, measure, model_table, question, rehearse, settings
 from omniinput_hpc.pilot.rehearse import Seen
 from omniinput_hpc.pilot.settings import FloatArray, Length, Spread
 from omniinput_hpc.sampling import auto_walkers
@@ -27,6 +27,7 @@ MAX_CPU_WALKERS = 64
 """On a CPU more walkers gain little, and each walker would make fewer moves per round."""
 GIVEN = ("model", "law", "output", "space", "run")
 """Tables that the pilot takes as they are."""
+ONE_END = "--end: a ladder to the model's own distribution has only one end"
 SHARES = {"at zero": 0.07, "spread": 0.28, "first": 0.2, "second": 0.4}
 """Shares of the pilot's seconds. The rest is for finding the number of walkers."""
 
@@ -42,11 +43,13 @@ class Aim:
     errors : of log g
     hours : length of the run on one process, in place of `errors`
     end : the only end of z, "low" or "high", that the ladder goes to; None for both
+    method : "parallel-tempering" or "ancestral"; None to leave it to the model
     """
 
     errors: float = 0.1
     hours: float | None = None
     end: str | None = None
+    method: str | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,8 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
     Raises a UserError if the model cannot be sampled.
     """
     built.check_is_function()
+    if draws.are_best(built, aim.method):
+        return _of_draws(built, aim, seconds, stopping)
     kernel = measure.kernel_table(built.model, built.law)
     built, a_move = _with_walkers(world, measure.with_kernel(built, kernel, 16))
     clock = clock_of(built.device, built.config.run.threads)
@@ -115,12 +120,12 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
     log.info("z of %d inputs at beta = 0: %.4g +- %.3g", len(z), z.mean(), z.std())
     m, reach = built.model_beta, question.reach_of(built.config, built.model, aim.end)
     if m is not None and aim.end:
-        raise UserError("--end: a ladder to the model's own distribution has only one end")
+        raise UserError(ONE_END)
     ends: dict[str, str] = {}
     time_of_spread = SHARES["spread"] * seconds
     if m is not None:
         deadline = measure.Deadline(time_of_spread, clock)
-        spread = measure.drawn_spread(built, z, deadline, stopping.after_move)
+        spread, _ = measure.drawn_spread(built, z, deadline, stopping.after_move)
     else:
         spread, ends = measure.cooled_spread(
             built, z, time_of_spread, stopping.after_move, a_move, (reach.lowest, reach.highest)
@@ -154,6 +159,25 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
     notes = _notes(seen) + _short_notes(length, seen)
     return Proposal(
         tree, length, (float(z.mean()), float(z.std())), spread, m, ends, reach, seen, side, notes
+    )
+
+
+def _of_draws(built: Built, aim: Aim, seconds: float, stopping: StopCheck) -> Proposal:
+    """Return a proposed run of independent draws."""
+    if aim.end:
+        raise UserError(ONE_END)
+    clock = clock_of(built.device, built.config.run.threads)
+    deadline = measure.Deadline(SHARES["at zero"] * seconds, clock)
+    z = measure.outputs_at_zero(built, deadline, stopping.after_move)
+    log.info("z of %d inputs at beta = 0: %.4g +- %.3g", len(z), z.mean(), z.std())
+    tree, length, spread, rehearsal = draws.propose(
+        built, z, SHARES["spread"] * seconds, aim.errors, aim.hours, stopping.after_move
+    )
+    log.info("z seen: %.4g to %.4g", spread.lowest, spread.highest)
+    seen = Seen(rehearsal, spread, np.full(len(tree["ladder"]["betas"]) - 1, np.nan))
+    z_at_zero = (float(z.mean()), float(z.std()))
+    return Proposal(
+        tree, length, z_at_zero, spread, built.model_beta, {}, question.Reach(), seen, _side(built)
     )
 
 

@@ -189,12 +189,17 @@ class BinRange:
 
 
 def bins(
-    spread: Spread, largest_beta: float, floor: float = -np.inf, ceiling: float = np.inf
+    spread: Spread,
+    largest_beta: float,
+    floor: float = -np.inf,
+    ceiling: float = np.inf,
+    fewest: int = LEAST_BINS,
 ) -> BinRange:
     """Return bins that hold all outputs of the pilot, with room at both ends.
 
     Since a run sees rarer inputs than the pilot, the room is a tenth of the range plus two standard
     deviations of z at that end of the ladder. No output can be below `floor` or above `ceiling`.
+    There are at least `fewest` bins.
     """
     seen = spread.highest - spread.lowest
     seen = seen if seen > 0 else max(abs(spread.highest), 1.0)
@@ -202,7 +207,7 @@ def bins(
     above = spread.highest + (ROOM_OF_RANGE * seen + 2 * spread.sd_i[0])
     below, above = max(below, floor), min(above, ceiling)
     limit = WIDTH_TIMES_BETA / largest_beta if largest_beta > 0 else np.inf
-    width = nice_below(min(limit, (above - below) / LEAST_BINS))
+    width = nice_below(min(limit, (above - below) / fewest))
     spacing = float(np.spacing(np.float32(max(abs(below), abs(above)))))
     finest = max(2 * spacing, (above - below) / MOST_BINS)
     if width < finest:  # `nice_below` lowers a width by a factor of 2.5 at most

@@ -117,6 +117,11 @@ BAD = {
         [str(ROOT / "inputs/models/toy"), "--length", "4", "--end", "low"],
         "has only one end",
     ),
+    "the one end of draws": (
+        [str(ROOT / "inputs/models/toy"), "--length", "4", "--method", "ancestral", "--end", "low"],
+        "has only one end",
+    ),
+    "draws of no texts": ([FACTORY, "--method", "ancestral"], "draws need a language model"),
     "a length": ([FACTORY, "--length", "5"], "--length is for texts"),
     "one output": (["init_models:flat"], "z = 1 for all of"),
     "no function of x": (["init_models:noisy"], "is not a function"),

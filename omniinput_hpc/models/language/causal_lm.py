@@ -62,6 +62,7 @@ class CausalLanguageModel:
 
     Attributes
     ----------
+    n_weights : number of the model's weights
     token_ids : int64 [n_values], the token of each value
     space : the values that the sites may take, among those that the model knows
     """
@@ -69,6 +70,7 @@ class CausalLanguageModel:
     def __init__(self, options: CausalLm, device: str, allowed: Allowed = None) -> None:
         folder = hf_folder.resolve(options.path)
         self.lm = load(AutoModelForCausalLM, folder, options.dtype, device)
+        self.n_weights = sum(weights.numel() for weights in self.lm.parameters())
         self.device = torch.device(device)
         n_vocab = int(self.lm.get_output_embeddings().weight.shape[0])
         words = tokenizer.read(folder)

@@ -1,0 +1,89 @@
+"""Propose a run of independent draws: for a language model that is slow, or where asked for.
+
+Each text is drawn token by token at each beta (`sampler.method = "ancestral"`). Such a run needs no
+chains, no burn-in and no rehearsal, so the pilot only draws some texts to place the betas and bins.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.histogram import MAX_GROUPS
+from omniinput_hpc.pilot import measure, settings
+from omniinput_hpc.pilot.settings import Length, Rehearsal
+from omniinput_hpc.sampling.trial import clock_of
+
+if TYPE_CHECKING:
+    from omniinput_hpc.pilot.settings import FloatArray, Spread
+    from omniinput_hpc.sampling.built import Built
+    from omniinput_hpc.sampling.trial import AfterMove
+
+METHOD = "ancestral"
+LARGE = 100_000_000
+"""A model with this many weights or more makes too few moves on a CPU for a rehearsal of chains."""
+WALKERS = 32
+"""Texts in a batch; larger batches gain little on a CPU."""
+DRAWS = 2048
+"""Draws per beta after which ln g is known to about `DRAWN_ERROR`: 2,304 draws of texts of 25
+tokens at 14 betas gave 0.09 (SmolLM2, docs/results/smollm2.md)."""
+DRAWN_ERROR = 0.1
+FEWEST_BINS = 100
+"""Bins may be wider than those of chains, because each draw carries its own weight."""
+
+
+def are_best(built: Built, method: str | None) -> bool:
+    """Whether a run should draw texts; `method` is the user's wish, None to leave it to the model.
+
+    Raises a UserError if the wish cannot be met.
+    """
+    can = built.model_beta is not None and not built.config.constrained
+    can = can and built.config.output is None and built.config.law is None
+    if method == METHOD and not can:
+        raise UserError(
+            f"--method {METHOD}: draws need a language model, its loss as the output, and no [law] "
+            "or [space]; leave --method out"
+        )
+    large = built.device == "cpu" and getattr(built.model, "n_weights", 0) >= LARGE
+    return can and (method == METHOD or (method is None and large))
+
+
+def propose(
+    built: Built,
+    z_n: FloatArray,
+    seconds: float,
+    errors: float,
+    hours: float | None,
+    after_move: AfterMove,
+) -> tuple[dict[str, Any], Length, Spread, Rehearsal]:
+    """Return an input's tables for draws at betas from 0 to m, its length, and what was seen.
+
+    z_n : float64 [n], outputs of inputs at beta = 0
+    seconds : for the draws of the pilot
+    errors, hours : the aim of the run, as in `proposal.Aim`
+    """
+    deadline = measure.Deadline(seconds, clock_of(built.device, built.config.run.threads))
+    spread, per_text = measure.drawn_spread(built, z_n, deadline, after_move)
+    m = float(spread.beta_i[-1])
+    beta_k = settings.ladder(spread.beta_i, settings.barrier(spread), (0.0, m))
+    found = settings.bins(spread, 0.0, floor=0.0, fewest=FEWEST_BINS)
+    wanted = DRAWS * (DRAWN_ERROR / errors) ** 2
+    if hours is not None:
+        wanted = 3600 * hours / (len(beta_k) * per_text)
+    walkers = WALKERS if wanted >= WALKERS * settings.FEWEST_ROUNDS else MAX_GROUPS
+    rounds = max(math.ceil(wanted / walkers), settings.FEWEST_ROUNDS)
+    steps = max(1, rounds // settings.ROUNDS)
+    per_move = len(beta_k) * walkers * per_text
+    steps = max(1, min(steps, int(settings.LONGEST_ROUND / per_move)))
+    length = Length(min(math.ceil(rounds / steps), settings.MAX_ROUNDS), 0, 1, steps)
+    tables = built.config.model_dump(exclude_unset=True, exclude_none=True)
+    tree = {
+        **{name: tables[name] for name in ("run", "model")},
+        "sampler": {"method": METHOD, "walkers": walkers, "steps": length.steps, "exchanges": 1},
+        "ladder": {"betas": beta_k.tolist()},
+        "bins": {"lower": found.lower, "upper": found.upper, "width": found.width},
+        "samples": {"every": 1},
+    }
+    error = DRAWN_ERROR * math.sqrt(DRAWS / (length.moves * walkers))
+    return tree, length, spread, Rehearsal(error, length.moves, math.nan, per_move)

@@ -1,0 +1,50 @@
+"""A run of independent draws that `init` proposes."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from run_tools import ROOT
+
+from omniinput_hpc import models
+from omniinput_hpc.cli import init
+from omniinput_hpc.cli import run as launch
+from omniinput_hpc.config import input_file
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.pilot import draws
+from omniinput_hpc.runfile.reader import open_run
+
+
+def test_draws_in_place_of_chains(capsys, tmp_path, monkeypatch):
+    """From init to a density of independent draws, against the enumerated one."""
+    monkeypatch.chdir(tmp_path)
+    toy = [str(ROOT / "inputs/models/toy"), "--length", "4", "--output", "my.toml"]
+    assert init.main([*toy, "--method", "ancestral", "--seconds", "2"]) == 0
+    assert "independent draws per beta, without chains" in capsys.readouterr().out
+    config = input_file.load(tmp_path / "my.toml")
+    assert config.sampler.method == "ancestral" and config.run.burn_in == 0
+    assert config.beta_k[[0, -1]].tolist() == [0.0, 3.0]
+    draws = config.run.rounds * config.samples_per_round
+    assert draws == 2048 and f"{draws:,} independent draws" in (tmp_path / "my.toml").read_text()
+    assert launch.main(["my.toml"]) == 0
+    with open_run(tmp_path / "runs/my.h5") as run:
+        density = density_of_run(run.data)
+    assert density.verdict.converged, density.verdict.reasons
+    model = models.build(config, "cpu", models.preflight(config).get("folder"))
+    x = np.indices((10,) * 4).reshape(4, -1).T
+    exact_b, _ = np.histogram(model.output(torch.from_numpy(x)).numpy(), density.edges)
+    firm_b = density.believed_b & (exact_b > 0)
+    off_b = (density.log_g_b[firm_b] - np.log(exact_b[firm_b])) / density.log_g_error_b[firm_b]
+    assert firm_b.sum() > 20 and 0.5 < np.sqrt(np.mean(off_b**2)) < 1.5
+
+
+def test_a_large_language_model_on_a_cpu_is_drawn():
+    """Its chains would make too few moves for a rehearsal; the user may still ask for them."""
+    built = SimpleNamespace(
+        model_beta=3.0, device="cpu", model=SimpleNamespace(n_weights=10**8),
+        config=SimpleNamespace(constrained=False, output=None, law=None),
+    )  # fmt: skip
+    assert draws.are_best(built, None) and not draws.are_best(built, "parallel-tempering")
+    assert not draws.are_best(SimpleNamespace(**vars(built) | {"device": "cuda"}), None)
+    built.model.n_weights = 10**7
+    assert not draws.are_best(built, None) and draws.are_best(built, "ancestral")
