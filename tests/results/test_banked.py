@@ -13,6 +13,8 @@ from script_tools import is_plain
 
 import omniinput_hpc as oi
 from omniinput_hpc.annotation.bank import read_bank
+from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.density.wide_bins import in_bins
 from omniinput_hpc.results.banked import labels_for
 from omniinput_hpc.runfile.reader import open_run
 
@@ -67,13 +69,15 @@ def test_labels_are_added_once_with_their_place_and_probability(here, inside, un
         for item in bank.items[::17]:
             round_, rung, index = item.place
             assert run.round(round_, range(rung, rung + 1)).samples_x[0, index].tolist() == item.x
-    z = table("good").astype(float)
-    edges = np.array(bank.runs[0].edges)
-    for item in bank.items[::17]:
-        n = ((z >= edges[item.bin]) & (z < edges[item.bin + 1])).sum()
+        edges = np.array(bank.runs[0].edges)
+        error_b = in_bins(density_of_run(run.data), edges).log_g_error_b
+    z = table("good")
+    n_b, _ = np.histogram(z.astype(float), edges)
+    for item in bank.items:
         assert item.scores == {"ana": is_right(np.array([item.x]))[0]}
-        assert item.log_g == pytest.approx(np.log(n), abs=0.5)
+        assert abs(item.log_g - np.log(n_b[item.bin])) < 4.5 * error_b[item.bin]
         assert item.z == z[number(np.array(item.x))]
+    assert len({item.bin for item in bank.items}) > 5 and np.nanmax(error_b[n_b > 0]) < 0.6
     columns = pandas.read_csv(here / "good.bank.csv")
     assert columns["labels"].sum() == len(bank.items)
     some = (columns["labels"] > 0).to_numpy()

@@ -33,6 +33,8 @@ BOTH = [f"model.length={N_SITES}", "run.rounds=14", "sampler.walkers=64", "bins.
 CHAINS = [*BOTH, "run.burn_in=5", "ladder.betas=[-1.5,0,1,2.5,4]"]
 DRAWS = [*BOTH, "run.burn_in=0", "ladder.betas=[0,1,2.5,4]", "sampler.method=ancestral",
          "sampler.steps=4", "sampler.exchanges=1", "samples.every=1"]  # fmt: skip
+UNDER_LAW = [*CHAINS[:-1], "ladder.betas=[-4,-2,-0.8,0,1]", "kernel.name=from-law",
+             "law.kind=causal-lm", f"law.path={ROOT / 'inputs/models/toy'}"]  # fmt: skip
 RANGE = (1.5, 4.5)
 FEWEST, MOST = 1000, 0.15
 NAMES = ("toy", "toy-worse")
@@ -119,6 +121,31 @@ def test_shares_means_and_divergences(folder, tables):
         assert way.divergence.error < 0.2 * true
     said = "\n".join(found.lines())
     assert "KL(toy || toy-worse): " in said and "KL(toy-worse || toy): " in said
+
+
+def test_under_a_law(tmp_path, tables):
+    """Every input then counts by its probability; to count inputs instead would be wrong by far."""
+    found = found_in(sampled(tmp_path, UNDER_LAW))
+    z = [tables[name].astype(float) for name in NAMES]
+    law = np.exp(-M * z[0]) / 10
+    assert law.sum() == pytest.approx(1.0)
+    counted_off = []
+    for way, own, other, sign in zip(found.ways, z, z[::-1], (1, -1), strict=True):
+        mine, d = inside(own), sign * (own - other)
+        p = law * mine / law[mine].sum()
+        true = (p * ~inside(other)).sum()
+        assert way.outside.low - 0.02 <= true <= way.outside.high + 0.02
+        assert abs(way.means.whole.value - (p * d).sum()) < 4.5 * way.means.whole.error
+        counted_off.append(abs(way.means.whole.value - d[mine].mean()) / way.means.whole.error)
+        true_c, often_c = (
+            np.histogram(d[mine], found.edges, weights=w)[0] for w in (law[mine], None)
+        )
+        use = often_c >= FEWEST
+        sigmas = (way.density.log_g_c[use] - np.log(true_c[use])) / way.density.error_c[use]
+        assert use.sum() >= 4 and (np.abs(sigmas) < 4.5).all(), sigmas
+        assert way.divergence is None
+    assert max(counted_off) > 10
+    assert "probability" in "\n".join(found.lines())
 
 
 def test_two_runs_of_one_model_have_equal_outputs(folder, tmp_path):
