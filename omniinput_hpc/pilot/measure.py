@@ -83,29 +83,40 @@ def outputs_at_zero(built: Built, deadline: Deadline, after_move: AfterMove) -> 
 
 
 def drawn_spread(
-    built: Built, z_at_zero: FloatArray, deadline: Deadline, after_move: AfterMove
+    built: Built,
+    z_at_zero: FloatArray,
+    deadline: Deadline,
+    after_move: AfterMove,
+    n_walkers: int | None = None,
 ) -> tuple[Spread, float]:
     """Return the spread of z of uniform inputs and of a language model's draws at beta up to m.
 
-    Returns also the seconds per drawn text. Texts are drawn value by value from exp(b l), b =
-    beta / m. This is the ensemble exp(-beta z) only at b = 0 and b = 1, and close to it in between.
+    They are drawn in batches of `n_walkers`, one at least (default: the run's walkers, and `FEWEST`
+    texts at least). Returns also the seconds per drawn text.
+
+    Texts are drawn value by value from exp(b l), b = beta / m. This is the ensemble exp(-beta z)
+    only at b = 0 and b = 1, and close to it in between.
     """
     m = float(built.model_beta or 0.0)
     beta_i = np.linspace(0.0, m, N_DRAWN_BETAS)
     tree = built.config.model_dump(exclude_unset=True)
     tree["sampler"] |= {"method": "ancestral", "steps": 1, "exchanges": 1}
+    tree["sampler"]["walkers"] = n_walkers or built.geometry.n_walkers
     tree |= {"ladder": {"betas": beta_i.tolist()}, "samples": {"every": 1}}
-    built = build.with_input(built, Config.model_validate(tree), range(len(beta_i)))
-    z_i: list[list[NDArray[Any]]] = [[z_at_zero], *([] for _ in built.rungs[1:])]
+    built = build.with_input(built, Config.model_validate(tree), [0])
+    (rung,) = built.rungs  # draws at any beta
+    rung.start()
+    z_i: list[list[NDArray[Any]]] = [[z_at_zero], *([] for _ in beta_i[1:])]
     clock = clock_of(built.device, built.config.run.threads)
-    n, begin = 0, clock()
-    while n < N_DRAWN and not (deadline.is_over and n >= min(FEWEST, N_DRAWN)):
-        for rung in built.rungs[1:]:
-            if n == 0:
-                rung.start()
-            z_i[rung.k].append(_moved(built, rung, n, after_move).z_tw.flatten())
-        n += built.geometry.n_walkers
-    seconds = (clock() - begin) / (n * (len(beta_i) - 1))
+    batches, begin = 0, clock()
+    fewest, per_batch = n_walkers or FEWEST, built.geometry.n_walkers
+    while batches * per_batch < (fewest if deadline.is_over else N_DRAWN):
+        for i, beta in enumerate(beta_i[1:], start=1):
+            rung.set_ensemble(Canonical(float(beta)))
+            number = batches * len(beta_i) + i
+            z_i[i].append(_moved(built, rung, number, after_move).z_tw.flatten())
+        batches += 1
+    seconds = (clock() - begin) / (batches * per_batch * (len(beta_i) - 1))
     return Spread.of(beta_i, [np.concatenate(parts) for parts in z_i]), seconds
 
 

@@ -113,11 +113,16 @@ def barrier(spread: Spread) -> FloatArray:
     return np.asarray(np.concatenate([[0.0], np.cumsum(gap_i * s_i)]) / np.sqrt(np.pi))
 
 
-def ladder(beta_i: FloatArray, lambda_i: FloatArray, kept: tuple[float, ...]) -> FloatArray:
+def ladder(
+    beta_i: FloatArray,
+    lambda_i: FloatArray,
+    kept: tuple[float, ...],
+    rejection: float = REJECTION,
+) -> FloatArray:
     """Return betas from the first to the last measured one, with equal steps of Lambda.
 
-    As many as needed to let neighbours reject at most half of their swaps, rounded up to a multiple
-    of 4, at most 64.
+    As many as needed to let neighbours reject at most this share of their swaps, rounded up to a
+    multiple of 4, at most 64.
 
     Parameters
     ----------
@@ -132,7 +137,7 @@ def ladder(beta_i: FloatArray, lambda_i: FloatArray, kept: tuple[float, ...]) ->
     stays = [first, *(beta for beta in kept if first < beta < last), last]
     known_i = np.union1d(beta_i, stays)
     barrier_i, stays_i = np.interp(known_i, beta_i, lambda_i), np.isin(known_i, stays)
-    parts_s = np.ceil(np.diff(barrier_i[stays_i]) / REJECTION)
+    parts_s = np.ceil(np.diff(barrier_i[stays_i]) / rejection)
     wanted = 1 + int(np.sum(np.maximum(1, parts_s)))
     n_rungs = min(max(LEAST_RUNGS, -(-wanted // RUNGS_MULTIPLE) * RUNGS_MULTIPLE), MAX_RUNGS)
     cuts = equal_cuts(barrier_i, stays_i, n_rungs)

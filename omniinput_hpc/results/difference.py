@@ -122,7 +122,9 @@ class DifferenceResult(Written):
         lines = [*map(describe_run, self.runs), f"rescored: {'; '.join(self.rescored)}"]
         for name, density in zip(self.names, self.densities, strict=True):
             lines += [f"{name}: {line}" for line in verdict_lines(density)]
-        lines.append(f"D = z of {one} - z of {two}")
+        law = self.densities[0].measure == "probability"
+        counts = "; means and shares are under the law: inputs count by their probability" * law
+        lines.append(f"D = z of {one} - z of {two}{counts}")
         for way, own, other in zip(self.ways, self.names, (two, one), strict=True):
             lines += self._of(way, own, other)
         return lines + self._sameness()
