@@ -8,6 +8,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from omniinput_hpc.annotation.display import shown_of
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.results.result import Result
 from omniinput_hpc.results.tables import Columns
@@ -40,6 +42,18 @@ class Samples(Result):
     def title(self) -> str:
         """What this is, and how many."""
         return f"{len(self.z):,} {super().title}"
+
+    @property
+    def texts(self) -> list[str]:
+        """Each input as text, without a prefix that all share.
+
+        Values stand in place of tokens if there is no tokenizer. Raises a `UserError` if the inputs
+        are pictures.
+        """
+        how = shown_of(self.runs[0].config)
+        if how.kind != "text":
+            raise UserError("these inputs are pictures, not texts: use x")
+        return [str(text) for text in how.show(self.x.astype(np.int64))]
 
     def lines(self) -> list[str]:
         """Return the source."""
