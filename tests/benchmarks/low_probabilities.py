@@ -130,6 +130,8 @@ class Program:
     def _read(self, seconds: float) -> Estimate:
         with open_run(self.folder / "run.h5") as run:
             density = density_of_run(run.data)
+        verdict = density.verdict
+        print(f"  converged: {'yes' if verdict.converged else 'no; ' + verdict.reasons[0]}")
         if self.mean:
             found = log_mean_exp(density)
             n = int(density.count_b.sum())
