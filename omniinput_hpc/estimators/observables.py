@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
@@ -179,6 +180,7 @@ class Joint:
     upper_bc : float64 [B, C], its 95 % upper bound in cells of few samples; else NaN
     count_bc : int64 [B, C], samples
     log_g_c, error_c : float64 [C], the density of y alone
+    share_c : of all inputs of the cells
     """
 
     z_edges: FloatArray
@@ -189,6 +191,7 @@ class Joint:
     count_bc: IntArray
     log_g_c: FloatArray
     error_c: FloatArray
+    share_c: Interval
 
 
 def joint_density(found: Observed, y_edges: FloatArray) -> Joint:
@@ -229,4 +232,17 @@ def joint_density(found: Observed, y_edges: FloatArray) -> Joint:
         count_bc=sums(None).sum(axis=0).astype(np.int64),
         log_g_c=log_g_c,
         error_c=jackknife_error(log_g_c, log_g_jc, lanes_g),
+        share_c=shares_of_cells(log_g_c, log_g_jc, lanes_g),
     )
+
+
+def shares_of_cells(log_g_c: FloatArray, log_g_jc: FloatArray, lanes_g: IntArray) -> Interval:
+    """Return each cell's share of all inputs, [C], from ln g and its replicates [J, C]."""
+
+    def share(log_g: FloatArray) -> FloatArray:
+        return np.asarray(np.exp(log_g - logsumexp(log_g, axis=-1, keepdims=True)))
+
+    value = share(log_g_c)
+    error = jackknife_error(value, share(log_g_jc), lanes_g)
+    half = t_quantile(len(lanes_g)) * error
+    return Interval(value, np.maximum(value - half, 0.0), np.minimum(value + half, 1.0), error)

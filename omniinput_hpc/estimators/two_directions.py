@@ -23,7 +23,7 @@ from omniinput_hpc.estimators.errors.chains import (
     rank_normalized_rhat,
 )
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error
-from omniinput_hpc.estimators.observables import Joint, is_known
+from omniinput_hpc.estimators.observables import Joint, is_known, shares_of_cells
 from omniinput_hpc.estimators.run_data import RunData
 
 
@@ -177,6 +177,7 @@ def joint_density(found: TwoDirections, z_edges: FloatArray, y_edges: FloatArray
     error_bc = np.where(is_known(n_bc, w_gbc.astype(np.float64)), error_bc, np.inf)
     few = log_g_bc.ravel(), error_bc.ravel(), n_bc.ravel(), n_groups
     log_g_c = np.logaddexp.reduce(log_g_bc, axis=0)
+    log_g_jc = np.logaddexp.reduce(log_g_jbc, axis=1)
     return Joint(
         z_edges=z_edges,
         y_edges=y_edges,
@@ -185,5 +186,6 @@ def joint_density(found: TwoDirections, z_edges: FloatArray, y_edges: FloatArray
         upper_bc=upper_bounds(*few).reshape(log_g_bc.shape),
         count_bc=w_gbc.sum(axis=0).astype(np.int64),
         log_g_c=log_g_c,
-        error_c=jackknife_error(log_g_c, np.logaddexp.reduce(log_g_jbc, axis=1), lanes_g),
+        error_c=jackknife_error(log_g_c, log_g_jc, lanes_g),
+        share_c=shares_of_cells(log_g_c, log_g_jc, lanes_g),
     )

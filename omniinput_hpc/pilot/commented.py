@@ -16,6 +16,8 @@ from omniinput_hpc.pilot.settings import Length
 from omniinput_hpc.sampling.forecast import WIDTH_TIMES_BETA
 from omniinput_hpc.text import duration, printable
 
+SURE = 0.5
+"""The probability above which random inputs are worth a remark."""
 COLUMN = 27
 """The column at which comments begin."""
 LINE = 110
@@ -101,6 +103,11 @@ def summary(proposal: Proposal, aim: Aim) -> list[str]:
     ]
     if proposal.m is not None:
         lines.append(f"m = {proposal.m:g} tokens are predicted.")
+    if proposal.tree["model"].get("target") == "log-softmax" and math.exp(mean) > SURE:
+        lines.append(
+            f"Random inputs already get a probability of about {math.exp(mean):.2g}: a short run "
+            "tells how often the model is sure of them."
+        )
     lines += [
         f"Chosen: {len(betas)} betas from {betas[0]:g} to {betas[-1]:g}, {_how(proposal)}.",
         f"Cost, estimated by the pilot: {cost(proposal)}; more on a busy machine.",

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import MAX_GROUPS
 from omniinput_hpc.pilot import measure, settings
@@ -25,7 +27,9 @@ LARGE = 100_000_000
 """A model with this many weights or more makes too few moves on a CPU for a rehearsal of chains."""
 WALKERS = 64
 """Texts in a batch. SmolLM2's are drawn 1.25 times as fast in batches of 128, and 0.8 times in
-batches of 32, but enough rounds must remain to check the errors."""
+batches of 32, but `FEWEST_ROUNDS` must remain."""
+FEWEST_ROUNDS = 44
+"""Rounds after which errors from blocks of rounds can be compared with those of the lanes."""
 PILOT_WALKERS = 32
 REJECTION = 0.85
 """Betas may lie further apart than those of chains, since nothing must be swapped."""
@@ -75,7 +79,7 @@ def propose(
     wanted = DRAWS * (DRAWN_ERROR / errors) ** 2
     if hours is not None:
         wanted = 3600 * hours / (len(beta_k) * per_text)
-    walkers = WALKERS if wanted >= WALKERS * settings.FEWEST_ROUNDS else MAX_GROUPS
+    walkers = int(np.clip(wanted / FEWEST_ROUNDS, MAX_GROUPS, WALKERS))
     rounds = max(math.ceil(wanted / walkers), settings.FEWEST_ROUNDS)
     steps = max(1, rounds // settings.ROUNDS)
     per_move = len(beta_k) * walkers * per_text

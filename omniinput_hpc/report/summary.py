@@ -83,7 +83,7 @@ def _confident(run: RunReader, content: Content) -> list[str]:
     except EstimateError:
         return [f"{texts}."]
     line = total_line(density, total, (low, high), None).partition(": ")[2]
-    return [f"{texts}. With z up to {high:.4g} there are {line}."]
+    return [f"{texts}. Inputs about as likely or likelier, with z up to {high:.4g}: {line}."]
 
 
 def _is_log_probability(config: Config) -> bool:

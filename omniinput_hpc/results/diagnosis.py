@@ -197,7 +197,8 @@ def _chains(run: RunReader) -> tuple[FloatArray, FloatArray, FloatArray]:
             thinned = z_wt[:, :: max(1, z_wt.size // MAX_DIAGNOSED_SAMPLES)]
             if thinned.shape[1] < 4:
                 thinned = z_wt
-            ess_k[k] = array_stats.ess(thinned, chain_axis=0, draw_axis=1)
+            ess = array_stats.ess(thinned, chain_axis=0, draw_axis=1)
+            ess_k[k] = min(float(ess), z_wt.size)  # noise would give independent draws more
     return ess_k, mean_k, std_k
 
 

@@ -241,14 +241,15 @@ class JointResult(_OfObservable):
         j = self.found
         if len(j.log_g_c) > MAX_CELLS or not (j.y_edges % 1.0 == 0.5).all():
             return []
-        share_c = np.exp(j.log_g_c - np.logaddexp.reduce(j.log_g_c))
+        value_c, low_c, high_c = (
+            100 * end for end in (j.share_c.value, j.share_c.low, j.share_c.high)
+        )
         parts = [
-            f"{j.y_edges[c] + 0.5:g}: {100 * share_c[c]:.3g} % "
-            f"(+- {shown(100 * share_c[c] * j.error_c[c], '.1g')})"
-            for c in np.argsort(-share_c)[:MOST_VALUES]
-            if share_c[c] > 0
+            f"{j.y_edges[c] + 0.5:g}: {value_c[c]:.3g} % ({interval(low_c[c], high_c[c], '.3g')})"
+            for c in np.argsort(-value_c)[:MOST_VALUES]
+            if value_c[c] > 0
         ]
-        return [f"by {self.observable}: {', '.join(parts)}"]
+        return [f"by {self.observable}, with 95 % intervals: {', '.join(parts)}"]
 
     def _about_two(self) -> list[str]:
         """Return what is known of the rungs of a second direction; empty without one."""

@@ -9,7 +9,8 @@ from lattice import BETA_K, LEVEL_EDGES, MODEL, independent_run
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.density.wide_bins import in_width
-from omniinput_hpc.estimators.observables import averages, joint_density, observe
+from omniinput_hpc.estimators.errors.jackknife import jackknife_error
+from omniinput_hpc.estimators.observables import averages, joint_density, observe, shares_of_cells
 
 X_ID = np.array(list(itertools.product(range(4), repeat=MODEL.n_sites)), dtype=np.uint8)
 Z_I = MODEL.z(X_ID).astype(float)
@@ -135,3 +136,15 @@ def test_no_samples_inside_the_bins():
     run.z_rks[:] = 1e6
     with pytest.raises(EstimateError, match="no recorded samples inside"):
         observe(run.record(), density, value, MOST)
+
+
+def test_shares_have_errors_of_their_own():
+    """A factor that all cells share changes no share; two shares err by the same amount."""
+    random = np.random.default_rng(1)
+    common_j, own_jc = random.normal(size=(16, 1)), 0.01 * random.normal(size=(16, 2))
+    log_g_c, lanes = np.log(np.array([0.995, 0.005])), np.ones(16, dtype=np.int64)
+    found = shares_of_cells(log_g_c, log_g_c + common_j + own_jc, lanes)
+    np.testing.assert_allclose(found.value, [0.995, 0.005])
+    assert found.error[0] == pytest.approx(found.error[1]) and found.error[0] < 0.001
+    assert found.high[0] <= 1.0 and found.low[1] >= 0.0
+    assert jackknife_error(log_g_c, log_g_c + common_j + own_jc, lanes)[0] > 1.0  # of the number

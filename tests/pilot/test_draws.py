@@ -25,7 +25,8 @@ def test_draws_in_place_of_chains(capsys, tmp_path, monkeypatch):
     assert config.sampler.method == "ancestral" and config.run.burn_in == 0
     assert config.beta_k[[0, -1]].tolist() == [0.0, 3.0]
     draws = config.run.rounds * config.samples_per_round
-    assert draws == 2048 and f"{draws:,} independent draws" in (tmp_path / "my.toml").read_text()
+    assert 2048 <= draws < 2100 and config.run.rounds >= 44
+    assert f"{draws:,} independent draws" in (tmp_path / "my.toml").read_text()
     assert launch.main(["my.toml"]) == 0
     with open_run(tmp_path / "runs/my.h5") as run:
         density = density_of_run(run.data)

@@ -68,7 +68,7 @@ def test_what_the_model_is_sure_of():
 def test_what_a_language_model_writes():
     said = said_of(density(), model_beta=2.0)[1]
     assert said.startswith("The model's own texts have z = 2.2 +- 0.3")
-    assert "With z up to 2 there are 1 inputs, 0.1 of all (" in said
+    assert "Inputs about as likely or likelier, with z up to 2: 1 inputs, 0.1 of all (" in said
     assert len(said_of(density(), model_beta=1.0)) == 3
 
 

@@ -187,12 +187,11 @@ def check_convergence(
 
 
 def _enough_rounds(n_blocks: int, mixing: Mixing) -> Check:
-    check = Check("rounds for blocks", n_blocks, MIN_BLOCKS, at_least=True)
+    check = Check("blocks of rounds", n_blocks, MIN_BLOCKS, at_least=True)
     if n_blocks:
         return check
     return check.failed(
-        f"too few rounds for {MIN_BLOCKS} blocks of ten autocorrelation times"
-        f"{mixing.wanted_rounds()}, so the errors could not be checked",
+        f"too few rounds to check the errors{mixing.wanted_rounds()}",
         "raise run.rounds",
     )
 
