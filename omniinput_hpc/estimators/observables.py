@@ -240,7 +240,8 @@ def shares_of_cells(log_g_c: FloatArray, log_g_jc: FloatArray, lanes_g: IntArray
     """Return each cell's share of all inputs, [C], from ln g and its replicates [J, C]."""
 
     def share(log_g: FloatArray) -> FloatArray:
-        return np.asarray(np.exp(log_g - logsumexp(log_g, axis=-1, keepdims=True)))
+        with np.errstate(invalid="ignore"):  # NaN if only one group has samples
+            return np.asarray(np.exp(log_g - logsumexp(log_g, axis=-1, keepdims=True)))
 
     value = share(log_g_c)
     error = jackknife_error(value, share(log_g_jc), lanes_g)

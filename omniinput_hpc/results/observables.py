@@ -241,14 +241,13 @@ class JointResult(_OfObservable):
         j = self.found
         if len(j.log_g_c) > MAX_CELLS or not (j.y_edges % 1.0 == 0.5).all():
             return []
-        value_c, low_c, high_c = (
-            100 * end for end in (j.share_c.value, j.share_c.low, j.share_c.high)
-        )
-        parts = [
-            f"{j.y_edges[c] + 0.5:g}: {value_c[c]:.3g} % ({interval(low_c[c], high_c[c], '.3g')})"
-            for c in np.argsort(-value_c)[:MOST_VALUES]
-            if value_c[c] > 0
-        ]
+        found = 100 * np.stack([j.share_c.value, j.share_c.low, j.share_c.high], axis=1)
+        parts = []
+        for c in np.argsort(-found[:, 0])[:MOST_VALUES]:
+            value, low, high = found[c]
+            if value > 0:
+                ends = f" ({interval(low, high, '.3g')})" if np.isfinite(high) else ""
+                parts.append(f"{j.y_edges[c] + 0.5:g}: {value:.3g} %{ends}")
         return [f"by {self.observable}, with 95 % intervals: {', '.join(parts)}"]
 
     def _about_two(self) -> list[str]:
