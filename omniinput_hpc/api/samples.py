@@ -47,8 +47,7 @@ class Samples(Result):
     def texts(self) -> list[str]:
         """Each input as text, without a prefix that all share.
 
-        Values stand in place of tokens if there is no tokenizer. Raises a `UserError` if the inputs
-        are pictures.
+        Without a tokenizer, token values are shown. Raises a `UserError` if inputs are pictures.
         """
         how = shown_of(self.runs[0].config)
         if how.kind != "text":

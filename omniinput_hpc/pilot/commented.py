@@ -11,7 +11,7 @@ import tomli_w
 
 from omniinput_hpc.config import UNDER_LAW
 from omniinput_hpc.pilot import draws
-from omniinput_hpc.pilot.proposal import Aim, Proposal
+from omniinput_hpc.pilot.proposal import Aim, Proposal, bounds
 from omniinput_hpc.pilot.settings import Length
 from omniinput_hpc.sampling.forecast import WIDTH_TIMES_BETA
 from omniinput_hpc.text import duration, printable
@@ -103,7 +103,8 @@ def summary(proposal: Proposal, aim: Aim) -> list[str]:
     ]
     if proposal.m is not None:
         lines.append(f"m = {proposal.m:g} tokens are predicted.")
-    if proposal.tree["model"].get("target") == "log-softmax" and math.exp(mean) > SURE:
+    _, ceiling = bounds(proposal.tree, proposal.m is not None)
+    if ceiling == 0.0 and math.exp(mean) > SURE:  # z is ln p
         lines.append(
             f"Random inputs already get a probability of about {math.exp(mean):.2g}: a short run "
             "tells how often the model is sure of them."

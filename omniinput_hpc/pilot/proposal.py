@@ -27,6 +27,7 @@ MAX_CPU_WALKERS = 64
 """On a CPU more walkers gain little, and each walker would make fewer moves per round."""
 GIVEN = ("model", "law", "output", "space", "run")
 """Tables that the pilot takes as they are."""
+TOO_SHORT = "the run will probably be too short to count as converged"
 ONE_END = "--end: a ladder to the model's own distribution has only one end"
 SHARES = {"at zero": 0.07, "spread": 0.28, "first": 0.2, "second": 0.4}
 """Shares of the pilot's seconds. The rest is for finding the number of walkers."""
@@ -115,9 +116,7 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
     kernel = measure.kernel_table(built.model, built.law)
     built, a_move = _with_walkers(world, measure.with_kernel(built, kernel, 16))
     clock = clock_of(built.device, built.config.run.threads)
-    deadline = measure.Deadline(SHARES["at zero"] * seconds, clock)
-    z = measure.outputs_at_zero(built, deadline, stopping.after_move)
-    log.info("z of %d inputs at beta = 0: %.4g +- %.3g", len(z), z.mean(), z.std())
+    z = _z_at_zero(built, seconds, stopping)
     m, reach = built.model_beta, question.reach_of(built.config, built.model, aim.end)
     if m is not None and aim.end:
         raise UserError(ONE_END)
@@ -162,23 +161,30 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
     )
 
 
-def _of_draws(built: Built, aim: Aim, seconds: float, stopping: StopCheck) -> Proposal:
-    """Return a proposed run of independent draws."""
-    if aim.end:
-        raise UserError(ONE_END)
+def _z_at_zero(built: Built, seconds: float, stopping: StopCheck) -> FloatArray:
     clock = clock_of(built.device, built.config.run.threads)
     deadline = measure.Deadline(SHARES["at zero"] * seconds, clock)
     z = measure.outputs_at_zero(built, deadline, stopping.after_move)
     log.info("z of %d inputs at beta = 0: %.4g +- %.3g", len(z), z.mean(), z.std())
+    return z
+
+
+def _of_draws(built: Built, aim: Aim, seconds: float, stopping: StopCheck) -> Proposal:
+    """Return a proposed run of independent draws."""
+    if aim.end:
+        raise UserError(ONE_END)
+    z = _z_at_zero(built, seconds, stopping)
     tree, length, spread, rehearsal = draws.propose(
         built, z, SHARES["spread"] * seconds, aim.errors, aim.hours, stopping.after_move
     )
     log.info("z seen: %.4g to %.4g", spread.lowest, spread.highest)
     seen = Seen(rehearsal, spread, np.full(len(tree["ladder"]["betas"]) - 1, np.nan))
-    z_at_zero = (float(z.mean()), float(z.std()))
-    return Proposal(
-        tree, length, z_at_zero, spread, built.model_beta, {}, question.Reach(), seen, _side(built)
-    )
+    z_at_zero, notes = (float(z.mean()), float(z.std())), []
+    if length.rounds < draws.FEWEST_ROUNDS:
+        seconds = rehearsal.seconds * draws.FEWEST_ROUNDS
+        notes = [f"{TOO_SHORT}: --hours {1.05 * seconds / 3600:.2g} would be enough (estimated)"]
+    m, reach = built.model_beta, question.Reach()
+    return Proposal(tree, length, z_at_zero, spread, m, {}, reach, seen, _side(built), notes)
 
 
 def _side(built: Built) -> str | None:
@@ -267,8 +273,8 @@ def _short_notes(length: Length, seen: Seen) -> list[str]:
     if hours is None:
         return []
     return [
-        "the run will probably be too short to count as converged: by the pilot's autocorrelation "
-        f"time, --hours {1.05 * hours:.2g} would be enough (estimated)"
+        f"{TOO_SHORT}: by the pilot's autocorrelation time, --hours {1.05 * hours:.2g} would be "
+        "enough (estimated)"
     ]
 
 

@@ -61,7 +61,7 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         first_title=f"Some inputs of {side} z" if content.found is None else CONFIDENT,
         verdict=said,
         why=_why(verdict.reasons),
-        unfinished=_unfinished(run),
+        unfinished=rounds_of(run) if run.rounds < run.rounds_planned else "",
         settings=_settings(run),
         config=run.config_toml,
         environment=[(k, v) for k, v in run.texts.items() if k not in SHOWN_ELSEWHERE],
@@ -90,14 +90,6 @@ def _why(reasons: Sequence[str]) -> str:
     """Return the first reason, and how many more there are."""
     more = f" ({len(reasons) - 1} more under Convergence)" if len(reasons) > 1 else ""
     return f"{reasons[0]}{more}" if reasons else ""
-
-
-def _unfinished(run: RunReader) -> str:
-    """Return how many rounds of a run that is not complete the numbers are from."""
-    wanted = run.config.run.rounds
-    return (
-        "" if run.rounds >= wanted else f"The run is not finished: {run.rounds} of {wanted} rounds."
-    )
 
 
 def _inputs_figure(run: RunReader, content: Content, side: Side, number: int) -> Drawing:

@@ -244,8 +244,8 @@ class JointResult(_OfObservable):
         found = 100 * np.stack([j.share_c.value, j.share_c.low, j.share_c.high], axis=1)
         parts = []
         for c in np.argsort(-found[:, 0])[:MOST_VALUES]:
-            value, low, high = found[c]
-            if value > 0:
+            if (value := found[c, 0]) > 0:
+                low, high = found[c, 1:]
                 ends = f" ({interval(low, high, '.3g')})" if np.isfinite(high) else ""
                 parts.append(f"{j.y_edges[c] + 0.5:g}: {value:.3g} %{ends}")
         return [f"by {self.observable}, with 95 % intervals: {', '.join(parts)}"]

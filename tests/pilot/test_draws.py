@@ -39,6 +39,16 @@ def test_draws_in_place_of_chains(capsys, tmp_path, monkeypatch):
     assert firm_b.sum() > 20 and 0.5 < np.sqrt(np.mean(off_b**2)) < 1.5
 
 
+def test_a_plan_that_cannot_converge_says_so(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    toy = [str(ROOT / "inputs/models/toy"), "--length", "4", "--method", "ancestral"]
+    for hours, short in (("1e-6", True), ("0.1", False)):
+        name = f"{short}.toml"
+        assert init.main([*toy, "--seconds", "1", "--hours", hours, "--output", name]) == 0
+        assert ("too short to count as converged: --hours" in capsys.readouterr().out) == short
+        assert (input_file.load(tmp_path / name).run.rounds < 44) == short
+
+
 def test_a_large_language_model_on_a_cpu_is_drawn():
     """Its chains would make too few moves for a rehearsal; the user may still ask for them."""
     built = SimpleNamespace(

@@ -75,7 +75,8 @@ def test_labels_are_added_once_with_their_place_and_probability(here, inside, un
     n_b, _ = np.histogram(z.astype(float), edges)
     for item in bank.items:
         assert item.scores == {"ana": is_right(np.array([item.x]))[0]}
-        assert abs(item.log_g - np.log(n_b[item.bin])) < 4.5 * error_b[item.bin]
+        off = abs(item.log_g - np.log(n_b[item.bin]))
+        assert off < 4.5 * error_b[item.bin] and (off < 0.5 or n_b[item.bin] == 10)  # the sparsest
         assert item.z == z[number(np.array(item.x))]
     assert len({item.bin for item in bank.items}) > 5 and np.nanmax(error_b[n_b > 0]) < 0.6
     columns = pandas.read_csv(here / "good.bank.csv")

@@ -7,7 +7,6 @@ import pytest
 import run_tools
 from language_folders import save_decoder
 from runs_in_progress import WORLD, begin
-from scipy import stats
 
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.config import input_file
@@ -315,9 +314,7 @@ def test_passages_entered_once_in_4096_are_counted(tmp_path, blocks):
     verdict, low, high = deviations(tmp_path, 28, blocks)
     assert verdict.converged, verdict.reasons
     assert len(low) >= 8
-    n_groups = 16  # errors of so few groups vary by a fifth, so z follows Student's t
-    z = np.concatenate([low, high])
-    assert np.abs(z).max() < stats.t.isf(5e-4 / len(z), n_groups - 1)
+    assert np.abs(np.concatenate([low, high])).max() < 4.0
     assert 0.5 < rms(low) < 1.7, "a few bins of one run, and they go together"
     assert 0.6 < rms(high) < 1.4
 
