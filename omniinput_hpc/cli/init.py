@@ -95,7 +95,9 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     _write(output, text)
     for line in [*notes, *commented.summary(found, aim)]:
         print(line)
-    print(f"{output} is written. Next: omniinput check {shown_path(output)}")
+    # the script starts a process per core; a wheel has none
+    start = "bash jobscripts/local.sh" if Path("jobscripts/local.sh").is_file() else "omniinput run"
+    print(f"{output} is written. Next: {start} {shown_path(output)}")
     return EXIT_COMPLETE
 
 

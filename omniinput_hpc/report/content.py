@@ -15,9 +15,10 @@ from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.density.wide_bins import edges_for
 from omniinput_hpc.results import representatives
+from omniinput_hpc.results.canonical import canonical_share
 from omniinput_hpc.results.curve import CurveResult
-from omniinput_hpc.results.curves import CurveOptions, curve_of, density_for
-from omniinput_hpc.results.density import DensityResult
+from omniinput_hpc.results.curves import CurveOptions, confident_side, curve_of, density_for
+from omniinput_hpc.results.density import DensityResult, constants_of_run
 from omniinput_hpc.results.diagnosis import DiagnosisResult, diagnose
 from omniinput_hpc.results.extremes import extremes
 from omniinput_hpc.runfile.reader import RunReader
@@ -87,7 +88,10 @@ def content_of(run: RunReader, options: ReportOptions) -> Content:
     shown = [_inputs(run, density, options, by.scores), *extremes(run, render=options.render)]
     inputs, *ends = _finished(shown, run, options)
     mixing = DiagnosisResult([run], [], diagnose(run, density.verdict.rhat_k))
-    return Content(options, DensityResult([run], [density]), mixing, found, inputs, ends)
+    side, how = confident_side(run).end, representatives.how_to_show(run.config, render=False)
+    share = canonical_share([run.data], density, side, how)
+    result = DensityResult([run], [density], further=constants_of_run(run.data), share=share)
+    return Content(options, result, mixing, found, inputs, ends)
 
 
 def _inputs(

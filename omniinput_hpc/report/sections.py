@@ -69,7 +69,7 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         rungs=_rungs(content.diagnosis.found),
         mixing=_mixing(content.diagnosis.found, density),
         advice=content.diagnosis.advice,
-        density=content.density.numbers(),
+        density=content.density.numbers() + content.density.more(),
         density_figure=drawing(
             content.density.figure,
             f"{words.amount.capitalize()} per bin of the output, and its standard error: {name}",
@@ -119,7 +119,7 @@ def _settings(run: RunReader) -> list[tuple[str, str]]:
         ("input space", f"{run.n_sites} sites of {run.n_values:,} values"),
         *([("law of inputs", config.law_name)] if config.law else []),
         ("method", config.sampler.method),
-        ("kernel", config.kernel.name),
+        *([] if config.sampler.method == "ancestral" else [("kernel", config.kernel.name)]),
         ("rungs, walkers per rung", f"{len(run.beta_k)}, {run.walkers}"),
         ("rounds", rounds_of(run)),
         ("moves per walker and round", f"{(run.moves_per_round or 0) // run.walkers:,}"),
@@ -136,16 +136,21 @@ def rounds_of(run: RunReader) -> str:
 
 
 def _rungs(d: Diagnosis) -> dict[str, Sequence[Any]]:
-    """Return the table of rungs: outputs, effective samples, R-hat, swaps, moves."""
-    swapped_k = np.append(d.swapped_k, np.nan)
-    names = ["rung", "beta", "mean z", "sd of z", "effective samples", "R-hat", "swaps with next"]
-    names += [f"accepted: {name}" for name in d.part_names]
+    """Return the table of rungs: outputs, effective samples, R-hat, swaps, moves.
+
+    Runs of draws have neither swaps nor moves.
+    """
+    chains, swapped_k = not d.drawn_k.all(), np.append(d.swapped_k, np.nan)
+    names = ["rung", "beta", "mean z", "sd of z", "effective samples", "R-hat"]
+    if chains:
+        names += ["swaps with next", *(f"accepted: {name}" for name in d.part_names)]
     rows = []
     for k, beta in enumerate(d.beta_k):
         row = [str(k), "flat" if np.isnan(beta) else f"{beta:.5g}"]
         row += map(_number, (d.z_mean_k[k], d.z_std_k[k], d.ess_k[k]))
-        row += [f"{d.rhat_k[k]:.3f}" if np.isfinite(d.rhat_k[k]) else DASH, _share(swapped_k[k])]
-        rows.append([*row, *(_share(value) for value in d.accepted_kn[k])])
+        row.append(f"{d.rhat_k[k]:.3f}" if np.isfinite(d.rhat_k[k]) else DASH)
+        shares = [swapped_k[k], *d.accepted_kn[k]] if chains else []
+        rows.append([*row, *map(_share, shares)])
     return {"names": names, "rows": rows}
 
 

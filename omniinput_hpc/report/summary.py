@@ -12,6 +12,7 @@ from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import Density, log_total
 from omniinput_hpc.report.content import Content
 from omniinput_hpc.results.aupr import aupr_digits, interval_words, share_words
+from omniinput_hpc.results.canonical import CanonicalShare
 from omniinput_hpc.results.caption import model_words
 from omniinput_hpc.results.curve import CurveResult
 from omniinput_hpc.results.density import LOG_LARGE_SHARE, total_line
@@ -49,7 +50,8 @@ def answer(run: RunReader, content: Content) -> list[str]:
     density = content.density.estimate
     asked = _range(density, content.options.z_range)
     if content.found is None:
-        return [*asked, *_confident(run, content), *_outputs(density, density.words)]
+        said = [*_confident(run, content), *_outputs(density, density.words)]
+        return [*asked, *said, *_canonical(content)]
     return [_right(content.found, density.words), _aupr(content.found), *asked]
 
 
@@ -77,13 +79,29 @@ def _confident(run: RunReader, content: Content) -> list[str]:
     if not own.size or density.measure != "count":
         return []
     mean, sd = d.z_mean_k[own[0]], d.z_std_k[own[0]]
-    texts = f"The model's own texts have z = {mean:.3g} +- {sd:.2g} (mean and standard deviation)"
+    texts = f"The model's own texts have z = {mean:.3g} +- {sd:.2g} (mean and standard deviation)."
     try:
-        total, low, high = log_total(density, density.edges[0], mean)
+        total, _, high = log_total(density, density.edges[0], mean)
     except EstimateError:
-        return [f"{texts}."]
-    line = total_line(density, total, (low, high), None).partition(": ")[2]
-    return [f"{texts}. Inputs about as likely or likelier, with z up to {high:.4g}: {line}."]
+        return [texts]
+    ends, log_all = (float(total.low), float(total.high)), density.log_measure
+    share_ends = ends[0] - log_all, ends[1] - log_all
+    return [
+        f"{texts} {tens(float(total.value), ends)} inputs (95 % interval {tens_interval(*ends)}), "
+        f"{tens(float(total.value) - log_all, share_ends)} of all, have z up to {high:.4g}: the "
+        "model finds them about as likely as its own texts, or likelier."
+    ]
+
+
+def _canonical(content: Content) -> list[str]:
+    """Return which share of all token sequences the tokenizer would make; [] if unknown."""
+    share = content.density.share
+    if not isinstance(share, CanonicalShare):
+        return []
+    return [
+        f"{share.of_all()} of {share.density.words.whole} are canonical: the tokenizer would split "
+        "their text into just these tokens."
+    ]
 
 
 def _is_log_probability(config: Config) -> bool:

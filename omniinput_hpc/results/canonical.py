@@ -46,16 +46,21 @@ class CanonicalShare:
         b = firm[0] if firm else curve.bin_t[0]
         low, high = curve.bands.low, curve.bands.high
         here = _percent(curve.r_b[b], curve.r_low_b[b], curve.r_high_b[b])
-        every = _percent(curve.precision_t[-1], low.precision_t[-1], high.precision_t[-1])
         line = (
             f"canonical (the tokenizer makes the sequence of its own text): {here} at z = "
-            f"{edges[b]:.6g} to {edges[b + 1]:.6g}, {every} of {words.whole}"
+            f"{edges[b]:.6g} to {edges[b + 1]:.6g}, {self.of_all()} of {words.whole}"
         )
         if not self.density.absolute or not np.isfinite(curve.log_recall_t[-1]):
             return line
         ends, what = (low.log_recall_t[-1], high.log_recall_t[-1]), words.number
         number = tens(curve.log_recall_t[-1], ends)
         return f"{line}; their {what} is {number} ({tens_interval(*ends)})"
+
+    def of_all(self) -> str:
+        """Return the share of all inputs, with its 95 % interval."""
+        curve, bands = self.curve, self.curve.bands
+        ends = bands.low.precision_t[-1], bands.high.precision_t[-1]
+        return _percent(curve.precision_t[-1], *ends)
 
     def record(self, into: Record, of: str) -> None:
         """Add the shares, with errors and 95 % intervals, to the record of a density."""

@@ -136,12 +136,15 @@ class DensityResult(Written):
 
     def lines(self) -> list[str]:
         """Return what ``omniinput reweight`` prints."""
-        constants = constants_lines(self.estimate.ends, self.estimate.pinned)
-        lines = [self.source, *self.summary(), *constants, *self._of_targets(), *self.further]
-        lines += share_lines(self.share)
+        lines = [self.source, *self.summary(), *self.more()]
         if self.exact is not None:
             lines += map(str, compared_densities(self.estimate, self.exact))
         return lines + check_lines(self.checks)
+
+    def more(self) -> list[str]:
+        """Return the numbers beside the summary: constants, targets, the canonical share."""
+        constants = constants_lines(self.estimate.ends, self.estimate.pinned)
+        return [*constants, *self._of_targets(), *self.further, *share_lines(self.share)]
 
     def _of_targets(self) -> list[str]:
         """Return how likely the targets of ``[output] name = "next"`` are under the run's law."""
@@ -262,12 +265,15 @@ def check_rows(checks: Sequence[Check]) -> list[list[str]]:
     """Return a row of text for each check of a verdict: name, found, limit, and if it failed."""
     rows = []
     for one in checks:
-        found, limit = (shown(number, ".3g", "-") for number in (one.value, one.threshold))
-        found = found if one.passed or found != "-" else "not known"
-        if limit != "-":
+        found = _number(one.value, "not tested" if one.passed else "not known")
+        if limit := _number(one.threshold, ""):
             limit = f"{'at least' if one.at_least else 'at most'} {limit}"
         rows.append([one.name, found, limit, "" if one.passed else "FAILED"])
     return rows
+
+
+def _number(value: float, unknown: str) -> str:
+    return shown(value, ".3g" if abs(value) < 1000 else ",.0f", unknown)
 
 
 def check_lines(checks: Sequence[Check]) -> list[str]:

@@ -273,8 +273,9 @@ def advice(d: Diagnosis) -> list[str]:
         )
     elif d.trip_rate < 0.5 * d.ideal_rate:
         lines.append(
-            f"round trips occur at {d.trip_rate / d.ideal_rate:.0%} of the ideal rate: moves "
-            "between exchanges decorrelate too little; raise sampler.steps, or use a better kernel"
+            "for smaller errors in the same time: round trips occur at "
+            f"{d.trip_rate / d.ideal_rate:.0%} of the ideal rate, since moves between exchanges "
+            "decorrelate too little; raise sampler.steps, or use a better kernel"
         )
     return lines
 

@@ -74,7 +74,6 @@ def describe(plan: Plan) -> str:
     share = g.n_rungs * c.sampler.blocks // len(plan.devices)
     batch = c.sampler.block_walkers
     per_round = c.sampler.moves_per_round
-    samples = f"{g.samples_per_round:,} samples per rung and round"
     # The records of a rank's blocks and, with several blocks, the merged records that it writes
     written = len(grid.rungs(0)) if c.sampler.blocks > 1 else 0
     host = bytes_of_records(g, share / c.sampler.blocks + written)
@@ -99,8 +98,8 @@ def describe(plan: Plan) -> str:
         + _precision(plan),
         "walkers": f"{g.n_walkers} per rung, {_batches(c)}; {g.n_walkers * g.n_rungs:,} in all"
         + (f"; {plan.trials}" if plan.trials else ""),
-        "rounds": f"{c.run.burn_in} of burn-in + {g.rounds}, of {c.sampler.exchanges} exchanges x "
-        f"{c.sampler.steps} moves = {per_round:,} moves per walker; {samples}",
+        "rounds": f"{_rounds(c, g.rounds, per_round)}; {g.samples_per_round:,} samples per rung "
+        "and round",
         "forwards": f"{(c.run.burn_in + g.rounds) * per_round * share:,} per rank, "
         f"of {batch} inputs each",
         "memory": f"{weights}{kept}{amount(_batch_bytes(g, batch))} of logits or gradients per "
@@ -161,6 +160,16 @@ def _precision(plan: Plan) -> str:
         return ""
     on_cpu = all(device == "cpu" for device in plan.devices)
     return '; precision = "tf32" has no effect on a CPU' if on_cpu else "; matrix products in TF32"
+
+
+def _rounds(c: Config, rounds: int, per_round: int) -> str:
+    """Return the rounds, and what a round consists of."""
+    if c.sampler.method == "ancestral":
+        return f"{rounds}, of {per_round:,} draws per walker"
+    return (
+        f"{c.run.burn_in} of burn-in + {rounds}, of {c.sampler.exchanges} exchanges x "
+        f"{c.sampler.steps} moves = {per_round:,} moves per walker"
+    )
 
 
 def _share(grid: Grid) -> str:

@@ -83,15 +83,14 @@ class Progress:
         if done == 1 and (advice := shorter_rounds(seconds_per_round, self._exchanges)):
             log.warning("warning: %s", advice)
         rate = self._moves / seconds_per_round
-        swaps = (
-            f"swaps lowest {np.min(swap_rate_p):.0%}, mean {np.mean(swap_rate_p):.0%}"
-            if swap_rate_p.size
-            else "no swaps"
-        )
+        speed = f"{rate:,.0f} moves/s"
+        if swap_rate_p.size:
+            lowest, mean = np.min(swap_rate_p), np.mean(swap_rate_p)
+            speed += f", swaps lowest {lowest:.0%}, mean {mean:.0%}"
         if self._bar is not None:
             self._bar.update(1)
             phase = "burn-in, " if round_ < 0 else ""
-            self._bar.set_postfix_str(f"{phase}{rate:,.0f} moves/s, {swaps}")
+            self._bar.set_postfix_str(f"{phase}{speed}")
         elif self._due(round_, now):
             self._last_line = now
             name = (
@@ -101,7 +100,7 @@ class Progress:
             )
             share = (round_ + 1 + self._burn_in) / (self._last + self._burn_in)
             left = duration((self._last - round_ - 1) * seconds_per_round)
-            text = f"{name} ({share:.0%}), {rate:,.0f} moves/s, {swaps}, {left} left"
+            text = f"{name} ({share:.0%}), {speed}, {left} left"
             log.info("%s", text)
 
     def _due(self, round_: int, now: float) -> bool:

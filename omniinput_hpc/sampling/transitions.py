@@ -46,13 +46,14 @@ def warn_of_transitions(
         std_k = np.sqrt(np.maximum(squares_k / number_k - mean_k**2, 0.0))
     found = bridge.transitions(rung_k3, swaps_k2, mean_k, std_k, counts_kc, edges)
     for transition in found:
-        log.warning("warning: %s", words(transition, rung_k3[:, 0]))
+        severity = "note" if transition.below == transition.above else "warning"
+        log.warning("%s: %s", severity, words(transition, rung_k3[:, 0]))
     if found:
         m = rungs[0].model_beta
         kept = (0.0,) if m is None else (0.0, m)
         ladder = bridge.bridged(rung_k3, found[0], kept)
         log.warning(
-            "Gaussian rungs would cross it, in a new run with another run.output:\n%s",
+            "if it does not converge, add Gaussian rungs in a new run with another run.output:\n%s",
             "\n".join(bridge.lines(ladder)),
         )
 

@@ -74,6 +74,8 @@ def main() -> int:
             printed = run(language, code)
             bad += printed.startswith("FAILED")
             print(f"  {cpu_minutes() - before:.1f} CPU min", flush=True)
+        elif not command:
+            continue  # printed by a block that was left out
         elif NEVER_PRINTED in command.splitlines()[-1]:
             print(f"block {number} quotes a file\n{code.rstrip()}")
         else:

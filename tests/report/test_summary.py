@@ -38,7 +38,9 @@ MIXING = SimpleNamespace(
 
 
 def said_of(density_, found_=None, model=None, z_range=None, model_beta=np.nan):
-    result = SimpleNamespace(estimate=density_, label="output z, mean NLL", measure="count")
+    result = SimpleNamespace(
+        estimate=density_, label="output z, mean NLL", measure="count", share=None
+    )
     content = SimpleNamespace(
         density=result, found=found_, options=SimpleNamespace(z_range=z_range),
         diagnosis=SimpleNamespace(found=MIXING),
@@ -68,7 +70,8 @@ def test_what_the_model_is_sure_of():
 def test_what_a_language_model_writes():
     said = said_of(density(), model_beta=2.0)[1]
     assert said.startswith("The model's own texts have z = 2.2 +- 0.3")
-    assert "Inputs about as likely or likelier, with z up to 2: 1 inputs, 0.1 of all (" in said
+    assert "(mean and standard deviation). 1 inputs (95 % interval 0." in said
+    assert "), 0.1 of all, have z up to 2: the model finds them about as likely as its own" in said
     assert len(said_of(density(), model_beta=1.0)) == 3
 
 

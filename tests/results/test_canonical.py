@@ -12,7 +12,7 @@ from trained_tokenizers import random_corpus, save_with_model, trained, vocabula
 
 from omniinput_hpc.cli import enumerate as enumerate_
 from omniinput_hpc.cli import run as launch
-from omniinput_hpc.cli.verbs import representatives, reweight
+from omniinput_hpc.cli.verbs import report, representatives, reweight
 from omniinput_hpc.config import input_file
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.models import table
@@ -94,6 +94,9 @@ def test_the_share_of_each_bin_is_in_its_interval(whole, capsys, monkeypatch):
     every = found.pop("run: canonical share")
     assert every["low"] < truth.mean() < every["high"] and every["level"] == 0.95
     assert f"{100 * every['value']:.3g} % (" in line and " of all inputs; their number is " in line
+    report.main([str(path / "run.h5")])
+    share = line.split(", ")[-1].split(" of all inputs; ")[0]
+    assert f"{share} of all inputs are canonical" in (path / "run.report.html").read_text()
     number = float(line.split("number is ")[1].split(" ")[0].replace(",", ""))
     assert number == pytest.approx(truth.sum(), rel=0.1)
     assert 5 < len(found) <= results.MAX_BINS

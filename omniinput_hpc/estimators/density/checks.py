@@ -100,7 +100,7 @@ def _of_chains(run: RunData, density: Density) -> list[Check]:
 def _of_errors(observed: Observations, log_g_jb: FloatArray, why: str) -> list[Check]:
     """Check that cold rungs equilibrated, errors are known, and all rungs have counts in bins."""
     cold, lanes = (
-        Check("cold rungs equilibrated"),
+        Check("cold rungs not equilibrated", observed.cold.n_apart, 0),
         Check("groups of lanes", len(log_g_jb), 2, at_least=True),
     )
     if len(log_g_jb) < 2:

@@ -225,7 +225,7 @@ def _errors_agree(ratio: float, n_bins: int, n_blocks: int, n_groups: int) -> Ch
 def _no_drift(mixing: Mixing, label_k: Sequence[str]) -> Check:
     """Check that z is the same in both halves of the run on every rung (Student's t)."""
     t_k = np.abs(mixing.drift_k)
-    n, name = int(np.isfinite(t_k).sum()), "drift of z"
+    n, name = int(np.isfinite(t_k).sum()), "drift of z (p-value)"
     if not n:
         return Check(name)
     worst = int(np.nanargmax(t_k))
@@ -304,10 +304,12 @@ class ColdRungs:
     ----------
     floor : the output below which they have not equilibrated; -inf if they have
     reason : a sentence, empty if they have
+    n_apart : number of rungs that have not; NaN if there are no such rungs
     """
 
     floor: float = -np.inf
     reason: str = ""
+    n_apart: float = np.nan
 
 
 def check_cold_rungs(
@@ -337,7 +339,7 @@ def check_cold_rungs(
     apart_kp = part_distances(counts_kgb[cold_k], z_b, n_parts) > MAX_DISTANCE
     apart = np.flatnonzero(apart_kp.any(axis=1))
     if not apart.size and round_trips:
-        return ColdRungs()
+        return ColdRungs(n_apart=0)
     k = cold_k[apart[0]] if apart.size and round_trips else cold_k[0]
     why = "no walker has made a round trip of the ladder"
     if apart.size:
@@ -350,4 +352,5 @@ def check_cold_rungs(
         floor,
         f"not equilibrated below z = {floor:.3g}: {why} from beta = {beta_k[k]:.4g} on; no errors "
         "are given there, and curves leave these outputs out",
+        float(np.count_nonzero(cold_k >= k)),
     )
