@@ -63,9 +63,10 @@ OF_PICTURES: dict[str, Callable[[NDArray[Any]], float]] = {
     "brightness": lambda picture: picture.mean(),
     "edges": lambda picture: np.mean([np.abs(np.diff(picture, axis=a)).mean() for a in (0, 1)]),
 }
+LABEL = "class"
 NAMES = (
     *OF_TEXTS, *(f"{name}:TEXT" for name in OF_TEXTS_AND), "canonical", *OF_PICTURES, *OF_VALUES,
-    "class", "MODULE:FUNCTION",
+    LABEL, "MODULE:FUNCTION",
 )  # fmt: skip
 """What may be asked for."""
 
@@ -88,7 +89,7 @@ def build(what: str, config: Config, key: str, render: bool = True) -> Observe:
     word, _, argument = what.partition(":")
     if what in OF_VALUES:
         return _each(OF_VALUES[what], list)
-    if what == "class":
+    if what == LABEL:
         return _class_of(config, f"{key} {what}")
     if what in OF_TEXTS or word in OF_TEXTS_AND or what in OF_PICTURES or what == "canonical":
         return _of_shown(what, f"{key} {what}", _display(config, render))

@@ -40,9 +40,12 @@ def _average(axes, found: Averages, band: str = "") -> None:  # type: ignore[no-
 
 @style.styled
 def joint_figure(
-    found: Joint, averages: Averages, density: Density, name: str, label: str
+    found: Joint, averages: Averages | None, density: Density, name: str, label: str
 ) -> Figure:
-    """Return a map of log10 of the inputs per cell, with the density of y alone beside it."""
+    """Return a map of log10 of the inputs per cell, with the density of y alone beside it.
+
+    Without `averages` no mean of y is drawn.
+    """
     figure = style.blank(style.FULL_WIDTH, 4.2)
     left, right = figure.subplots(1, 2, sharey=True, gridspec_kw={"width_ratios": [3.2, 1.0]})
     shown_cb = np.where(found.count_bc > 0, found.log_g_bc / style.LN10, np.nan).T
@@ -57,7 +60,8 @@ def joint_figure(
         markeredgewidth=0.5,
         label="error not known",
     )
-    _average(left, averages)
+    if averages is not None:
+        _average(left, averages)
     left.set(xlabel=label, ylabel=name, ylim=(found.y_edges[0], found.y_edges[-1]))
     style.legend_above(left, 2)
     amount = style.inputs_label(density.absolute, "cell", density.measure)

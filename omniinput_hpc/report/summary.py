@@ -23,6 +23,7 @@ QUARTERS = (0.25, 0.75)
 SURE = (0.5, 0.9, 0.99)
 """Probabilities of a class that count as sure."""
 SURE_OF_ANY = "The probability of the likeliest class"
+LN_P = " It is ln p: z = -0.69 is p = 0.5, z = -0.11 is p = 0.9, and z = -0.01 is p = 0.99."
 UNTIL = {"low": "up to", "high": "down to"}
 """The direction of the outputs, seen from the confident end."""
 
@@ -34,7 +35,9 @@ def title_of(run: RunReader) -> str:
 
 def model_line(run: RunReader, content: Content) -> str:
     """Return the model, its inputs and its output."""
-    return f"Model: {model_words(run)}. {sentence(content.density.label)} Run: {run.path.name}."
+    scale = LN_P if _is_log_probability(run.config) else ""
+    label = sentence(content.density.label)
+    return f"Model: {model_words(run)}. {label}{scale} Run: {run.path.name}."
 
 
 def question(content: Content) -> str:

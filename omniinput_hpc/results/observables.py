@@ -28,8 +28,8 @@ from omniinput_hpc.estimators.observables import (
 from omniinput_hpc.estimators.run_data import evenly_spaced_rounds
 from omniinput_hpc.estimators.samples import RecordedSamples
 from omniinput_hpc.estimators.two_directions import TwoDirections
+from omniinput_hpc.models.observables import LABEL, build
 from omniinput_hpc.models.observables import NAMES as OF_INPUTS
-from omniinput_hpc.models.observables import build
 from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.result import Written
@@ -263,18 +263,20 @@ class JointResult(_OfObservable):
         ]
 
     def figure(self) -> Figure:
-        """Return a map of the density, with the mean of y at each z, and the density of y."""
+        """Return a map of the density, the mean of y at each z, and the density of y."""
         from omniinput_hpc.plots.observables import joint_figure
 
-        density = self.densities[0]
-        return joint_figure(self.found, self.averages, density, self.observable, self.label)
+        averages = None if self.observable == LABEL else self.averages
+        return joint_figure(self.found, averages, self.densities[0], self.observable, self.label)
 
 
 def average_of(
     run: RunReader, name: str, z_range: tuple[float, float] | None = None,
     width: float | None = None, render: bool = False,
 ) -> AverageResult:  # fmt: skip
-    """Return the mean of an observable in bins of z."""
+    """Return the mean of an observable in bins of z; raise a UserError if it is a label."""
+    if name == LABEL:
+        raise UserError(f"--observable {LABEL}: a label has no mean; omniinput joint counts each")
     seen = observed(run, name, z_range, width, render)
     return AverageResult([run], [seen.density], name, averages(seen))
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,15 @@ def test_an_average_is_that_of_all_inputs(run):
     assert any(
         line.startswith("mean of distinct over all inputs with z from") for line in found.lines()
     )
+
+
+def test_a_label_has_no_mean(run):
+    with pytest.raises(UserError, match="--observable class: a label has no mean"):
+        average_of(run, "class")
+    found = joint_of(run, "distinct", width=WIDTH)
+    for observable, lines in (("distinct", 1), ("class", 0)):
+        axes = replace(found, observable=observable).figure().axes[0]
+        assert sum("mean" in c.get_label() for c in axes.containers) == lines
 
 
 def test_a_range_of_z(run):

@@ -105,6 +105,15 @@ def test_the_model_is_named():
     )
 
 
+def test_the_scale_of_ln_p():
+    table = {"kind": "image-classifier", "path": "a", "target": "log-softmax", "label": 3}
+    run = SimpleNamespace(
+        path=Path("a.h5"), config=config_with(model=table), n_sites=3, n_values=10
+    )
+    content = SimpleNamespace(density=SimpleNamespace(label="ln p"))
+    assert " Ln p. It is ln p: z = -0.69 is p = 0.5," in summary.model_line(run, content)
+
+
 @pytest.mark.parametrize(("side", "words"), [("low", "up to z = 2"), ("high", "down to z = 2")])
 def test_until_where_half_are_right(side, words):
     question, said, aupr = said_of(density(), found(side, [1.0, 0.5, 0.4]))
