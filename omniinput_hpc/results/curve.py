@@ -142,6 +142,7 @@ class CurveResult(Written):
             "thin": curve.thin_b[b].astype(np.int64),
             "one_sided": _one_sided(curve.precision_t),
             "r_one_sided": _one_sided(curve.r_b[b]),
+            "log10_recall": curve.log_recall_t / np.log(10.0),
         }
 
     def lines(self) -> list[str]:

@@ -129,6 +129,7 @@ class DensityResult(Written):
             "count": density.count_b[bins],
             "effective_count": density.effective_b[bins],
             "log_g_upper": density.log_g_upper_b[bins],
+            "log10_g": self.log_g / np.log(10.0),
             "z": self.z,
             "log_g_low": low,
             "log_g_high": high,

@@ -146,7 +146,8 @@ def test_columns_and_header_lines():
     result = DensityResult([run], [density])
     columns = result.table()
     assert list(columns)[:5] == ["z_lower", "z_upper", "log_g", "log_g_error", "count"]
-    assert list(columns)[5:] == ["effective_count", "log_g_upper"]
+    assert list(columns)[5:] == ["effective_count", "log_g_upper", "log10_g"]
+    np.testing.assert_allclose(10 ** columns["log10_g"], np.exp(columns["log_g"]))
     assert columns["count"].sum() == run.counts_kb.sum() and (columns["count"] > 0).all()
     np.testing.assert_allclose(columns["z_upper"] - columns["z_lower"], MODEL.unit)
     header = result.about()
