@@ -45,7 +45,7 @@ CHOSEN = ("rounds", "burn_in")
 
 
 MODEL_HELP = """a folder, a name on the hub, a Potts model (*.dat, *.npz), a file of weights
-(*.gguf; *.safetensors with --kind image-classifier and --set model.factory=module:function), or
+(*.gguf; *.safetensors with --set model.factory=module:function), or
 module:function for your own model (docs/tutorial.md, section 7)"""
 
 
@@ -112,7 +112,8 @@ def _first_config(args: argparse.Namespace) -> Config:
             )
     options = {name: getattr(args, name) for names in QUESTIONS.values() for name in names}
     asked = question.tables(args.question, options)
-    table = model_table.of(args.model, args.kind, args.length)
+    own = any(one.partition("=")[0].strip() == "model.factory" for one in args.set)
+    table = model_table.of(args.model, args.kind, args.length, own=own)
     text = tomli_w.dumps(proposal.first_input(table, asked))
     return input_file.parse(text, args.model, args.set)
 

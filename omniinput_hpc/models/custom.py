@@ -130,8 +130,8 @@ def _network_hint(found: object) -> str:
         return ""
     return (
         "; for a torch network of images, give init its weights: init WEIGHTS.safetensors "
-        "--kind image-classifier --set model.factory=module:function; the function returns the "
-        "network (docs/tutorial.md, section 7)"
+        "--set model.factory=module:function; the function returns the network "
+        "(docs/tutorial.md, section 7)"
     )
 
 

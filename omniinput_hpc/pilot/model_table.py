@@ -19,16 +19,20 @@ AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 KINDS = ("causal-lm", "masked-lm", "sequence-classifier", "image-classifier", "potts", "python")
 
 
-def of(model: str, kind: str | None, length: int | None, option: str = "MODEL") -> dict[str, Any]:
+def of(
+    model: str, kind: str | None, length: int | None, option: str = "MODEL", own: bool = False
+) -> dict[str, Any]:
     """Return the table ``[model]`` for a folder, a file, a name on the hub, or a module:function.
 
     kind : given by the user, or None to detect it from the model's files
     length : tokens of an input, or None for 25, or fewer if the model has fewer positions
     option : that gives the model, for messages
+    own : whether a function of the user's makes the network that a file of weights is for
 
     Raises a UserError if `model` is none of these, or if its kind requires more keys.
     """
-    kind = kind or _kind_of(model, option)
+    own = own and Path(model).suffix == ".safetensors"
+    kind = kind or ("image-classifier" if own else _kind_of(model, option))
     if kind == "python":
         _no_length(length, kind)
         return {"kind": kind, "factory": model}
@@ -37,6 +41,8 @@ def of(model: str, kind: str | None, length: int | None, option: str = "MODEL") 
         return {"kind": kind, "path": model}
     if kind == "image-classifier":
         _no_length(length, kind)
+        if own:
+            return {"kind": kind, "path": model, "target": "log-softmax", "label": "any"}
         return {"kind": kind, "path": model, "target": _target(Path(model).expanduser())}
     folder = hf_folder.resolve(model, option)
     config = hf_folder.read_config(folder)
@@ -76,8 +82,8 @@ def _kind_of(model: str, option: str) -> str:
         return "potts"
     if path.is_file() and path.suffix != SUFFIX:
         hint = (
-            "give --kind image-classifier with --set model.factory=module:function, "
-            "model.shape=[height, width] and model.n_values"
+            "give --set model.factory=module:function, model.shape=[height, width] and "
+            "model.n_values"
             if path.suffix == ".safetensors"
             else "give a folder, a name on the hub, or module:function; or --kind potts"
         )

@@ -90,7 +90,7 @@ def test_a_bare_torch_network_is_sent_to_the_way_by_its_weights(capfd, tmp_path,
     for name, hinted in (("make", True), ("Net", True), ("other", False)):
         code, text = call(capfd, f"bare_network_of_a_test:{name}", "--output", "my.toml")
         assert code == 2 and not (tmp_path / "my.toml").exists()
-        assert ("--kind image-classifier --set model.factory=" in text) == hinted, text
+        assert ("WEIGHTS.safetensors --set model.factory=" in text) == hinted, text
 
 
 def test_a_ladder_for_one_end(capfd, tmp_path, monkeypatch):

@@ -47,11 +47,19 @@ def test_a_classifier_of_texts_and_a_function(tmp_path):
     }  # fmt: skip
 
 
+def test_a_network_of_ones_own_is_asked_how_sure_it_is_of_any_class():
+    path = str(MODELS / "digits-cnn/model.safetensors")
+    sure = {"target": "log-softmax", "label": "any"}
+    table = {"kind": "image-classifier", "path": path, **sure}
+    assert model_table.of(path, None, None, own=True) == table
+    assert model_table.of("my_nets:make", None, None, own=True)["kind"] == "python"
+
+
 @pytest.mark.parametrize(("model", "length", "words"), [
     ("nowhere/at/all/x", None, "no such folder"),
     ("my_nets:make", 25, "--length is for texts"),
     (str(MODELS / "digits-cnn"), 25, "--length is for texts"),
-    (str(MODELS / "digits-cnn/model.safetensors"), None, "is a file: give --kind image-classifier"),
+    (str(MODELS / "digits-cnn/model.safetensors"), None, "is a file: give --set model.factory="),
     (str(MODELS / "digits-cnn/model.json"), None, "is a file: give a folder"),
 ])  # fmt: skip
 def test_what_is_no_model_is_refused(model, length, words):
