@@ -8,22 +8,23 @@ same groups of lanes for the density and for y, so that errors hold what both sh
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import betaincinv, logsumexp, ndtri
 
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.density.result import upper_bounds
-from omniinput_hpc.estimators.errors.jackknife import Interval, jackknife_error, t_quantile
+from omniinput_hpc.estimators.errors.jackknife import TAILS, Interval, jackknife_error, t_quantile
 from omniinput_hpc.estimators.run_data import RunData
-from omniinput_hpc.estimators.samples import RecordedSamples, samples_in_bins
+from omniinput_hpc.estimators.samples import RecordedSamples, outputs_by_round, samples_in_bins
 
 Observable = Callable[[RecordedSamples], FloatArray]
 """Returns y of recorded samples, float64 [n]."""
 FEWEST_EFFECTIVE, FEWEST_GROUPS = 10, 4
 """Effective samples, and groups of lanes that have some, below which an error is not known."""
+MOST_UNKNOWN = 0.05
 QUANTILES = (0.1, 0.5, 0.9)
 
 
@@ -70,7 +71,7 @@ def is_known(n: FloatArray, w_g: FloatArray) -> BoolArray:
 
 
 def observe(run: RunData, density: Density, observable: Observable, most: int) -> Observed:
-    """Return y of about `most` recorded samples of a run, evenly spaced in time.
+    """Return y of about `most` recorded samples inside the bins, evenly spaced in time.
 
     Raises
     ------
@@ -78,7 +79,9 @@ def observe(run: RunData, density: Density, observable: Observable, most: int) -
         There are no samples inside the bins.
     """
     bins, groups, ys, log_ws = [], [], [], []
-    for part in samples_in_bins(run, density.edges, most):
+    for part in samples_in_bins(
+        run, density.edges, round(most / _share_inside(run, density.edges))
+    ):
         ys.append(observable(part))
         bins.append(part.bin_i)
         groups.append(density.parts[0].group_w[part.lane_i])
@@ -92,6 +95,15 @@ def observe(run: RunData, density: Density, observable: Observable, most: int) -
     n_b = np.bincount(bin_i, minlength=len(largest_b))
     correlated_b = np.maximum(1.0, n_b / np.maximum(density.effective_b, 1e-300))
     return Observed(density, bin_i, group_i, y_i, np.exp(log_w_i - largest_b[bin_i]), correlated_b)
+
+
+def _share_inside(run: RunData, edges: FloatArray) -> float:
+    """Return the share of a run's recorded samples between the first and the last edge."""
+    inside = total = 0
+    for z_i, _ in outputs_by_round(run):
+        inside += int(np.count_nonzero((z_i >= edges[0]) & (z_i < edges[-1])))
+        total += z_i.size
+    return max(inside, 1) / max(total, 1)
 
 
 @dataclass(frozen=True)
@@ -136,12 +148,72 @@ def averages(found: Observed) -> Averages:
         error_b=error_b,
         quantile_qb=_quantiles(found),
         count_b=np.bincount(found.bin_i, minlength=len(mean_b)),
-        whole=_over_bins(density, mean_b, mean_jb),
+        whole=_over_bins(density, mean_b, mean_jb, np.isfinite(half_b)),
     )
 
 
-def _over_bins(density: Density, mean_b: FloatArray, mean_jb: FloatArray) -> Interval:
-    """Return the mean over the inputs of all bins that have samples."""
+def means_or_shares(found: Observed) -> Averages:
+    """Return the means of y; if y is 0 or 1, with the intervals of shares, which stay in [0, 1]."""
+    means = averages(found)
+    if not np.isin(found.y_i, (0.0, 1.0)).all():
+        return means
+    w_gb, p_b = found.sums(found.w_i), np.clip(means.mean_b, 0.0, 1.0)
+    n_b = found.effective(w_gb, found.sums(found.w_i**2), found.correlated_b)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        by_lanes_b = p_b * (1.0 - p_b) / means.error_b**2
+    n_b = np.where(by_lanes_b > 0, np.fmin(n_b, by_lanes_b), n_b)
+    low_b, high_b = np.full_like(p_b, np.nan), np.full_like(p_b, np.nan)
+    for b in np.flatnonzero(means.count_b):
+        low_b[b], high_b[b] = share_ends(p_b[b], n_b[b], len(w_gb))
+    whole = share_where(found, found.y_i == 1.0)
+    return replace(means, mean_b=p_b, low_b=low_b, high_b=high_b, whole=whole)
+
+
+def shares(seen: Observed) -> FloatArray:
+    """Return the share of the inputs of all bins that each sample represents, float64 [n]."""
+    w_b, log_g_b = seen.sums(seen.w_i).sum(axis=0), seen.density.log_g_b
+    use_b = (w_b > 0) & np.isfinite(log_g_b)
+    share_b = np.zeros(len(w_b))
+    share_b[use_b] = np.exp(log_g_b[use_b] - logsumexp(log_g_b[use_b])) / w_b[use_b]
+    return np.asarray(seen.w_i * share_b[seen.bin_i])
+
+
+def share_where(seen: Observed, chosen_i: BoolArray) -> Interval:
+    """Return the share of the inputs of all bins that are like the chosen samples.
+
+    The effective number of samples is the one that the error of the jackknife gives. If no sample
+    or every one is chosen, it follows from the weights.
+    """
+    whole = averages(replace(seen, y_i=chosen_i.astype(np.float64))).whole
+    p, error = float(np.clip(whole.value, 0.0, 1.0)), float(whole.error)
+    n = 1.0 / float((shares(seen) ** 2 * seen.correlated_b[seen.bin_i]).sum())
+    if chosen_i.any() and not chosen_i.all():
+        n = min(n, p * (1.0 - p) / max(error, 1e-150) ** 2)
+    low, high = share_ends(p, n, len(seen.density.lanes_g))
+    return Interval(np.asarray(p), np.asarray(low), np.asarray(high), np.asarray(error))
+
+
+def share_ends(p: float, n: float, n_groups: int) -> tuple[float, float]:
+    """Return the 95 % interval of Clopper and Pearson of a share p of n effective samples.
+
+    It is widened as Student's t of the groups of lanes is (Korn and Graubard, Survey Methodology
+    24, 193 (1998)).
+    """
+    n *= float(ndtri(TAILS[1]) / t_quantile(n_groups)) ** 2
+    k = p * n
+    low = float(betaincinv(k, n - k + 1.0, TAILS[0])) if k > 0 else 0.0
+    high = float(betaincinv(k + 1.0, n - k, TAILS[1])) if k < n else 1.0
+    return low, high
+
+
+def _over_bins(
+    density: Density, mean_b: FloatArray, mean_jb: FloatArray, known_b: BoolArray
+) -> Interval:
+    """Return the mean over the inputs of all bins that have samples.
+
+    The interval is NaN if more than `MOST_UNKNOWN` of these inputs lie in bins whose own error is
+    not known, since the jackknife then misses what they contribute.
+    """
     use_b = np.isfinite(mean_b) & np.isfinite(density.log_g_b)
 
     def over(log_g: FloatArray, mean: FloatArray) -> FloatArray:
@@ -152,6 +224,8 @@ def _over_bins(density: Density, mean_b: FloatArray, mean_jb: FloatArray) -> Int
     value = over(density.log_g_b, mean_b)
     error = jackknife_error(value, over(density.log_g_jb, mean_jb), density.lanes_g)
     half = t_quantile(len(density.lanes_g)) * error
+    if over(density.log_g_b, np.where(known_b, 0.0, 1.0)) > MOST_UNKNOWN:
+        half = np.full_like(half, np.nan)
     return Interval(value, value - half, value + half, error)
 
 

@@ -26,7 +26,7 @@ from omniinput_hpc.estimators.errors.jackknife import Interval
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Range
 from omniinput_hpc.estimators.precision_recall.thresholds import ends_of
 from omniinput_hpc.results.aupr import one_sided_words, recall_unit
-from omniinput_hpc.results.curve import CurveResult, about_curve
+from omniinput_hpc.results.curve import CurveResult, about_curve, left_out_lines
 from omniinput_hpc.results.curves import CurveOptions, curve_of
 from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.normalization import shift_of
@@ -190,7 +190,12 @@ class ModelsResult(Compared):
             said = model_lines(both, self.names[0], self.names[i], apart, unit)
             outside = [self._outside(j, both) for j in (0, i)]
             lines += [said[0], *outside, *said[1:]]
-        return lines
+        pairs = zip(self.names, self.curves, strict=True)
+        return lines + [
+            f"{name}: {line}"
+            for name, curve in pairs
+            for line in left_out_lines(curve.density, curve.curve)
+        ]
 
     def _outside(self, i: int, both: ModelComparison) -> str:
         """Return which outputs of model i's curve lie outside a common range of recall."""

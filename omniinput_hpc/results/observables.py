@@ -23,6 +23,7 @@ from omniinput_hpc.estimators.observables import (
     Observed,
     averages,
     joint_density,
+    means_or_shares,
     observe,
 )
 from omniinput_hpc.estimators.run_data import evenly_spaced_rounds
@@ -278,7 +279,7 @@ def average_of(
     if name == LABEL:
         raise UserError(f"--observable {LABEL}: a label has no mean; omniinput joint counts each")
     seen = observed(run, name, z_range, width, render)
-    return AverageResult([run], [seen.density], name, averages(seen))
+    return AverageResult([run], [seen.density], name, means_or_shares(seen))
 
 
 def joint_of(

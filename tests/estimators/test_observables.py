@@ -1,6 +1,7 @@
 """Averages and joint densities against a space that is enumerated."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,9 +9,15 @@ from lattice import BETA_K, LEVEL_EDGES, MODEL, independent_run
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.density.wide_bins import in_width
+from omniinput_hpc.estimators.density.wide_bins import in_bins, in_width
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error
-from omniinput_hpc.estimators.observables import averages, joint_density, observe, shares_of_cells
+from omniinput_hpc.estimators.observables import (
+    averages,
+    joint_density,
+    means_or_shares,
+    observe,
+    shares_of_cells,
+)
 
 X_ID = np.array(list(itertools.product(range(4), repeat=MODEL.n_sites)), dtype=np.uint8)
 Z_I = MODEL.z(X_ID).astype(float)
@@ -59,6 +66,45 @@ def test_means_and_their_intervals(many):
     assert 0.92 < np.mean(inside) < 0.985
     assert np.mean(wide) >= 0.82  # of 24: three sigmas
     assert averages(many[0][1]).whole.error < 0.05
+
+
+def test_shares_have_intervals_inside_0_and_1(many):
+    """The normal law's leave it, and have no width where every sample is alike."""
+    edges = many[0][0].edges
+    count_b = np.histogram(Z_I, edges)[0]
+    true_b = np.histogram(Z_I, edges, weights=(Y_I > 0).astype(float))[0] / np.maximum(count_b, 1)
+    inside, beyond, wide = [], 0, []
+    for _, seen in many:
+        seen = replace(seen, y_i=(seen.y_i > 0).astype(float))
+        a, normal = means_or_shares(seen), averages(seen)
+        filled_b = a.count_b > 0
+        assert (a.low_b[filled_b] >= 0).all() and (a.high_b[filled_b] <= 1).all()
+        assert (a.high_b - a.low_b)[filled_b].min() > 0
+        beyond += ((normal.high_b > 1) | (normal.low_b < 0) | (normal.error_b == 0)).sum()
+        inside += list(((a.low_b <= true_b) & (true_b <= a.high_b))[filled_b])
+        wide.append(a.whole.low <= (Y_I > 0).mean() <= a.whole.high)
+    assert beyond > 10 and np.mean(inside) > 0.93 and np.mean(wide) >= 0.82
+    graded = many[0][1]
+    np.testing.assert_array_equal(means_or_shares(graded).low_b, averages(graded).low_b)
+
+
+def test_all_samples_of_a_narrow_range_are_used():
+    run = independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=16, seed=1).record()
+    density = density_of_run(run)
+    narrow = in_bins(density, density.edges[20:25])
+    z = np.concatenate([run.z_of(r).ravel() for r in range(run.rounds)])
+    n = ((z >= narrow.edges[0]) & (z < narrow.edges[-1])).sum()
+    assert 200 < n < len(z) / 3
+    assert len(observe(run, narrow, value, int(n)).y_i) == n
+
+
+def test_few_samples_give_no_interval():
+    run = independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=8, moves=1, rounds=5, seed=1).record()
+    density = density_of_run(run)
+    seen = observe(run, in_bins(density, density.edges[:2]), value, MOST)
+    assert 0 < len(seen.y_i) < 10
+    whole = averages(seen).whole
+    assert np.isfinite(whole.value) and np.isnan([whole.low, whole.high]).all()
 
 
 def test_quantiles_are_those_of_the_inputs(many):

@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv, logsumexp, ndtri
 
-from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.comparison.samplers import compare_samplers
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.density.known_ratio import MAX_OUTSIDE
 from omniinput_hpc.estimators.density.wide_bins import in_bins
-from omniinput_hpc.estimators.errors.jackknife import TAILS, Interval, t_quantile
+from omniinput_hpc.estimators.errors.jackknife import Interval
 from omniinput_hpc.estimators.observables import (
     Averages,
     Joint,
@@ -28,6 +27,8 @@ from omniinput_hpc.estimators.observables import (
     is_known,
     joint_density,
     observe,
+    share_where,
+    shares,
 )
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.estimators.samples import RecordedSamples
@@ -86,15 +87,6 @@ def pair(
     return Pairs(replace(seen, y_i=d_i), own_i, other_i, place_i)
 
 
-def shares(seen: Observed) -> FloatArray:
-    """Return the share of the inputs of all bins that each sample represents, float64 [n]."""
-    w_b, log_g_b = seen.sums(seen.w_i).sum(axis=0), seen.density.log_g_b
-    use_b = (w_b > 0) & np.isfinite(log_g_b)
-    share_b = np.zeros(len(w_b))
-    share_b[use_b] = np.exp(log_g_b[use_b] - logsumexp(log_g_b[use_b])) / w_b[use_b]
-    return np.asarray(seen.w_i * share_b[seen.bin_i])
-
-
 def spread(seen: Observed) -> tuple[Averages, FloatArray, float]:
     """Return the means of y, its standard deviation in each bin [B], and that over all bins."""
     found = averages(seen)
@@ -102,25 +94,6 @@ def spread(seen: Observed) -> tuple[Averages, FloatArray, float]:
     sd_b = np.sqrt(averages(replace(seen, y_i=square_i)).mean_b)
     square_i = (seen.y_i - float(found.whole.value)) ** 2
     return found, sd_b, float(np.sqrt(averages(replace(seen, y_i=square_i)).whole.value))
-
-
-def share_where(seen: Observed, chosen_i: BoolArray) -> Interval:
-    """Return the share of the inputs of all bins that are like the chosen samples.
-
-    The interval is that of Clopper and Pearson for the effective number of samples, which the error
-    of the jackknife gives (Korn and Graubard, Survey Methodology 24, 193 (1998)). If no sample or
-    every one is chosen, that number follows from the weights.
-    """
-    whole = averages(replace(seen, y_i=chosen_i.astype(np.float64))).whole
-    p, error = float(np.clip(whole.value, 0.0, 1.0)), float(whole.error)
-    n = 1.0 / float((shares(seen) ** 2 * seen.correlated_b[seen.bin_i]).sum())
-    if chosen_i.any() and not chosen_i.all():
-        n = min(n, p * (1.0 - p) / max(error, 1e-150) ** 2)
-    n *= float(ndtri(TAILS[1]) / t_quantile(len(seen.density.lanes_g))) ** 2
-    k = p * n
-    low = float(betaincinv(k, n - k + 1.0, TAILS[0])) if k > 0 else 0.0
-    high = float(betaincinv(k + 1.0, n - k, TAILS[1])) if k < n else 1.0
-    return Interval(np.asarray(p), np.asarray(low), np.asarray(high), np.asarray(error))
 
 
 def density_of_d(seen: Observed, edges: FloatArray) -> Joint:

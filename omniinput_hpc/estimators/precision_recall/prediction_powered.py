@@ -44,6 +44,7 @@ PRIOR_SCORES = 5.0
 """Weight of the other bins' lambda in that of a bin, in scores."""
 _CHUNK = 2_000_000  # random numbers at once
 _TINY = 1e-300  # instead of a sum of 0
+_ROUNDING = 1e-12  # largest variance that equal scores, at most 1, have by rounding
 
 
 @dataclass(frozen=True)
@@ -181,8 +182,9 @@ class _Group:
         return self.sum_b(self.share_i * value_i)
 
     def variance_b(self, value_i: FloatArray) -> FloatArray:
-        """Return the values' variance around the bins' means [B]."""
-        return self.mean_b((value_i - self.mean_b(value_i)[self.bin_i]) ** 2)
+        """Return the values' variance around the bins' means [B]; 0 if it is only rounding."""
+        variance_b = self.mean_b((value_i - self.mean_b(value_i)[self.bin_i]) ** 2)
+        return np.where(variance_b > _ROUNDING, variance_b, 0.0)
 
 
 @dataclass(frozen=True)
@@ -244,8 +246,9 @@ def powered_scores(scored: JudgedScores) -> PoweredScores:
     freedom_b = np.maximum(rest.kish_b / effect - 1.0, 1.0)
     judge_error_b = np.sqrt(rest.variance_b(fit.moved_i[~known_i]) / freedom_b)
     r_b, effective_b = _within(r_b, people, every.kish_b), both.kish_b / effect
-    residual_b, coin_b = _variances(r_b, both, fit.residual_i)
-    left_b, _ = _variances(r_b, both, fit.left_i)
+    worth = _worth(both, scored.score_i[known_i])
+    residual_b, coin_b = _variances(r_b, both, fit.residual_i, worth)
+    left_b, _ = _variances(r_b, both, fit.left_i, worth)
     with np.errstate(divide="ignore", invalid="ignore"):  # nan in bins without people's scores
         variance_b = residual_b / effective_b + judge_error_b**2
         worth_b = coin_b / variance_b / effective_b
@@ -318,18 +321,26 @@ def _within(r_b: FloatArray, people: BinScores, kish_b: FloatArray) -> FloatArra
     return np.where(people.inputs_b > 0, np.clip(r_b, low_b, high_b), np.nan)
 
 
+def _worth(both: _Group, y_i: FloatArray) -> float:
+    """Return how many right-or-wrong scores one of people's is worth, as in `bin_scores`."""
+    r_b = both.mean_b(y_i)
+    tossed, inner = both.kish_b @ (r_b * (1.0 - r_b)), both.kish_b @ both.variance_b(y_i)
+    return float((tossed + 0.25) / (inner + 0.25))
+
+
 def _variances(
-    r_b: FloatArray, both: _Group, residual_i: FloatArray
+    r_b: FloatArray, both: _Group, residual_i: FloatArray, worth: float
 ) -> tuple[FloatArray, FloatArray]:
     """Return the variances of a residual, and of a right-or-wrong score of mean r, never quite 0.
 
-    As in `bin_scores`, the variance of a coin toss is added to both, and r is shrunk.
+    As in `bin_scores`, the variance of a coin toss is added to both, and r is shrunk. Without a
+    judge this is the variance there. How good a judge is elsewhere says nothing about this bin.
     """
     kish_b = both.kish_b
     tossed_b, inner_b = kish_b * r_b * (1.0 - r_b), kish_b * both.variance_b(residual_i)
     shrunk_b = (kish_b * r_b + 0.5) / (kish_b + 1.0)
     coin_b = shrunk_b * (1.0 - shrunk_b)
-    return coin_b * (inner_b + 0.25) / (tossed_b + 0.25), coin_b
+    return coin_b * (inner_b + 0.25) / (tossed_b + 0.25 * worth), coin_b
 
 
 def _selection_p(fit: _Fit, lane_i: IntArray) -> float:

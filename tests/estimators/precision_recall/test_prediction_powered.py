@@ -136,6 +136,25 @@ def test_people_who_scored_what_the_judge_liked_are_noticed():
     assert powered_scores(chosen).selection_p < 1e-6
 
 
+def test_a_judge_who_gives_a_bin_one_score_is_no_reason_for_a_warning():
+    """The scores' variance is then 0 but for rounding, which weights of many sizes cause."""
+    scored = drawn("graded")
+    weights = scored.weight_i * np.random.default_rng(3).lognormal(0.0, 1.0, len(scored.weight_i))
+    judge_i = np.where(scored.bin_i < 6, 1.0, scored.judge_i)
+    found = powered_scores(replace(scored, judge_i=judge_i, weight_i=weights))
+    assert found.selection_p > 0.01 and (np.abs(found.lambda_b) < 3).all()
+
+
+def test_a_judge_who_tells_nothing_costs_nothing():
+    """Also if people give scores between 0 and 1, which vary less than right and wrong do."""
+    scored = drawn("useless", people=(4, 20))
+    for scale in (1.0, 0.4):
+        people = replace(scored, score_ai=0.3 * (scale < 1.0) + scale * scored.score_ai)
+        with_judge = powered_scores(replace(people, judge_i=np.full(len(scored.judge_i), 0.3)))
+        error_b = bin_scores(people).sampling_error_b
+        np.testing.assert_allclose(with_judge.sampling_error_b, error_b, rtol=0.05)
+
+
 JUDGED = ["perfect", "good", "graded", "useless", "biased", "adversarial",
           "adversarial in every second bin", "blind in every third bin"]  # fmt: skip
 
