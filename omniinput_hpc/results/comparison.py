@@ -395,8 +395,7 @@ def model_lines(
         ),
         (
             both,
-            f"AUPR ratio, {name_a} over {name_b} (cumulative to the largest recall): "
-            f"{_aupr(found.aupr_ratio)}, {over}",
+            f"AUPR ratio, {name_a} over {name_b}: {_aupr(found.aupr_ratio)}, {over}",
         ),
     ]
     return [

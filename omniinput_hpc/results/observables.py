@@ -249,7 +249,8 @@ class JointResult(_OfObservable):
                 low, high = found[c, 1:]
                 ends = f" ({interval(low, high, '.3g')})" if np.isfinite(high) else ""
                 parts.append(f"{j.y_edges[c] + 0.5:g}: {value:.3g} %{ends}")
-        return [f"by {self.observable}, with 95 % intervals: {', '.join(parts)}"]
+        more = ", ..." if (j.share_c.value > 0).sum() > len(parts) else ""
+        return [f"inputs by {self.observable} (95 % intervals): {', '.join(parts)}{more}"]
 
     def _about_two(self) -> list[str]:
         """Return what is known of the rungs of a second direction; empty without one."""
