@@ -20,7 +20,7 @@ from omniinput_hpc.results.curve import CurveResult
 from omniinput_hpc.results.curves import CurveOptions, confident_side, curve_of, density_for
 from omniinput_hpc.results.density import DensityResult, constants_of_run
 from omniinput_hpc.results.diagnosis import DiagnosisResult, diagnose
-from omniinput_hpc.results.extremes import extremes
+from omniinput_hpc.results.extremes import extremes, own_rung, own_texts
 from omniinput_hpc.runfile.reader import RunReader
 
 
@@ -65,6 +65,7 @@ class Content:
     found : its curve; None without a rule or scores
     inputs : representative inputs
     ends : the recorded inputs of lowest z, and those of highest z
+    own : a language model's own texts; None if the run has none
     """
 
     options: ReportOptions
@@ -73,6 +74,7 @@ class Content:
     found: CurveResult | None
     inputs: representatives.Representatives
     ends: Sequence[representatives.Representatives]
+    own: representatives.Representatives | None = None
 
 
 def content_of(run: RunReader, options: ReportOptions) -> Content:
@@ -86,12 +88,15 @@ def content_of(run: RunReader, options: ReportOptions) -> Content:
         found = curve_of([run], density, by)
         found = replace(found, thresholds=options.thresholds, test_sets=options.test_sets)
     shown = [_inputs(run, density, options, by.scores), *extremes(run, render=options.render)]
-    inputs, *ends = _finished(shown, run, options)
+    own = own_rung(run)
+    if own is not None:
+        shown.append(own_texts(run, own, render=options.render))
+    inputs, low, high, *texts = _finished(shown, run, options)
     mixing = DiagnosisResult([run], [], diagnose(run, density.verdict.rhat_k))
     side, how = confident_side(run).end, representatives.how_to_show(run.config, render=False)
     share = canonical_share([run.data], density, side, how)
     result = DensityResult([run], [density], further=constants_of_run(run.data), share=share)
-    return Content(options, result, mixing, found, inputs, ends)
+    return Content(options, result, mixing, found, inputs, (low, high), next(iter(texts), None))
 
 
 def _inputs(

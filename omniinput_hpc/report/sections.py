@@ -31,6 +31,7 @@ from omniinput_hpc.results.representatives import (
 )
 from omniinput_hpc.results.scores import AnnotatorsResult, agreement_lines
 from omniinput_hpc.runfile.reader import RunReader
+from omniinput_hpc.text import shown_path
 
 DASH = "\N{EN DASH}"
 CONFIDENT = "Inputs from the most confident ranges of z"
@@ -45,12 +46,16 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
     verdict, converged = density.verdict, density.verdict.converged
     said = [f"Not converged: {reason}." for reason in verdict.reasons]
     if converged:
-        said = [f"Converged: all {len(verdict.checks)} checks passed."]
+        untested = sum(not np.isfinite(check.value) for check in verdict.checks)
+        more = f"; {untested} not needed or not possible" if untested else ""
+        said = [f"Converged: {len(verdict.checks) - untested} checks passed{more}."]
     side = confident_side(run, content.options.curve.side).end
     return render(
         "section.html",
         number=number,
         title=run.path.name,
+        run_path=shown_path(run.path),
+        kind=content.inputs.kind,
         titled=not content.options.one_run,
         converged=converged,
         model=model_line(run, content),
@@ -59,6 +64,7 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         inputs_figure=_inputs_figure(run, content, side, number),
         first=_most_confident(content.inputs, side),
         first_title=f"Some inputs of {side} z" if content.found is None else CONFIDENT,
+        own=content.own,
         verdict=said,
         why=_why(verdict.reasons),
         unfinished=rounds_of(run) if run.rounds < run.rounds_planned else "",

@@ -16,6 +16,7 @@ from omniinput_hpc.results.canonical import CanonicalShare
 from omniinput_hpc.results.caption import model_words
 from omniinput_hpc.results.curve import CurveResult
 from omniinput_hpc.results.density import LOG_LARGE_SHARE, total_line
+from omniinput_hpc.results.extremes import own_rung
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.text import MeasureWords, sentence, tens, tens_interval
 
@@ -36,6 +37,8 @@ def title_of(run: RunReader) -> str:
 def model_line(run: RunReader, content: Content) -> str:
     """Return the model, its inputs and its output."""
     scale = LN_P if _is_log_probability(run.config) else ""
+    if own_rung(run) is not None:
+        scale = " The lower z is, the likelier the model finds the input."
     label = sentence(content.density.label)
     return f"Model: {model_words(run)}. {label}{scale} Run: {run.path.name}."
 
@@ -75,13 +78,10 @@ def _confident(run: RunReader, content: Content) -> list[str]:
         label = getattr(run.config.model, "label", "any")
         what = f"The probability of class {label}"
         return _probabilities(density, SURE_OF_ANY if label == "any" else what)
-    d, m = content.diagnosis.found, run.model_beta
-    if run.config.sampler.method == "ancestral":
-        m = float(run.n_sites - (run.config.predicted_from or 0))
-    own = np.flatnonzero(d.beta_k == m)
-    if not own.size or density.measure != "count":
+    d, own = content.diagnosis.found, own_rung(run)
+    if own is None or density.measure != "count":
         return []
-    mean, sd = d.z_mean_k[own[0]], d.z_std_k[own[0]]
+    mean, sd = d.z_mean_k[own], d.z_std_k[own]
     texts = f"The model's own texts have z = {mean:.3g} +- {sd:.2g} (mean and standard deviation)."
     try:
         total, _, high = log_total(density, density.edges[0], mean)
@@ -89,10 +89,11 @@ def _confident(run: RunReader, content: Content) -> list[str]:
         return [texts]
     ends, log_all = (float(total.low), float(total.high)), density.log_measure
     share_ends = ends[0] - log_all, ends[1] - log_all
+    whole = f"all {tens(log_all, digits=1)} inputs"
     return [
-        f"{texts} {tens(float(total.value), ends)} inputs (95 % interval {tens_interval(*ends)}), "
-        f"{tens(float(total.value) - log_all, share_ends)} of all, have z up to {high:.4g}: the "
-        "model finds them about as likely as its own texts, or likelier."
+        f"{texts} Of {whole}, one in {tens(log_all - float(total.value), share_ends)} has z up to "
+        f"{high:.4g}: {tens(float(total.value), ends)} inputs (95 % interval "
+        f"{tens_interval(*ends)}), which the model finds likelier than a typical text of its own."
     ]
 
 
@@ -126,7 +127,9 @@ def _probabilities(density: Density, what: str) -> list[str]:
         parts.append(f"at least {np.exp(low):.3g} for {share}")
     if not parts:
         return []
-    return [f"{what} is {'; '.join(parts)} of all inputs (95 % intervals in brackets)."]
+    noise = " Nearly all inputs are noise: a model that is not sure of noise has shares near 0."
+    said = f"{what} is {'; '.join(parts)} of all inputs (95 % intervals in brackets)."
+    return [said + (noise if density.measure == "count" else "")]
 
 
 def _share(log_share: float, ends: tuple[float, float]) -> str:

@@ -46,7 +46,7 @@ def said_of(density_, found_=None, model=None, z_range=None, model_beta=np.nan):
         diagnosis=SimpleNamespace(found=MIXING),
     )  # fmt: skip
     config = config_with(model=model or {"kind": "python"})
-    run = SimpleNamespace(config=config, model_beta=model_beta, n_sites=3)
+    run = SimpleNamespace(config=config, model_beta=model_beta, n_sites=3, beta_k=MIXING.beta_k)
     return summary.question(content), *summary.answer(run, content)
 
 
@@ -57,9 +57,8 @@ def test_what_the_model_is_sure_of():
     table = {"kind": "image-classifier", "path": "a", "target": "log-softmax"}
     said = said_of(sure, model={**table, "label": 3})[1]
     assert said.startswith("The probability of class 3 is at least 0.549 for 90 % (")
-    assert "; at least 0.905 for 10 % (" in said and said.endswith(
-        "of all inputs (95 % intervals in brackets)."
-    )
+    assert "; at least 0.905 for 10 % (" in said
+    assert "of all inputs (95 % intervals in brackets). Nearly all inputs are noise" in said
     assert said_of(sure, model={**table, "label": "any"})[1].startswith(summary.SURE_OF_ANY)
     assert len(said_of(sure, model={**table, "label": 3, "sign": -1})) == 3
     rare = density()
@@ -70,8 +69,8 @@ def test_what_the_model_is_sure_of():
 def test_what_a_language_model_writes():
     said = said_of(density(), model_beta=2.0)[1]
     assert said.startswith("The model's own texts have z = 2.2 +- 0.3")
-    assert "(mean and standard deviation). 1 inputs (95 % interval 0." in said
-    assert "), 0.1 of all, have z up to 2: the model finds them about as likely as its own" in said
+    assert "(mean and standard deviation). Of all 10 inputs, one in 10 has z up to 2: 1 in" in said
+    assert "1 inputs (95 % interval 0." in said and said.endswith("typical text of its own.")
     assert len(said_of(density(), model_beta=1.0)) == 3
 
 
@@ -96,7 +95,7 @@ def test_where_the_outputs_are():
 def test_the_model_is_named():
     run = SimpleNamespace(
         path=Path("runs/a.h5"), config=config_with(model={"kind": "python", "factory": "a:b"}),
-        n_sites=3, n_values=10,
+        n_sites=3, n_values=10, model_beta=np.nan, beta_k=np.zeros(1),
     )  # fmt: skip
     content = SimpleNamespace(density=SimpleNamespace(label="output z, mean NLL"))
     assert summary.title_of(run) == "All inputs of a:b"
@@ -108,8 +107,9 @@ def test_the_model_is_named():
 def test_the_scale_of_ln_p():
     table = {"kind": "image-classifier", "path": "a", "target": "log-softmax", "label": 3}
     run = SimpleNamespace(
-        path=Path("a.h5"), config=config_with(model=table), n_sites=3, n_values=10
-    )
+        path=Path("a.h5"), config=config_with(model=table), n_sites=3, n_values=10,
+        model_beta=np.nan, beta_k=np.zeros(1),
+    )  # fmt: skip
     content = SimpleNamespace(density=SimpleNamespace(label="ln p"))
     assert " Ln p. It is ln p: z = -0.69 is p = 0.5," in summary.model_line(run, content)
 

@@ -5,7 +5,7 @@ import pytest
 from run_files import write_run
 
 from omniinput_hpc.estimators.samples import extreme_inputs
-from omniinput_hpc.results.extremes import extremes
+from omniinput_hpc.results.extremes import extremes, own_rung, own_texts
 from omniinput_hpc.runfile.reader import open_run
 
 
@@ -39,3 +39,13 @@ def test_outputs_outside_the_bins_are_shown_too(tmp_path):
         low, high = extremes(run)
         assert low.items[0].z < 1.0 and high.items[0].z > 2.0
         assert low.z_text(low.items[0]) and high.z_text(high.items[0])
+
+
+def test_the_models_own_texts_are_those_of_its_rung(tmp_path):
+    write_run(tmp_path / "one.h5", walkers=8, rounds=3)
+    with open_run(tmp_path / "one.h5") as run:
+        assert own_rung(run) is None
+        z_s = run.data.z()[-1, 2]
+        found = own_texts(run, 2, 4)
+        z_n = [item.z for item in found.items]
+        assert len(z_n) == 4 and z_n == sorted(z_n) and np.isin(z_n, z_s[-run.walkers :]).all()
