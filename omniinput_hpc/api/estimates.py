@@ -64,7 +64,7 @@ class Estimates:
         ----------
         rule : a function from inputs, int64 [n, D], or from their texts if its argument is called
             ``texts``, to scores [n] in [0, 1]; or a name: "module:function", "regex:PATTERN",
-            "contains:TEXT"
+            "contains:TEXT", "words:FILE"
         scores, key : score files of one or more annotators, and the key of their tasks
             (default: the one beside them)
         side : the model's confident end of the outputs, "low" or "high" (default: from the run)

@@ -214,7 +214,8 @@ def add_score_options(
 
     add, source = parser.add_argument, parser.add_mutually_exclusive_group(required=required)
     if rule:
-        called = "what is right: regex:PATTERN or contains:TEXT (in an input's text), or a Python "
+        called = "what is right: regex:PATTERN or contains:TEXT (in an input's text), words:FILE "
+        called += "(all its words are in FILE: /usr/share/dict/words, for example), or a Python "
         called += "function that scores inputs, int64 [n, D], from 0 to 1, or texts if its "
         called += "argument is called texts"
         source.add_argument("--rule", metavar="RULE", help=called)

@@ -122,7 +122,7 @@ class Analysis(Table):
         None,
         description='`"module:function"` that scores inputs: int array [n, D], or their texts if '
         'its argument is called `texts`, to scores [n] in [0, 1]. Or `"regex:PATTERN"`, '
-        '`"contains:TEXT"`.',
+        '`"contains:TEXT"`, `"words:FILE"`.',
     )
     test_data: Annotated[str | None, IsPath()] = Field(
         None,

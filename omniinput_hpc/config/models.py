@@ -48,7 +48,7 @@ def _rule_name(value: str) -> str:
 
 ClassNumber = Annotated[int | Literal["any"], BeforeValidator(_class_number)]
 FunctionName = Annotated[str, AfterValidator(_function_name)]
-TEXT_RULES = ("regex:", "contains:")
+TEXT_RULES = ("regex:", "contains:", "words:")
 """What names of rules begin with that are not functions."""
 RuleName = Annotated[str, AfterValidator(_rule_name)]
 Prefix = (

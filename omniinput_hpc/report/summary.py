@@ -10,6 +10,7 @@ from scipy.special import logsumexp
 from omniinput_hpc.config import Config
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import Density, log_total
+from omniinput_hpc.estimators.precision_recall.thresholds import at_thresholds
 from omniinput_hpc.report.content import Content
 from omniinput_hpc.results.aupr import aupr_digits, interval_words, share_words
 from omniinput_hpc.results.canonical import CanonicalShare
@@ -18,7 +19,7 @@ from omniinput_hpc.results.curve import CurveResult
 from omniinput_hpc.results.density import LOG_LARGE_SHARE, total_line
 from omniinput_hpc.results.extremes import own_rung
 from omniinput_hpc.runfile.reader import RunReader
-from omniinput_hpc.text import MeasureWords, sentence, tens, tens_interval
+from omniinput_hpc.text import MeasureWords, interval, sentence, tens, tens_interval
 
 QUARTERS = (0.25, 0.75)
 SURE = (0.5, 0.9, 0.99)
@@ -58,7 +59,8 @@ def answer(run: RunReader, content: Content) -> list[str]:
     if content.found is None:
         said = [*_confident(run, content), *_outputs(density, density.words)]
         return [*asked, *said, *_canonical(content)]
-    return [_right(content.found, density.words), _aupr(content.found), *asked]
+    said = _confident(run, content) if own_rung(run) is not None else []
+    return [*said, _right(content.found, density.words), _aupr(content.found), *asked]
 
 
 def _range(density: Density, z_range: tuple[float, float] | None) -> list[str]:
@@ -93,7 +95,24 @@ def _confident(run: RunReader, content: Content) -> list[str]:
     return [
         f"{texts} Of {whole}, one in {tens(log_all - float(total.value), share_ends)} has z up to "
         f"{high:.4g}: {tens(float(total.value), ends)} inputs (95 % interval "
-        f"{tens_interval(*ends)}), which the model finds likelier than a typical text of its own."
+        f"{tens_interval(*ends)}), which the model finds likelier than a typical text of its own.",
+        *_right_of_these(content.found, high),
+    ]
+
+
+def _right_of_these(found: CurveResult | None, z: float) -> list[str]:
+    """Return the share of right inputs up to z; [] if no curve reaches it."""
+    if found is None:
+        return []
+    try:
+        (at,) = at_thresholds(found.curve, found.density.edges, [z])
+    except EstimateError:
+        return []
+    by = found.by if found.joined else f"the rule {found.by}"
+    low, high = 100 * float(at.precision.low), 100 * float(at.precision.high)
+    return [
+        f"Of those with z up to {at.threshold:.4g}, {100 * at.precision.value:.3g} % "
+        f"({interval(low, high, '.3g')} %) are right, by {by}."
     ]
 
 

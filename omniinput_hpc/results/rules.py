@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from omniinput_hpc.annotation.display import shown_of
@@ -12,8 +13,11 @@ from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.precision_recall.from_rule import Rule, call_rule, check_scores
 from omniinput_hpc.plugins import load_function
+from omniinput_hpc.text import first_line
 
 OPTION = "--rule"
+WORD, FEWEST_WORDS = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*"), 5
+"""A word, and how many a text of words has at least."""
 TEXTS = "texts"
 """The name of a function's first argument by which it asks for texts."""
 
@@ -22,14 +26,17 @@ def rule_of(name: str, config: Config) -> Rule:
     """Return a rule for the inputs of a run.
 
     Its name is ``module:function``, ``regex:PATTERN`` (texts in which the pattern is found are
-    right) or ``contains:TEXT``.
+    right), ``contains:TEXT``, or ``words:FILE`` (see `_all_in`).
 
     Raises
     ------
     UserError
-        No such function, or not a pattern; or the rule reads texts, and the inputs are not texts.
+        No such function or file, or not a pattern; or the rule reads texts, and the inputs are not
+        texts.
     """
     kind, _, given = name.partition(":")
+    if kind == "words":
+        return _of_texts(_all_in(given, f"{OPTION} {name}"), config, name)
     if kind == "contains":
         return _of_texts(lambda texts: [given in text for text in texts], config, name)
     if kind == "regex":
@@ -49,6 +56,27 @@ def checked_rule(function: Callable[..., object], config: Config, name: str) -> 
     if _reads_texts(function):
         return _of_texts(function, config, name)
     return lambda x: check_scores(call_rule(function, x, name, OPTION), len(x), name)
+
+
+def _all_in(file: str, option: str) -> Callable[[Sequence[str]], list[bool]]:
+    """Return a rule: right if all words of a text are in a file, and there are enough of them.
+
+    The file has a word on each line; upper and lower case are alike. The first and the last word of
+    a text may be cut, so they do not count.
+    """
+    try:
+        listed = set(Path(file).expanduser().read_text(encoding="utf-8").lower().split())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{option}: cannot read {file} ({first_line(error)}); it needs a word on each line, as "
+            "/usr/share/dict/words has (Debian: apt install wamerican)"
+        ) from None
+
+    def right(texts: Sequence[str]) -> list[bool]:
+        found = [WORD.findall(text.lower())[1:-1] for text in texts]
+        return [len(words) >= FEWEST_WORDS and listed.issuperset(words) for words in found]
+
+    return right
 
 
 def _reads_texts(function: Callable[..., object]) -> bool:

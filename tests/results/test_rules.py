@@ -54,6 +54,12 @@ def test_what_is_right(folder):
         for name, expected in [("contains:(2)", [1, 0]), ("regex:(one ?){3}", [0, 1]),
                                ("contains:three", [1, 1]), ("regex:.", [1, 1])]:  # fmt: skip
             assert rule_of(name, run.config)(x).tolist() == expected, name
+        for words, expected in (("One\ntwo\nthree\n", [1, 1]), ("one three", [0, 1])):
+            (folder / "words").write_text(words)
+            assert rule_of("words:words", run.config)(x).tolist() == expected, words
+        assert rule_of("words:words", run.config)(x[:, :6])[1] == 0  # four words and two ends
+        with pytest.raises(UserError, match=r"words:no: cannot read no .*a word on each line"):
+            rule_of("words:no", run.config)
         with pytest.raises(UserError, match="not a regular expression"):
             rule_of("regex:(", run.config)
 
