@@ -175,7 +175,7 @@ def _add_question(parser: argparse.ArgumentParser) -> None:
 
 
 def _arguments(world: World, argv: Sequence[str] | None, program: str) -> argparse.Namespace:
-    words = "Try a model for a minute, and write an input file for it."
+    words = "Try a model for one to three minutes, and write an input file for it."
     parser = arguments.new_parser(program, words, "inputs/models/english --output my.toml")
     add = parser.add_argument
     add("model", metavar="MODEL", help=MODEL_HELP)

@@ -42,7 +42,7 @@ def _run_verb(what: str) -> Verb:
 GROUPS = {
     "Before a run": {
         "example": Verb("copy an input file and its model to this folder"),
-        "init": Verb("try a model for a minute and write an input file for it",
+        "init": Verb("try a model for some minutes and write an input file for it",
                      "omniinput_hpc.cli.init", stops=True),
         "check": _run_verb("check an input file, try its model, print the plan"),
         "doctor": _run_verb("check this machine and a folder"),
