@@ -29,7 +29,12 @@ def extremes(
 
 
 def own_rung(run: RunReader) -> int | None:
-    """Return the rung that samples a language model's own texts (beta = m); None if none does."""
+    """Return the rung that samples a language model's own texts (beta = m); None if none does.
+
+    Under a law, or with another output than the loss, beta = m is no such rung.
+    """
+    if run.config.law is not None or run.config.output is not None:
+        return None
     m = run.model_beta
     if run.config.sampler.method == "ancestral":
         m = float(run.n_sites - (run.config.predicted_from or 0))

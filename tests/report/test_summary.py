@@ -74,6 +74,15 @@ def test_what_a_language_model_writes():
     assert len(said_of(density(), model_beta=1.0)) == 3
 
 
+def test_only_the_loss_without_a_law_makes_a_rung_the_models_own():
+    table = {"kind": "causal-lm", "path": "a", "length": 4}
+    config = config_with(model=table)
+    for law, output, k in ((None, None, 1), ("a law", None, None), (None, "an output", None)):
+        of = SimpleNamespace(law=law, output=output, sampler=config.sampler)
+        run = SimpleNamespace(config=of, model_beta=2.0, beta_k=MIXING.beta_k)
+        assert summary.own_rung(run) == k
+
+
 def test_a_range_comes_first():
     assert said_of(density(), z_range=(2.0, 3.0))[1].startswith("z from 2 to 3: 8 inputs, 0.8 of")
     assert said_of(density(), found("low", [1.0, 0.5, 0.4]), z_range=(2.0, 3.0))[3].startswith("z ")
