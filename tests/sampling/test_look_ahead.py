@@ -311,7 +311,7 @@ def rms(z):
 @pytest.mark.parametrize("blocks", [1, pytest.param(2, marks=pytest.mark.release)])
 def test_passages_entered_once_in_4096_are_counted(tmp_path, blocks):
     """Both phases and what lies between, with errors that are right."""
-    verdict, low, high = deviations(tmp_path, 28, blocks)
+    verdict, low, high = deviations(tmp_path, 28 * blocks, blocks)
     assert verdict.converged, verdict.reasons
     assert len(low) >= 8
     assert np.abs(np.concatenate([low, high])).max() < 4.0
