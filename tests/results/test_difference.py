@@ -34,7 +34,8 @@ CHAINS = [*BOTH, "run.burn_in=5", "ladder.betas=[-1.5,0,1,2.5,4]"]
 DRAWS = [*BOTH, "run.burn_in=0", "ladder.betas=[0,1,2.5,4]", "sampler.method=ancestral",
          "sampler.steps=4", "sampler.exchanges=1", "samples.every=1"]  # fmt: skip
 UNDER_LAW = [*CHAINS[:-1], "run.rounds=8", "run.burn_in=3", "ladder.betas=[-4,-2,-0.8,0,1]",
-             "kernel.name=from-law", "law.kind=causal-lm", f"law.path={ROOT / 'inputs/models/toy'}"]  # fmt: skip
+             "kernel.name=from-law", "law.kind=causal-lm",
+             f"law.path={ROOT / 'inputs/models/toy'}"]  # fmt: skip
 RANGE = (1.5, 4.5)
 FEWEST, MOST = 1000, 0.15
 NAMES = ("toy", "toy-worse")
