@@ -31,7 +31,7 @@ def extremes(
 def own_rung(run: RunReader) -> int | None:
     """Return the rung that samples a language model's own texts (beta = m); None if none does.
 
-    Under a law, or with another output than the loss, beta = m is no such rung.
+    With a law, or with an output other than the loss, no beta gives the model's own texts.
     """
     if run.config.law is not None or run.config.output is not None:
         return None

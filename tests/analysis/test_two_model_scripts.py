@@ -159,6 +159,20 @@ def test_one_aupr_has_one_interval_in_every_command(inside, runs, undrawn):
     assert {f"{v['low']:.{digits}f}" for v in same} == {own[1]}
 
 
+def test_compare_says_what_its_curves_leave_out(inside, runs, undrawn):
+    """In the words of `precision-recall`, before each model's name."""
+    few = ("--rule", "my_pair_rules:is_right", "--fewest-inputs", "200")
+    left = []
+    for name in ("good", "worse"):
+        code, out, err = inside("precision_recall.py", f"{name}.h5", *few)
+        assert (code, err) == (0, ""), err
+        left += [f"{name}: {line}" for line in out.splitlines() if line.startswith("left out at")]
+    assert left
+    code, out, err = inside("compare.py", "good.h5", "worse.h5", *few)
+    assert (code, err) == (0, ""), err
+    assert [line for line in out.splitlines() if ": left out at" in line] == left
+
+
 def test_a_rule_by_which_nothing_is_right_says_so(inside, runs, undrawn):
     """No nan in what is printed or written, and no comparison."""
     by = ("--rule", "my_pair_rules:never")

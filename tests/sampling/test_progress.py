@@ -38,7 +38,7 @@ def test_short_rounds_and_other_ranks_say_nothing(caplog):
     assert told(caplog, 1020.0, shown=False) == []
 
 
-def test_a_round_without_swaps_says_so(caplog):
+def test_a_round_without_swaps_mentions_none(caplog):
     progress = Progress(0, 1, 0, 1000, True)
     with caplog.at_level(logging.INFO, logger="omniinput_hpc"):
         progress.committed(0, np.empty(0))

@@ -304,7 +304,7 @@ class ColdRungs:
     ----------
     floor : the output below which they have not equilibrated; -inf if they have
     reason : a sentence, empty if they have
-    n_apart : number of rungs that have not; NaN if there are no such rungs
+    n_apart : number of rungs that have not equilibrated; NaN if the ladder has no cold rungs
     """
 
     floor: float = -np.inf
