@@ -29,12 +29,12 @@ from omniinput_hpc.results.representatives import (
     Representatives,
     RepresentativesResult,
 )
+from omniinput_hpc.results.rules import rule_words
 from omniinput_hpc.results.scores import AnnotatorsResult, agreement_lines
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.text import shown_path
 
 DASH = "\N{EN DASH}"
-CONFIDENT = "Inputs from the most confident ranges of z"
 FIRST = 5
 """Inputs shown first, those that the model is most confident about."""
 SHOWN_ELSEWHERE = ("config", "format", "model_fingerprint")
@@ -46,10 +46,12 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
     verdict, converged = density.verdict, density.verdict.converged
     said = [f"Not converged: {reason}." for reason in verdict.reasons]
     if converged:
-        untested = sum(not np.isfinite(check.value) for check in verdict.checks)
-        more = f"; {untested} not needed or not possible" if untested else ""
-        said = [f"Converged: {len(verdict.checks) - untested} checks passed{more}."]
+        untested = [check.name for check in verdict.checks if not np.isfinite(check.value)]
+        more = f"; not needed or not possible: {', '.join(untested)}" if untested else ""
+        said = [f"Converged: {len(verdict.checks) - len(untested)} checks passed{more}."]
     side = confident_side(run, content.options.curve.side).end
+    first = _most_confident(content.inputs, side)
+    ends = list(zip(("Lowest", "Highest"), content.ends, strict=True))
     return render(
         "section.html",
         number=number,
@@ -62,8 +64,9 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         question=question(content),
         answer=answer(run, content),
         inputs_figure=_inputs_figure(run, content, side, number),
-        first=_most_confident(content.inputs, side),
-        first_title=f"Some inputs of {side} z" if content.found is None else CONFIDENT,
+        first=first,
+        first_title=_title_of(content.inputs, first),
+        any_class=getattr(run.config.model, "label", None) == "any",
         own=content.own,
         verdict=said,
         why=_why(verdict.reasons),
@@ -85,7 +88,7 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         ),
         curve=_curve(content, name, number),
         inputs=content.inputs,
-        ends=list(zip(("Lowest", "Highest"), content.ends, strict=True)),
+        ends=ends if side == "low" else ends[::-1],
         side=side,
         masked=content.options.masked,
         files=_files(content, name),
@@ -115,6 +118,14 @@ def _most_confident(inputs: Representatives, side: Side) -> list[Representative]
     """Return the inputs shown that the model is most confident about."""
     sign = 1.0 if side == "low" else -1.0
     return sorted(inputs.items, key=lambda item: sign * item.z)[:FIRST]
+
+
+def _title_of(inputs: Representatives, first: Sequence[Representative]) -> str:
+    """Return the title of the inputs shown first, with the range of their outputs."""
+    if not first:
+        return "No inputs to show"
+    low, high = sorted((first[0], first[-1]), key=lambda item: item.z)
+    return f"Some inputs with z from {inputs.z_text(low)} to {inputs.z_text(high)}"
 
 
 def _settings(run: RunReader) -> list[tuple[str, str]]:
@@ -211,7 +222,7 @@ def _curve(content: Content, name: str, number: int) -> dict[str, Any] | None:
         *found.reach_lines(),
     ]
     more = [line for line in [*found.side_lines(), *said] if line not in lines]
-    by = found.by if found.joined else f"the rule {found.by}"
+    by = found.by if found.joined else rule_words(found.by)
     return {"by": by, "lines": lines, "more": more, "figures": drawn}
 
 

@@ -18,6 +18,7 @@ from omniinput_hpc.results.caption import model_words
 from omniinput_hpc.results.curve import CurveResult
 from omniinput_hpc.results.density import LOG_LARGE_SHARE, total_line
 from omniinput_hpc.results.extremes import own_rung
+from omniinput_hpc.results.rules import rule_words
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.text import MeasureWords, interval, sentence, tens, tens_interval
 
@@ -108,7 +109,7 @@ def _right_of_these(found: CurveResult | None, z: float) -> list[str]:
         (at,) = at_thresholds(found.curve, found.density.edges, [z])
     except EstimateError:
         return []
-    by = found.by if found.joined else f"the rule {found.by}"
+    by = found.by if found.joined else rule_words(found.by)
     low, high = 100 * float(at.precision.low), 100 * float(at.precision.high)
     return [
         f"Of those with z up to {at.threshold:.4g}, {100 * at.precision.value:.3g} % "

@@ -48,6 +48,13 @@ def rule_of(name: str, config: Config) -> Rule:
     return checked_rule(load_function(name, OPTION), config, name)
 
 
+def rule_words(name: str) -> str:
+    """Return what a rule calls right, for people."""
+    if name.startswith("words:"):
+        return f"the rule {name} (at least {FEWEST_WORDS} words, all of them in this file)"
+    return f"the rule {name}"
+
+
 def checked_rule(function: Callable[..., object], config: Config, name: str) -> Rule:
     """Return a function as a rule whose scores are checked; `name` is for its errors.
 
