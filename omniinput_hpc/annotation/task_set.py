@@ -25,6 +25,7 @@ from omniinput_hpc.annotation.task_bins import TaskBins
 from omniinput_hpc.annotation.tasks import DrawMethod, KeyItem, Kind, Task
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.runfile.lock import RunLock
 from omniinput_hpc.untrusted import fasta
 
 
@@ -159,7 +160,9 @@ def write_task_set(
         The task file already has scores (even if the file itself was moved away), or texts and
         pictures would be mixed.
     """
-    scores = find_scores(path) if path.parent.is_dir() else []
+    found = find_scores(path) if path.parent.is_dir() else []
+    # an empty file that nobody holds is what an annotator leaves who scored nothing
+    scores = [file for file in found if file.stat().st_size or RunLock(file).is_taken()]
     if scores:
         raise UserError(
             f"{path} has scores already ({scores[0].name}); move them away or choose another "

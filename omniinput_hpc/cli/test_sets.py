@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 from sklearn.metrics import (
     auc,
     average_precision_score,
@@ -56,7 +57,8 @@ from omniinput_hpc.models.images.data_sets import (
 )
 from omniinput_hpc.models.table import side_of
 from omniinput_hpc.results.record import Record
-from omniinput_hpc.text import print_any_text, write_atomically
+from omniinput_hpc.results.rules import rule_of, rule_words
+from omniinput_hpc.text import interval, print_any_text, write_atomically
 from omniinput_hpc.untrusted import fasta
 
 BATCH = 256
@@ -273,6 +275,23 @@ def evaluation(found: Sequence[Outputs], side: str) -> list[str]:
     return lines
 
 
+def shares_right(found: Sequence[Outputs], rule: str, config: Config) -> list[str]:
+    """Return a line per set: which share of its inputs a rule calls right.
+
+    The interval is that of Clopper and Pearson. Raises a UserError as `rule_of` does.
+    """
+    judge, lines = rule_of(rule, config), []
+    for one in found:
+        right, n = float(np.sum(judge(one.ids))), len(one.z)
+        ends = binomtest(round(right), n).proportion_ci()
+        lines.append(
+            f"{one.name}: {100 * right / n:.3g} % "
+            f"({interval(100 * ends.low, 100 * ends.high, '.3g')} %) of {n:,} inputs are right, by "
+            f"{rule_words(rule)}"
+        )
+    return lines
+
+
 def _arguments(arguments: Sequence[str] | None, program: str) -> argparse.Namespace:
     example = "inputs/digits-mlp.toml --positives digits:1 --negatives digits:0"
     kind = argparse.ArgumentParser
@@ -284,6 +303,8 @@ def _arguments(arguments: Sequence[str] | None, program: str) -> argparse.Namesp
     add("--negatives", action="append", default=[], metavar="SET", help=others)
     own = "your own texts, pictures or values (may be repeated)"
     add("--data", action="append", default=[], metavar="FILE", help=own)
+    right = "what is right, as in omniinput precision-recall: print the share of each set"
+    add("--rule", metavar="RULE", help=right)
     where = "the table to write (default: RUN.test_sets.csv next to the run file)"
     add("--output", type=Path, metavar="FILE.csv", help=where)
     add_set(parser)
@@ -311,6 +332,7 @@ def _run(arguments: Sequence[str] | None, program: str) -> None:
     path = args.output or run.with_name(run.stem + ".test_sets.csv")
     side = side_of(config).end
     lines = table(found, config) + evaluation(found, side)
+    lines += shares_right(found, args.rule, config) if args.rule else []
     record = new_record(program, arguments or sys.argv[1:], args, path.with_name(run.name))
     record.notes = lines
     # a python model says only how people see its inputs

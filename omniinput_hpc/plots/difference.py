@@ -47,6 +47,6 @@ def difference_figure(
     top.set_ylabel(style.inputs_label(absolute, "cell", densities[0].measure))
     top.set_xlabel(f"D = z of {names[0]} \N{MINUS SIGN} z of {names[1]}")
     bottom.set(xlabel=label, ylabel="D")
-    style.legend(top)
-    style.legend(bottom)
+    style.legend_above(top, 3)
+    style.legend_above(bottom, 3)
     return figure

@@ -27,11 +27,12 @@ def labels_figure(columns: Mapping[str, FloatArray], label: str) -> Figure:
     missing = columns["missing"] > 0
     known = np.isfinite(share)
     fine = known & ~missing
-    style.points(bottom, z[fine], share[fine], error[fine], "labels represent", blue)
+    said = "labels represent, ± 1 standard error"
+    style.points(bottom, z[fine], share[fine], error[fine], said, blue)
     lost = known & missing
     style.points(bottom, z[lost], share[lost], error[lost], "labels are missing", orange)
     bottom.axhline(1.0, color=style.FAINT, linewidth=1.1)
     bottom.set(xlabel=label, ylabel="share of the bin's inputs")
-    style.legend(top)
-    style.legend(bottom)
+    style.legend_above(top, 2)
+    style.legend_above(bottom, 2)
     return figure

@@ -16,7 +16,7 @@ def average_figure(found: Averages, name: str, label: str) -> Figure:
     figure, (axes,) = style.panels([3.6])
     _average(axes, found, band="80 % of the inputs of a bin")
     axes.set(xlabel=label, ylabel=name)
-    style.legend(axes)
+    style.legend_above(axes, 3)
     return figure
 
 

@@ -107,7 +107,7 @@ def _pictures(part: Any, models: list[Overlaid], n: int) -> None:
             for column, (z, picture) in enumerate(chosen):
                 axes = row[place * (n + 1) + column]
                 axes.imshow(picture, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-                axes.set_title(str(round(z)), fontsize=6, pad=1)
+                axes.set_title(f"{z:.3g}", fontsize=6, pad=1)
         row[0].text(
             -0.3, 0.5, style.named(model.name, index), transform=row[0].transAxes, fontsize=7,
             ha="right", va="center",

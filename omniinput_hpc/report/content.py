@@ -14,6 +14,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.density.wide_bins import edges_for
+from omniinput_hpc.estimators.precision_recall.from_rule import Rule
 from omniinput_hpc.results import representatives
 from omniinput_hpc.results.canonical import canonical_share
 from omniinput_hpc.results.curve import CurveResult
@@ -21,6 +22,7 @@ from omniinput_hpc.results.curves import CurveOptions, confident_side, curve_of,
 from omniinput_hpc.results.density import DensityResult, constants_of_run
 from omniinput_hpc.results.diagnosis import DiagnosisResult, diagnose
 from omniinput_hpc.results.extremes import extremes, own_rung, own_texts
+from omniinput_hpc.results.rules import rule_of
 from omniinput_hpc.runfile.reader import RunReader
 
 
@@ -91,6 +93,8 @@ def content_of(run: RunReader, options: ReportOptions) -> Content:
     own = own_rung(run)
     if own is not None:
         shown.append(own_texts(run, own, render=options.render))
+    if by.rule:
+        shown = [_scored(one, rule_of(by.rule, run.config)) for one in shown]
     inputs, low, high, *texts = _finished(shown, run, options)
     mixing = DiagnosisResult([run], [], diagnose(run, density.verdict.rhat_k))
     side, how = confident_side(run).end, representatives.how_to_show(run.config, render=False)
@@ -112,6 +116,15 @@ def _inputs(
     if of_run is None:
         raise UserError(f"{options.tasks} has no inputs of {run.path}")
     return of_run
+
+
+def _scored(inputs: representatives.Representatives, rule: Rule) -> representatives.Representatives:
+    """Return inputs with the scores that a rule gives them."""
+    if not inputs.items:
+        return inputs
+    scores = rule(np.stack([item.values for item in inputs.items]))
+    rows = zip(inputs.items, np.asarray(scores, dtype=np.float64).tolist(), strict=True)
+    return replace(inputs, items=[replace(item, score=score) for item, score in rows])
 
 
 def _finished(

@@ -46,9 +46,11 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
     verdict, converged = density.verdict, density.verdict.converged
     said = [f"Not converged: {reason}." for reason in verdict.reasons]
     if converged:
-        untested = [check.name for check in verdict.checks if not np.isfinite(check.value)]
-        more = f"; not needed or not possible: {', '.join(untested)}" if untested else ""
-        said = [f"Converged: {len(verdict.checks) - len(untested)} checks passed{more}."]
+        untested = sum(not np.isfinite(check.value) for check in verdict.checks)
+        more = (
+            f" ({untested} more {'do' if untested > 1 else 'does'} not apply)" if untested else ""
+        )
+        said = [f"Converged: {len(verdict.checks) - untested} checks passed{more}."]
     side = confident_side(run, content.options.curve.side).end
     first = _most_confident(content.inputs, side)
     ends = list(zip(("Lowest", "Highest"), content.ends, strict=True))

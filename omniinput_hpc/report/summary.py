@@ -147,7 +147,7 @@ def _probabilities(density: Density, what: str) -> list[str]:
         parts.append(f"at least {np.exp(low):.3g} for {share}")
     if not parts:
         return []
-    noise = " Nearly all inputs are noise: a model that is not sure of noise has shares near 0."
+    noise = " Nearly all inputs are noise, so this is how sure the model is of noise."
     said = f"{what} is {'; '.join(parts)} of all inputs (95 % intervals in brackets)."
     return [said + (noise if density.measure == "count" else "")]
 

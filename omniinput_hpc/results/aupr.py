@@ -89,12 +89,17 @@ def scale_lines(density: Density, curve: Curve) -> list[str]:
 
 def share_words(curve: Curve) -> str:
     """Return the AUPR of a random order: the share of right inputs among all counted."""
-    return _share(np.log(curve.precision_t[-1]))
+    traces = curve.trace, curve.bands.low, curve.bands.high
+    with np.errstate(divide="ignore"):
+        shares = np.log([trace.precision_t[-1] for trace in traces])
+    said, low, high = map(_share, shares)
+    return said if low == said == high else f"{said} ({low} to {high})"
 
 
 def _share(log_share: float) -> str:
     """Return a share with two digits, as a power of ten if it is small."""
-    return f"{np.exp(log_share):.2g}" if log_share > np.log(1e-3) else tens(log_share)
+    few = -np.inf < log_share <= np.log(1e-3)
+    return tens(log_share) if few else f"{np.exp(log_share):.2g}"
 
 
 def last_threshold(density: Density, curve: Curve) -> str:

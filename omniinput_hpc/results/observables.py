@@ -233,8 +233,8 @@ class JointResult(_OfObservable):
             *verdict_lines(self.densities[0]),
             *self._about_two(),
             *self._by_value(),
-            f"{n} cells of z and {self.observable} have samples, {j.count_bc.sum():,} in all; the "
-            f"error of {known} is known; where they are few, use the 95 % upper bound log_g_upper",
+            f"{n} cells of z and {self.observable} have samples, {j.count_bc.sum():,} in all; "
+            f"{known} have a known error; for the others, use the 95 % upper bound log_g_upper",
         ]
 
     def _by_value(self) -> list[str]:

@@ -51,7 +51,8 @@ def rule_of(name: str, config: Config) -> Rule:
 def rule_words(name: str) -> str:
     """Return what a rule calls right, for people."""
     if name.startswith("words:"):
-        return f"the rule {name} (at least {FEWEST_WORDS} words, all of them in this file)"
+        what = f"at least {FEWEST_WORDS} words besides the first and the last, all in this file"
+        return f"the rule {name} ({what})"
     return f"the rule {name}"
 
 

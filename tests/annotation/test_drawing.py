@@ -11,6 +11,7 @@ from lattice import Lattice, first_is_zero, independent_run
 
 from omniinput_hpc.annotation import drawing, task_set
 from omniinput_hpc.annotation.display import Display, values_as_text
+from omniinput_hpc.annotation.scores import ScoreFile
 from omniinput_hpc.annotation.task_bins import bins_of_run
 from omniinput_hpc.annotation.tasks import key_path, read_key, read_tasks
 from omniinput_hpc.errors import UserError
@@ -267,8 +268,13 @@ def test_two_runs_in_one_set_and_scores_that_are_in_the_way(tmp_path, run, densi
     assert sorted(i.run for i in read_key(key_path(path)).items) == [0] * len(chosen) + [1] * len(
         chosen
     )
-    (tmp_path / "both.scores.ana.jsonl").write_text("")
+    scores = tmp_path / "both.scores.ana.jsonl"
+    scores.write_text("")  # as an annotator leaves it who scored nothing
+    task_set.write_task_set(path, [drawn_run(chosen)] * 2, header, repeats=0)
     before = path.read_bytes()
+    with ScoreFile(scores, read_tasks(path)), pytest.raises(UserError, match="has scores already"):
+        task_set.write_task_set(path, [drawn_run(chosen)] * 2, header)
+    scores.write_text("a line")
     with pytest.raises(UserError, match="has scores already"):
         task_set.write_task_set(path, [drawn_run(chosen)] * 2, header)
     assert path.read_bytes() == before

@@ -117,6 +117,20 @@ def test_labelled_values_of_ones_own_on_the_low_side(tmp_path, capsys, monkeypat
     np.testing.assert_allclose(np.sort(read_test_sets(path)[str(file)]), np.sort(z), rtol=1e-6)
 
 
+def test_the_share_that_a_rule_calls_right(tmp_path, capsys, monkeypatch):
+    """Seven of ten inputs are valid; the interval is Clopper and Pearson's."""
+    monkeypatch.chdir(ROOT)
+    valid, not_valid = [7, 7, 7, 7, 2, 0, 0, 0], [7, 7, 7, 7, 1, 0, 0, 0]
+    rows = [valid] * 7 + [not_valid] * 3
+    file = tmp_path / "mine.jsonl"
+    file.write_text("\n".join(json.dumps({"values": row}) for row in rows))
+    rule = ["--rule", "omniinput_hpc.zoo.toy:is_valid"]
+    words = ["inputs/toy.toml", "--data", str(file), "--output", str(tmp_path / "z.csv"), *rule]
+    assert test_sets.main(words) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "are right" in line]
+    assert ": 70 % (34.8 to 93.3 %) of 10 inputs are right" in line
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

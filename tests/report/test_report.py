@@ -137,6 +137,7 @@ def test_what_holds_at_thresholds_and_of_test_data(tmp_path, inside, undrawn):
     asked += ["--test-sets", "sets.csv"]
     assert inside("report.py", "one.h5", *asked)[0] == 0
     _, words = problems_of((tmp_path / "one.report.html").read_text(encoding="utf-8"))
+    assert "score 1" in words and "score 0" in words  # of the rule, beside the inputs
     assert words.count("(95% bands)") == 2 and "(the bin edge nearest to 1.5): precision" in words
     assert "warning: 33.3% of the 3 outputs of mine (the most confident at z = -40)" in words
     code, _, err = inside("report.py", "one.h5", "one.h5", *asked)

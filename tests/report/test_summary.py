@@ -24,7 +24,11 @@ def density(absolute=True, count_b=(0, 5, 5, 5), share_inside=1.0):
 
 
 def found(side, precision_t, absolute=True, aupr=0.7):
+    trace, low, high = (
+        SimpleNamespace(precision_t=factor * np.array(precision_t)) for factor in (1.0, 0.9, 1.1)
+    )
     curve = SimpleNamespace(
+        trace=trace, bands=SimpleNamespace(low=low, high=high),
         precision_t=np.array(precision_t), threshold_t=np.array([1.0, 2.0, 3.0]),
         log_recall_t=np.log([10.0, 100.0, 1000.0]), aupr=aupr, aupr_low=0.65, aupr_high=0.75,
         aupr_one_sided=0,
@@ -131,7 +135,7 @@ def test_until_where_half_are_right(side, words):
         f"If inputs are accepted from the {side} end, at least half of them are right {words}"
     )
     assert said.endswith("which finds 100 right ones.")
-    assert "(AUPR) is 0.70 (0.65 to 0.75); a random order would give 0.4." in aupr
+    assert "(AUPR) is 0.70 (0.65 to 0.75); a random order would give 0.4 (0.36 to 0.44)." in aupr
     none = said_of(density(), found(side, [0.4, 0.3, 0.2]))[1]
     assert "fewer than half of them are right, at any threshold" in none
     relative = said_of(density(), found(side, [1.0, 0.5, 0.4], absolute=False))[1]
