@@ -52,6 +52,7 @@ STYLE: Any = {
     "axes.labelsize": "medium",
     "axes.titlesize": "medium",
     "axes.grid": True,
+    "axes.formatter.useoffset": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "grid.color": GRID,

@@ -58,7 +58,8 @@ def answer(run: RunReader, content: Content) -> list[str]:
     density = content.density.estimate
     asked = _range(density, content.options.z_range)
     if content.found is None:
-        said = [*_confident(run, content), *_outputs(density, density.words)]
+        as_p = _is_log_probability(run.config)
+        said = [*_confident(run, content), *_outputs(density, density.words, as_p)]
         return [*asked, *said, *_canonical(content)]
     said = _confident(run, content) if own_rung(run) is not None else []
     return [*said, _right(content.found, density.words), _aupr(content.found), *asked]
@@ -171,8 +172,11 @@ def _aupr(found: CurveResult) -> str:
     )
 
 
-def _outputs(density: Density, words: MeasureWords) -> list[str]:
-    """Return which outputs the run found, and the range that holds half of all inputs."""
+def _outputs(density: Density, words: MeasureWords, as_p: bool) -> list[str]:
+    """Return which outputs the run found, and the range that holds half of all inputs.
+
+    If `as_p`, z is ln of a probability, and the range is given as probabilities, too.
+    """
     seen = np.flatnonzero(density.count_b)
     if not seen.size:
         return ["No output inside the bins was visited."]
@@ -187,7 +191,8 @@ def _outputs(density: Density, words: MeasureWords) -> list[str]:
     if not inside > 0.999:
         part = "" if np.isnan(inside) else f" ({inside:.2g} of all)"
         which = f"the {words.things} inside the bins{part}"
-    return [f"Half of {which} {words.have} from {lower:.4g} to {upper:.4g}.", f"{met}."]
+    p = f" (p from {np.exp(lower):.3g} to {np.exp(upper):.3g})" if as_p else ""
+    return [f"Half of {which} {words.have} from {lower:.4g} to {upper:.4g}{p}.", f"{met}."]
 
 
 def _right(found: CurveResult, words: MeasureWords) -> str:

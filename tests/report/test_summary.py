@@ -63,6 +63,10 @@ def test_what_the_model_is_sure_of():
     assert said.startswith("The probability of class 3 is at least 0.549 for 90 % (")
     assert "; at least 0.905 for 10 % (" in said
     assert "of all inputs (95 % intervals in brackets). Nearly all inputs are noise" in said
+    assert (
+        "from -0.6 to -0.1 (p from 0.549 to 0.905)."
+        in said_of(sure, model={**table, "label": 3})[2]
+    )
     assert said_of(sure, model={**table, "label": "any"})[1].startswith(summary.SURE_OF_ANY)
     assert len(said_of(sure, model={**table, "label": 3, "sign": -1})) == 3
     rare = density()
