@@ -38,7 +38,7 @@ def long_stays(run: RunData) -> Check:
     This applies to chains with rungs colder than the language model itself. Only there do moves
     redraw much of an input at once, so that half of it stays only if moves are rejected.
     """
-    name = "longest stay in one text"
+    name = "longest stay in one input"
     cold = np.nan_to_num(run.beta_k, nan=-np.inf) > run.model_beta  # False where it is NaN
     if not cold.any() or run.ancestral or run.rounds < N_LOOKS or run.is_part:
         return Check(name)
