@@ -10,6 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.density.wide_bins import for_picture
 from omniinput_hpc.estimators.errors.diagnosis import Diagnosis
 from omniinput_hpc.estimators.precision_recall.curves import Side
 from omniinput_hpc.report.content import Content
@@ -19,10 +20,7 @@ from omniinput_hpc.report.summary import answer, model_line, question
 from omniinput_hpc.results import tables
 from omniinput_hpc.results.aupr import aupr_line, scale_lines
 from omniinput_hpc.results.curves import confident_side
-from omniinput_hpc.results.density import (
-    CHECKS,
-    check_rows,
-)
+from omniinput_hpc.results.density import CHECKS, DensityResult, check_rows
 from omniinput_hpc.results.diagnosis import ladder_line
 from omniinput_hpc.results.representatives import (
     Representative,
@@ -43,6 +41,8 @@ SHOWN_ELSEWHERE = ("config", "format", "model_fingerprint")
 def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
     """Return the section on the `number`-th run; `name` distinguishes it from the others."""
     density, words = content.density.estimate, content.density.estimate.words
+    drawn = for_picture(density)
+    width = np.diff(drawn.edges).max()
     verdict, converged = density.verdict, density.verdict.converged
     said = [f"Not converged: {reason}." for reason in verdict.reasons]
     if converged:
@@ -65,7 +65,7 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         model=model_line(run, content),
         question=question(content),
         answer=answer(run, content),
-        inputs_figure=_inputs_figure(run, content, side, number),
+        inputs_figure=_inputs_figure(run, content, drawn, side, number),
         first=first,
         first_title=_title_of(content.inputs, first),
         any_class=getattr(run.config.model, "label", None) == "any",
@@ -82,11 +82,12 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         advice=content.diagnosis.advice,
         density=content.density.numbers() + content.density.more(),
         density_figure=drawing(
-            content.density.figure,
-            f"{words.amount.capitalize()} per bin of the output, and its standard error: {name}",
+            DensityResult([run], [drawn]).figure,
+            f"{words.amount.capitalize()} per bin of the output ({width:.4g} wide), and its "
+            f"standard error: {name}",
             f"{number} density",
             converged,
-            density_marks(density, upright=False),
+            density_marks(drawn, upright=False),
         ),
         curve=_curve(content, name, number),
         inputs=content.inputs,
@@ -103,9 +104,10 @@ def _why(reasons: Sequence[str]) -> str:
     return f"{reasons[0]}{more}" if reasons else ""
 
 
-def _inputs_figure(run: RunReader, content: Content, side: Side, number: int) -> Drawing:
+def _inputs_figure(
+    run: RunReader, content: Content, density: Density, side: Side, number: int
+) -> Drawing:
     """Return the density with an input of each bin beside it."""
-    density = content.density.estimate
     shown = RepresentativesResult([run], [density], [content.inputs], side, with_values=False)
     return drawing(
         shown.density_figure,

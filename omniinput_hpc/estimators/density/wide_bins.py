@@ -14,6 +14,9 @@ from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density, errors_and_bounds
 from omniinput_hpc.estimators.density.rung_weights import InsideBins
 
+MOST_IN_PICTURE = 200
+"""Bins that a picture can show, so that points do not cover each other."""
+PICTURE_FACTORS = tuple(m * 10**p for p in range(6) for m in (1, 2, 5))
 MOST_DRAWN_FROM = 12
 """Bins to draw from, at most, unless a width is given."""
 
@@ -49,6 +52,19 @@ def edges_of_width(fine: FloatArray, width: float) -> FloatArray:
     whole = np.flatnonzero(np.abs(fine / width - np.rint(fine / width)) < 1e-6 / n)
     inner = np.arange(whole[0] % n if whole.size else 0, len(fine), n)
     return np.asarray(fine[np.unique([0, *inner, len(fine) - 1])])
+
+
+def for_picture(density: Density) -> Density:
+    """Return the density in bins for a picture: its own, or 2, 5, 10, ... times as wide.
+
+    Up to twice `MOST_IN_PICTURE` bins stay as they are.
+    """
+    seen = np.flatnonzero(density.count_b)
+    n = int(np.ptp(seen)) + 1 if seen.size else 0
+    if n <= 2 * MOST_IN_PICTURE:
+        return density
+    factor = next(f for f in PICTURE_FACTORS if n <= f * MOST_IN_PICTURE)
+    return coarsen(density, edges_of_width(density.edges, factor * np.diff(density.edges).min()))
 
 
 def in_width(density: Density, width: float) -> Density:

@@ -8,8 +8,9 @@ from lattice import MODEL, ancestral_run
 from scored_model import FINE, WIDE, a_density, exact
 
 from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.density import wide_bins
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.estimators.density.wide_bins import coarsen, edges_of_width
+from omniinput_hpc.estimators.density.wide_bins import coarsen, edges_of_width, for_picture
 
 
 def test_coarse_bins_below_the_floor_have_neither_error_nor_bound():
@@ -69,3 +70,15 @@ def test_edges_of_a_width_are_its_multiples_if_the_run_has_them():
     for width in (0.0, 0.04, 0.15, 2.5, np.inf):
         with pytest.raises(EstimateError, match="expected a multiple"):
             edges_of_width(fine, width)
+
+
+def test_a_picture_has_few_enough_bins_and_all_inputs(monkeypatch):
+    density = a_density(1)
+    assert for_picture(density) is density
+    monkeypatch.setattr(wide_bins, "MOST_IN_PICTURE", 5)
+    drawn = for_picture(density)
+    assert round(np.diff(drawn.edges)[1] / np.diff(FINE)[0]) in wide_bins.PICTURE_FACTORS[1:]
+    assert np.count_nonzero(drawn.count_b) <= 6
+    assert drawn.count_b.sum() == density.count_b.sum()
+    total = np.logaddexp.reduce(density.log_g_b)
+    assert np.logaddexp.reduce(drawn.log_g_b) == pytest.approx(total)
