@@ -94,7 +94,8 @@ def content_of(run: RunReader, options: ReportOptions) -> Content:
     if own is not None:
         shown.append(own_texts(run, own, render=options.render))
     if by.rule:
-        shown = [_scored(one, rule_of(by.rule, run.config)) for one in shown]
+        rule = rule_of(by.rule, run.config)
+        shown = [_scored(one, rule) for one in shown]
     inputs, low, high, *texts = _finished(shown, run, options)
     mixing = DiagnosisResult([run], [], diagnose(run, density.verdict.rhat_k))
     side, how = confident_side(run).end, representatives.how_to_show(run.config, render=False)

@@ -70,6 +70,7 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         first_title=_title_of(content.inputs, first),
         any_class=getattr(run.config.model, "label", None) == "any",
         own=content.own,
+        cut=content.own is not None and run.config.constraint != "space.end",
         verdict=said,
         why=_why(verdict.reasons),
         unfinished=rounds_of(run) if run.rounds < run.rounds_planned else "",
