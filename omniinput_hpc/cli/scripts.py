@@ -44,6 +44,9 @@ def run_script(main: Callable[[list[str]], int | None], arguments: list[str] | N
         message = str(error)
         if getattr(error, "can_be_read", False):
             message += "; use --damaged to read it anyway"
+    except BrokenPipeError:  # as by `| head`, which has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_COMPLETE
     except OSError as error:
         message = f"{error.filename}: " if error.filename else ""
         message += str(error.strerror or error)

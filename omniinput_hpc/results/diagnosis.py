@@ -281,19 +281,22 @@ def advice(d: Diagnosis) -> list[str]:
 
 
 def table(d: Diagnosis) -> list[str]:
-    """Return the diagnosis as lines of text."""
+    """Return the diagnosis as lines of text; runs of draws have neither swaps nor moves."""
+    draws = bool(d.drawn_k.all())
     moves = "  ".join(f"{name[:12]:>12}" for name in d.part_names)
-    lines = [f"rung        beta   mean z     sd z      ESS  R-hat  swap up  moves: {moves}"]
+    more = "" if draws else f"  swap up  moves: {moves}"
+    lines = [f"rung        beta   mean z     sd z      ESS  R-hat{more}"]
     for k, beta in enumerate(d.beta_k):
         swap = f"{_share(d.swapped_k[k]) if k < len(d.swapped_k) else '':>8}"
         shares = "  ".join(f"{_share(a):>12}" for a in d.accepted_kn[k])
-        label = "flat" if np.isnan(beta) else f"{beta:.5g}{'*' if d.drawn_k[k] else ''}"
+        star = "*" if d.drawn_k[k] and not draws else ""
+        label = "flat" if np.isnan(beta) else f"{beta:.5g}{star}"
         lines.append(
             f"{k:4d}  {label:>10}  {d.z_mean_k[k]:7.4g}  {d.z_std_k[k]:7.3g}  "
-            f"{shown(d.ess_k[k], '.0f', '-'):>7}  {shown(d.rhat_k[k], '.3f', '-'):>5} {swap}"
-            f"         {shares}"
+            f"{shown(d.ess_k[k], '.0f', '-'):>7}  {shown(d.rhat_k[k], '.3f', '-'):>5}"
+            f"{'' if draws else f' {swap}         {shares}'}"
         )
-    if d.drawn_k.any():
+    if d.drawn_k.any() and not draws:
         lines.append(f"* fresh draws are counted among the moves of kind {d.part_names[0]}")
     if np.isfinite(d.barrier):
         lines.append(ladder_line(d))

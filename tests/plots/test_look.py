@@ -1,5 +1,9 @@
 """What users choose for figures: names, title and style, where they hold and where they end."""
 
+import shlex
+import subprocess
+import sys
+
 import matplotlib as mpl
 import pytest
 from scored_model import a_density
@@ -105,3 +109,14 @@ def test_no_style_is_fetched_from_the_net():
 def test_tex_stays_off(tmp_path):
     (tmp_path / "tex.mplstyle").write_text("text.usetex: True\n")
     assert look.read_style(str(tmp_path / "tex.mplstyle")) == look.WITHOUT_TEX
+
+
+def test_a_reader_that_has_seen_enough_is_no_mistake():
+    """As by `omniinput reweight RUN.h5 | head -1`: nothing is said, and the exit code is 0."""
+    code = (
+        "from omniinput_hpc.cli.scripts import run_script\n"
+        "raise SystemExit(run_script(lambda words: print('a line\\n' * 100_000, flush=True), []))"
+    )
+    head = f"{sys.executable} -c {shlex.quote(code)} | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", head], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "a line\n", "")
