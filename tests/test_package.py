@@ -29,6 +29,18 @@ def files_of_the_packages():
     }
 
 
+def test_the_environment_for_conda_has_all_requirements():
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    needed = config["options"]["install_requires"] + config["options.extras_require"]["run"]
+    at_conda = {"torch": "pytorch", "matplotlib": "matplotlib-base", "xxhash": "python-xxhash"}
+    lines = (ROOT / "jobscripts/environment.yml").read_text(encoding="utf-8").splitlines()
+    listed = {re.split("[=>< ]", line.strip(" -"))[0] for line in lines if line.startswith("  - ")}
+    names = {re.split("[=><]", one)[0] for one in needed.split()}
+    assert "torch" in names
+    assert {at_conda.get(name, name) for name in names} <= listed
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """Return a folder with the wheel and the sdist, built from a copy and without a network."""
