@@ -32,7 +32,7 @@ from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS
 from omniinput_hpc.estimators.run_data import RunData
-from omniinput_hpc.estimators.samples import samples_in_bins
+from omniinput_hpc.estimators.samples import bin_within, samples_in_bins
 from omniinput_hpc.histogram import bin_of
 
 MOST_SAMPLES = 4_000_000
@@ -104,7 +104,7 @@ def samples_of_bins(run: RunData, edges: FloatArray) -> IntArray:
     """Return the number of a run's recorded samples in each bin, int64 [B]."""
     n_b = np.zeros(len(edges) - 1, dtype=np.int64)
     for round_ in range(run.rounds):
-        bin_i = bin_of(run.z_of(round_).ravel(), edges)
+        bin_i = bin_within(run, run.z_of(round_).ravel(), edges)
         n_b += np.bincount(bin_i[(bin_i >= 0) & (bin_i < len(n_b))], minlength=len(n_b))
     return n_b
 

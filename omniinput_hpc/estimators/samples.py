@@ -58,6 +58,17 @@ class RecordedSamples:
         )
 
 
+def bin_within(run: RunData, z_i: FloatArray, edges: FloatArray) -> IntArray:
+    """Return the bin of each output, int64 [n], as `bin_of` does, for a part of the run's bins.
+
+    An output at the upper end of the part belongs to the run's next bin, if there is one.
+    """
+    bin_i = bin_of(z_i, edges)
+    if edges[-1] < run.edges[-1]:
+        bin_i = np.where(z_i == edges[-1], len(edges) - 1, bin_i)
+    return bin_i
+
+
 def samples_in_bins(
     run: RunData,
     edges: FloatArray,
@@ -83,7 +94,7 @@ def samples_in_bins(
         log_q_ksj = next(islice(log_q, round_ - read, None)) if log_q is not None else None
         read = round_ + 1
         for rung, z_s in enumerate(z_ks.astype(np.float64)):
-            bin_s = bin_of(z_s, edges)
+            bin_s = bin_within(run, z_s, edges)
             inside_s = (bin_s >= 0) & (bin_s < len(edges) - 1)
             inside_s &= (np.arange(len(z_s)) // run.walkers + rung + round_) % stride == 0
             index_i = np.flatnonzero(inside_s)

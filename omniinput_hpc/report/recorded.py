@@ -71,6 +71,8 @@ class Recorded:
         self._masked = masked and self._how.kind == "text"
         self._count_b = samples_of_bins(run.data, density.edges)
         self._per_round = len(run.beta_k) * run.samples_per_round
+        # the weights are those of all moves, of which only some were recorded
+        self._log_thinned = np.log(run.data.moves_k.sum() / (run.data.rounds * self._per_round))
 
     def of_bin(self, z: float, start: int = 0) -> Found:
         """Return inputs of the bin nearest to z that has samples; a UserError if none has."""
@@ -156,7 +158,7 @@ class Recorded:
     def _note(self, hit: _Hit) -> str:
         some, one = hit.some, slice(hit.j, hit.j + 1)
         log_q_1k = None if some.log_q_ik is None else some.log_q_ik[one]
-        log_w = -float(self._density.log_mixture(some.z_i[one], log_q_1k)[0])
+        log_w = self._log_thinned - float(self._density.log_mixture(some.z_i[one], log_q_1k)[0])
         stands = f"stands for {tens(log_w)}{self._density.words.of or ' inputs'}"
         weight = stands if self._density.absolute else f"relative weight {tens(log_w)}"
         said = [weight] if np.isfinite(log_w) else []

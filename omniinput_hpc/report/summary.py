@@ -79,7 +79,8 @@ def _confident(run: RunReader, content: Content) -> list[str]:
     if not density.absolute:
         return []
     if _is_log_probability(run.config):
-        label = getattr(run.config.model, "label", "any")
+        model = run.config.model
+        label = getattr(model, "label", getattr(model, "target", "any"))
         what = f"The probability of class {label}"
         return _probabilities(density, SURE_OF_ANY if label == "any" else what)
     d, own = content.diagnosis.found, own_rung(run)
@@ -124,7 +125,7 @@ def _canonical(content: Content) -> list[str]:
     if not isinstance(share, CanonicalShare):
         return []
     return [
-        f"{share.of_all()} of {share.density.words.whole} are canonical: the tokenizer would split "
+        f"{share.of_all()} of {share.density.whole} are canonical: the tokenizer would split "
         "their text into just these tokens."
     ]
 
@@ -149,7 +150,8 @@ def _probabilities(density: Density, what: str) -> list[str]:
     if not parts:
         return []
     noise = " Nearly all inputs are noise, so this is how sure the model is of noise."
-    said = f"{what} is {'; '.join(parts)} of all inputs (95 % intervals in brackets)."
+    whole = density.words.whole
+    said = f"{what} is {'; '.join(parts)} of {whole} (95 % intervals in brackets)."
     return [said + (noise if density.measure == "count" else "")]
 
 
@@ -187,10 +189,9 @@ def _outputs(density: Density, words: MeasureWords, as_p: bool) -> list[str]:
     share_b = np.exp(density.log_g_b - logsumexp(density.log_g_b))
     first, last = np.searchsorted(np.cumsum(share_b), QUARTERS)
     lower, upper = density.edges[first], density.edges[last + 1]
-    inside, which = density.share_inside, words.whole
-    if not inside > 0.999:
-        part = "" if np.isnan(inside) else f" ({inside:.2g} of all)"
-        which = f"the {words.things} inside the bins{part}"
+    inside, which = density.share_inside, density.whole
+    if which != words.whole and np.isfinite(inside):
+        which = f"{which} ({inside:.2g} of all)"
     p = f" (p from {np.exp(lower):.3g} to {np.exp(upper):.3g})" if as_p else ""
     return [f"Half of {which} {words.have} from {lower:.4g} to {upper:.4g}{p}.", f"{met}."]
 

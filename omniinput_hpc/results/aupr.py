@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import logsumexp
 
 from omniinput_hpc.annotation.display import DescribedRun
 from omniinput_hpc.annotation.drawing import draw_independently
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.density.result import LOG_WHOLE
 from omniinput_hpc.estimators.precision_recall.curves import Curve
 from omniinput_hpc.estimators.precision_recall.thresholds import ends_of
 from omniinput_hpc.results.representatives import how_to_show
@@ -78,9 +78,9 @@ def scale_lines(density: Density, curve: Curve) -> list[str]:
         f"chance: AUPR {share_words(curve)} for a random order of these inputs, 1 for a perfect one"
     )
     if density.absolute:
-        log_all = float(logsumexp(density.log_g_b)) - np.log(density.share_inside)
+        log_all = density.log_measure
         log_right, log_wrong = curve.log_recall_t[-1], curve.trace.log_wrong_t[-1]
-        some = "" if np.logaddexp(log_right, log_wrong) > log_all + np.log(0.99) else "at least "
+        some = "" if np.logaddexp(log_right, log_wrong) > log_all + LOG_WHOLE else "at least "
         if np.isfinite(log_right - log_all):
             of_all = f"{some}{_share(log_right - log_all)} of {density.words.whole}"
             line += f"; the right ones are {of_all}"
@@ -89,11 +89,14 @@ def scale_lines(density: Density, curve: Curve) -> list[str]:
 
 def share_words(curve: Curve) -> str:
     """Return the AUPR of a random order: the share of right inputs among all counted."""
-    traces = curve.trace, curve.bands.low, curve.bands.high
+    trace, bands = curve.trace, curve.bands
+    log_right, log_wrong = trace.log_recall_t[-1], trace.log_wrong_t[-1]
+    said = _share(log_right - np.logaddexp(log_right, log_wrong))
     with np.errstate(divide="ignore"):
-        shares = np.log([trace.precision_t[-1] for trace in traces])
-    said, low, high = map(_share, shares)
-    return said if low == said == high else f"{said} ({low} to {high})"
+        low, high = (_share(np.log(end.precision_t[-1])) for end in (bands.low, bands.high))
+    if low == said == high or not trace.precision_t[-1] > 0:  # less than the smallest number
+        return said
+    return f"{said} ({low} to {high})"
 
 
 def _share(log_share: float) -> str:

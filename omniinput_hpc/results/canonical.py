@@ -48,7 +48,7 @@ class CanonicalShare:
         here = _percent(curve.r_b[b], curve.r_low_b[b], curve.r_high_b[b])
         line = (
             f"canonical (the tokenizer makes the sequence of its own text): {here} at z = "
-            f"{edges[b]:.6g} to {edges[b + 1]:.6g}, {self.of_all()} of {words.whole}"
+            f"{edges[b]:.6g} to {edges[b + 1]:.6g}, {self.of_all()} of {self.density.whole}"
         )
         if not self.density.absolute or not np.isfinite(curve.log_recall_t[-1]):
             return line
@@ -57,7 +57,7 @@ class CanonicalShare:
         return f"{line}; their {what} is {number} ({tens_interval(*ends)})"
 
     def of_all(self) -> str:
-        """Return the share of all inputs, with its 95 % interval."""
+        """Return the share of all inputs that the density holds, with its 95 % interval."""
         curve, bands = self.curve, self.curve.bands
         ends = bands.low.precision_t[-1], bands.high.precision_t[-1]
         return _percent(curve.precision_t[-1], *ends)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.annotation.join import Joined
-from omniinput_hpc.estimators import FloatArray
+from omniinput_hpc.estimators import BoolArray, FloatArray
 from omniinput_hpc.estimators.comparison.to_exact import Exact, ExactCurve, compare_curve
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS, FEWEST_LANES, Curve
@@ -131,7 +131,7 @@ class CurveResult(Written):
         for name in ("log_wrong", "simple_precision", "simple_log_recall"):
             ends = (("", curve.trace), ("_low", low), ("_high", high))
             columns |= {name + end: getattr(values, name + "_t") for end, values in ends}
-        b = curve.bin_t
+        b, wrong_t = curve.bin_t, curve.trace.log_wrong_t
         return columns | {
             "r": curve.r_b[b],
             "r_error": curve.r_error_b[b],
@@ -140,8 +140,8 @@ class CurveResult(Written):
             "inputs": curve.inputs_b[b],
             "lanes": curve.lanes_b[b],
             "thin": curve.thin_b[b].astype(np.int64),
-            "one_sided": _one_sided(curve.precision_t),
-            "r_one_sided": _one_sided(curve.r_b[b]),
+            "one_sided": _one_sided(np.isneginf(curve.log_recall_t), np.isneginf(wrong_t)),
+            "r_one_sided": _one_sided(curve.r_b[b] == 0.0, curve.r_b[b] == 1.0),
             "log10_recall": curve.log_recall_t / np.log(10.0),
         }
 
@@ -399,6 +399,6 @@ def unreached_lines(found: Mapping[str, Unreached]) -> list[str]:
     return lines
 
 
-def _one_sided(share: FloatArray) -> NDArray[np.int64]:
+def _one_sided(none_right: BoolArray, none_wrong: BoolArray) -> NDArray[np.int64]:
     """Return 1 if nothing right was seen, -1 if nothing wrong was, else 0, for each bin."""
-    return np.asarray(np.where(share == 0.0, 1, np.where(share == 1.0, -1, 0)), dtype=np.int64)
+    return np.asarray(np.where(none_right, 1, np.where(none_wrong, -1, 0)), dtype=np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import FloatArray
-from omniinput_hpc.estimators.comparison.to_exact import Exact, compared_densities
+from omniinput_hpc.estimators.comparison.to_exact import Exact, compared_densities, offset
 from omniinput_hpc.estimators.density.certified import predicted_sites
 from omniinput_hpc.estimators.density.density import (
     MIN_EFFECTIVE_COUNT,
@@ -177,9 +177,11 @@ class DensityResult(Written):
             f"{density.outside_k2[:, 1].sum():,} above"
         ]
         if density.absolute:
+            seen = np.isfinite(density.share_inside) or density.whole == words.whole
+            which = f"{words.whole} inside the bins" if seen else density.whole
             lines.append(
-                f"log_g is absolute: ln of the {words.amount} per bin; {words.whole} inside the "
-                f"bins: {tens(float(logsumexp(density.log_g_b)), digits=3)}"
+                f"log_g is absolute: ln of the {words.amount} per bin; {which}: "
+                f"{tens(float(logsumexp(density.log_g_b)), digits=3)}"
             )
         else:
             lines.append("log_g is relative: no moves at beta = 0 inside the bins")
@@ -365,7 +367,8 @@ def total_line(
     inside_b = (density.edges[:-1] >= ends[0]) & (density.edges[1:] <= ends[1])
     truth = ""
     if exact is not None:
-        truth = f"; exactly {tens(float(logsumexp(exact.log_g_b[inside_b])), interval)}"
+        of_truth = float(logsumexp(exact.log_g_b[inside_b])) - offset(density, exact)
+        truth = f"; exactly {tens(of_truth, interval)}"
     span, part = f"z from {ends[0]:.6g} to {ends[1]:.6g}", ""
     value = tens(float(total.value), interval)
     if density.absolute and density.measure == "count":

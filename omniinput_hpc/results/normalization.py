@@ -85,7 +85,7 @@ def shift_of(
     """
     a, b = densities
     if z_range is None and a.absolute and b.absolute:
-        return 0.0, 0.0, "absolute densities (beta = 0 on both ladders)"
+        return 0.0, 0.0, "absolute densities"
     joined = next((group for group in groups if len(group) > 1), None)
     if joined is not None:
         name = "+".join(str(run.path) for run in joined)

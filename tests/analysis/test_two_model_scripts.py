@@ -54,7 +54,7 @@ def results_of(runs, analysis):
 def ratios(text):
     """Return (ln ratio, error) by normalization, from the printed table."""
     rows = {}
-    for name in ("cross-model (Eq. 5, 6)", "Bennett's ratio", "absolute (beta = 0)"):
+    for name in ("cross-model (Eq. 5, 6)", "Bennett's ratio", "absolute"):
         line = next(line for line in text.splitlines() if line.strip().startswith(name))
         if "refused" not in line:
             rows[name] = tuple(float(word) for word in line.strip()[len(name) :].split()[:2])

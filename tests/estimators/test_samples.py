@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from lattice import Lattice, ancestral_run, independent_run
 
-from omniinput_hpc.estimators.samples import samples_in_bins
+from omniinput_hpc.estimators.samples import bin_within, samples_in_bins
 
 MODEL = Lattice(n_sites=5, unit=0.25)
 BETA_K = np.array([-3.0, 0.0, 3.0])
@@ -57,3 +57,17 @@ def test_some_rounds_bring_the_log_probabilities_of_their_own():
         place = some.round_, some.rung, some.index_i
         np.testing.assert_array_equal(some.x_id, run.x_rksd[place])
         np.testing.assert_array_equal(some.log_q_ik, run.log_q[place])
+
+
+def test_an_output_at_the_end_of_a_range_is_in_the_bin_that_counts_it():
+    """Outputs lie on the edges; only the run's last bin is closed."""
+    edges = np.append(MODEL.z_l(), MODEL.z_l()[-1] + MODEL.unit)
+    run, part = independent_run(MODEL, BETA_K, edges, rounds=3), edges[2:6]
+    n_b = np.zeros(3, dtype=int)
+    for some in samples_in_bins(run, part):
+        n_b += np.bincount(some.bin_i, minlength=3)
+    np.testing.assert_array_equal(n_b, run.counts_kb.sum(axis=0)[2:5])
+    np.testing.assert_array_equal(bin_within(run, edges[4:7], part), [2, 3, 3])
+    closed = edges[:-1]  # here the highest output ends the run's last bin
+    run = independent_run(MODEL, BETA_K, closed, rounds=3)
+    assert bin_within(run, closed[-1:], closed[3:])[0] == len(closed) - 5

@@ -1,5 +1,8 @@
 """Recorded inputs on request: every sample of a bin once, searches that can go on, weights."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hostile_words import write_model_folder
@@ -50,6 +53,20 @@ def test_every_sample_of_a_bin_is_shown_once_and_stands_for_its_share(run):
         assert {float(line["z"]) for line in lines} <= set(z_i[inside])
         # the weights of a bin's samples add up to its inputs: as many as the lattice has there
         assert abs(n * _stands_for(lines[0]["note"]) / np.exp(density.log_g_b[b]) - 1) < 0.15
+
+
+def test_recorded_inputs_stand_for_those_that_were_not_recorded(run):
+    """A tenth of the moves is recorded: the samples of a bin still add up to its inputs."""
+    every = density_of_run(run.data)
+    data = replace(run.data, counts_kb=10 * run.data.counts_kb, outside_k2=10 * run.data.outside_k2)
+    thinned = SimpleNamespace(
+        data=data, config=run.config, beta_k=run.beta_k, samples_per_round=run.samples_per_round
+    )
+    some, one = (
+        Recorded(of, density).of_bin(run.data.z().ravel()[0]).inputs[0]["note"]
+        for of, density in ((run, every), (thinned, replace(every, n_k=10 * every.n_k)))
+    )
+    assert _stands_for(some) == pytest.approx(_stands_for(one), rel=0.02)
 
 
 def _stands_for(note):

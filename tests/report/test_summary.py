@@ -15,17 +15,24 @@ EDGES = np.arange(5.0)
 
 def density(absolute=True, count_b=(0, 5, 5, 5), share_inside=1.0):
     log_g_b = np.log([1e-300, 1.0, 8.0, 1.0])
+    seen = "in visited bins" if np.isnan(share_inside) else "inside the bins"
+    whole = "all inputs" if share_inside == 1.0 else f"the inputs {seen}"
     apart = np.array([[0.01], [-0.01], [0.02], [-0.02]])
     return SimpleNamespace(
         edges=EDGES, count_b=np.array(count_b), log_g_b=log_g_b, absolute=absolute,
         share_inside=share_inside, words=WORDS_OF["count"], measure="count",
-        log_g_jb=log_g_b + apart, lanes_g=np.ones(4, dtype=int), log_measure=np.log(10.0),
+        log_g_jb=log_g_b + apart, lanes_g=np.ones(4, dtype=int),
+        log_measure=np.log(10.0), whole=whole,
     )  # fmt: skip
 
 
 def found(side, precision_t, absolute=True, aupr=0.7):
+    p_t, right_t = np.array(precision_t), np.log([10.0, 100.0, 1000.0])
+    with np.errstate(divide="ignore"):
+        wrong_t = right_t + np.log(1.0 - p_t) - np.log(p_t)
     trace, low, high = (
-        SimpleNamespace(precision_t=factor * np.array(precision_t)) for factor in (1.0, 0.9, 1.1)
+        SimpleNamespace(precision_t=factor * p_t, log_recall_t=right_t, log_wrong_t=wrong_t)
+        for factor in (1.0, 0.9, 1.1)
     )
     curve = SimpleNamespace(
         trace=trace, bands=SimpleNamespace(low=low, high=high),
@@ -69,6 +76,9 @@ def test_what_the_model_is_sure_of():
     )
     assert said_of(sure, model={**table, "label": "any"})[1].startswith(summary.SURE_OF_ANY)
     assert len(said_of(sure, model={**table, "label": 3, "sign": -1})) == 3
+    texts = {"kind": "sequence-classifier", "path": "a", "length": 3, "output": "log-softmax"}
+    said = said_of(sure, model={**texts, "target": 1})[1]
+    assert said.startswith("The probability of class 1 is at least")
     rare = density()
     rare.edges, rare.log_measure = sure.edges, 30.0
     assert "for 10^-12.07 (10^-12" in said_of(rare, model={**table, "label": 3})[1]
@@ -104,7 +114,7 @@ def test_where_the_outputs_are():
     some = said_of(density(share_inside=0.25))[1]
     assert some == "Half of the inputs inside the bins (0.25 of all) have an output from 2 to 3."
     unknown = said_of(density(share_inside=np.nan))[1]
-    assert unknown.startswith("Half of the inputs inside the bins have an output")
+    assert unknown.startswith("Half of the inputs in visited bins have an output")
     assert "up to a common factor" in said_of(density(absolute=False))[1]
     assert said_of(density(count_b=(0, 0, 0, 0)))[1] == "No output inside the bins was visited."
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from script_tools import inside, undrawn
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.curves import accumulate, area
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
-from omniinput_hpc.results.aupr import aupr_line, interval_words, scale_lines
+from omniinput_hpc.results.aupr import aupr_line, interval_words, scale_lines, share_words
 
 __all__ = ["inside", "undrawn"]
 
@@ -48,8 +49,16 @@ def test_a_random_order_has_the_aupr_that_is_called_chance():
 
 def test_a_curve_of_a_part_of_the_space_knows_only_a_bound(sampled):
     density, sums = sampled
-    part = replace(density, share_inside=1e-40)
+    part = replace(density, log_measure=density.log_measure + 40 * np.log(10.0))
     assert "are at least 10^-40.60 of all inputs" in scale_lines(part, rule_curve(part, sums))[0]
+
+
+def test_a_share_below_the_smallest_number_is_not_0():
+    trace = SimpleNamespace(
+        precision_t=np.zeros(1), log_recall_t=np.array([10.0]), log_wrong_t=np.array([900.0])
+    )
+    curve = SimpleNamespace(trace=trace, bands=SimpleNamespace(low=trace, high=trace))
+    assert share_words(curve) == "10^-386.52"
 
 
 def test_digits_are_as_few_as_tell_the_interval(sampled):

@@ -13,6 +13,7 @@ from pathlib import Path
 from omniinput_hpc.cli import arguments as common
 from omniinput_hpc.cli.scripts import add_damaged, run_file, with_extra
 from omniinput_hpc.cli.verbs.report import add_report_options, report_options
+from omniinput_hpc.estimators.density.wide_bins import for_picture
 from omniinput_hpc.report.content import content_of
 from omniinput_hpc.report.page import page
 from omniinput_hpc.report.recorded import Recorded
@@ -41,7 +42,8 @@ def main(arguments: list[str], program: str = "explore.py") -> None:
         open_run(options.run, options.on_damage) as run,
     ):
         content = content_of(run, report)
-        recorded = Recorded(run, content.density.estimate, report.masked, report.render)
+        shown = for_picture(content.density.estimate)  # as the page draws it
+        recorded = Recorded(run, shown, report.masked, report.render)
         html = page(title_of(run), [section(run, content, 0, options.run.stem)], served.SCRIPTS)
         address = server.address_of(listening, options.port, cookie)
         app = served.make_app(html, recorded, cookie, address.token)

@@ -78,7 +78,8 @@ def pair(
     def place(part: RecordedSamples) -> FloatArray:
         return np.ravel_multi_index((part.round_, part.rung, part.index_i), shape).astype(float)
 
-    seen = observe(replace(run, rounds=rounds), density, place, most)
+    fewer = replace(density, effective_b=density.effective_b * rounds / run.rounds)
+    seen = observe(replace(run, rounds=rounds), fewer, place, most)
     place_i = seen.y_i.astype(np.int64)
     own_i, other_i = (
         z_rks.ravel()[place_i].astype(np.float64) for z_rks in (run.z(slice(0, rounds)), other_rks)

@@ -11,7 +11,7 @@ the scale of log g_A. There are four estimates:
   w = 1 / sum_k N_k exp(f_k - beta_k z); an input that was sampled twice counts twice.
 - Bennett's acceptance ratio (J. Comput. Phys. 22, 245 (1976), Eq. 12) between the mixtures of
   rungs M(x) = sum_k N_k exp(f_k - beta_k z(x)) of both runs, over all samples of both.
-- Absolute: with beta = 0 on both ladders, c_A = c_B = 0.
+- Absolute: if both densities are, as with beta = 0 on both ladders, c_A = c_B = 0.
 - Entire distribution (the same paper, section 2.3): the area of each is 1.
 """
 
@@ -148,6 +148,8 @@ def why_not_entire(density: Density) -> str | None:
             return f"{1.0 - density.share_inside:.3g} of all inputs lie outside the bins"
         share = outside / (outside + int(density.count_b.sum()))
         return f"{share:.3g} of the moves of all rungs fell outside the bins"
+    if np.isnan(density.beta_k).any() and not (density.beta_k == 0.0).any():
+        return "flat-histogram rungs do not show what lies outside their windows (no beta = 0)"
     if density.beta_k.min() > 0 or density.beta_k.max() < 0:
         high = density.beta_k.min() > 0
         filled = np.flatnonzero(density.count_b)
@@ -230,7 +232,7 @@ def normalize(
     ways: list[tuple[str, Callable[[], Replicates]]] = [
         ("cross-model (Eq. 5, 6)", cross),
         ("Bennett's ratio", lambda: bennett_shift(a, b, pairs_a, pairs_b)),
-        ("absolute (beta = 0)", lambda: absolute_shift(a, b)),
+        ("absolute", lambda: absolute_shift(a, b)),
         ("entire distribution (area 1)", lambda: entire_shift(a, b)),
     ]
     rows, ratios = [], {}

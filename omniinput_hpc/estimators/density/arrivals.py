@@ -20,6 +20,7 @@ from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.histogram import bin_of
 
+RENEWED = "moves by walkers that were not renewed"
 MIN_ARRIVALS = 10.0
 """A bin with fewer has at most this effective count: it gets a bound and no interval."""
 MANY_EACH = 3.0
@@ -37,10 +38,14 @@ def from_arrivals(
 ) -> tuple[FloatArray, list[Check]]:
     """Return the effective counts [B], limited by arrivals in bins with few of them, and checks."""
     effective_b, checks = observed.effective_b, []
-    if any(run.ancestral for run in runs):
+    if all(run.ancestral for run in runs):
         return effective_b, []  # every independent draw is an arrival
     arrivals_b = np.zeros(len(effective_b))
-    for run in runs:
+    for run, part in zip(runs, observed.parts, strict=True):
+        if run.ancestral:
+            arrivals_b += part.effective_b
+            checks.append(Check(RENEWED, threshold=MAX_OLD))
+            continue
         found = follow(run, observed.edges, log_g_b, effective_b >= MIN_ARRIVALS)
         arrivals_b += found.arrivals_b
         checks.append(_brought_anew(run, found.old_k))
@@ -50,12 +55,11 @@ def from_arrivals(
 
 def _brought_anew(run: RunData, old_k: FloatArray) -> Check:
     """Check that every rung is filled by walkers that were renewed, not by the run's start."""
-    name = "moves by walkers that were not renewed"
     if np.isnan(old_k).all():
-        return Check(name, threshold=MAX_OLD)
+        return Check(RENEWED, threshold=MAX_OLD)
     worst = int(np.nanargmax(old_k))
     share = float(old_k[worst])
-    check = Check(name, share, MAX_OLD)
+    check = Check(RENEWED, share, MAX_OLD)
     if share <= MAX_OLD:
         return check
     hot, label_k = np.flatnonzero(renewing_rungs(run)), run.weights.label_k

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from omniinput_hpc.estimators import FloatArray
+from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.density import bin_width, equal_visits, facts
 from omniinput_hpc.estimators.density.arrivals import renewing_rungs
 from omniinput_hpc.estimators.density.lanes_alike import alike_at_equal_z
@@ -18,6 +18,7 @@ from omniinput_hpc.estimators.density.rung_counts import rungs_agree
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.estimators.samples import inputs_of_bins
+from omniinput_hpc.histogram import lane_groups
 
 
 def of_density(
@@ -46,6 +47,10 @@ def of_density(
         *_of_errors(observed, density.log_g_jb, why),
         *_of_widths(observed, density),
     ]
+
+
+def _group_sizes(run: RunData) -> IntArray:
+    return np.bincount(lane_groups(run.walkers))
 
 
 def _of_run(check: Check, run: RunData, runs: Sequence[RunData]) -> Check:
@@ -91,7 +96,7 @@ def _of_chains(run: RunData, density: Density) -> list[Check]:
         *facts.gaps(run.counts_kb, run.edges, density.measure),
         never,
         *trips,
-        rungs_agree(run.lane_counts_kgb, run.weights, density),
+        rungs_agree(run.lane_counts_kgb, _group_sizes(run), run.weights, density),
         alike_at_equal_z(run),
         long_stays(run),
     ]

@@ -15,6 +15,8 @@ from omniinput_hpc.estimators.errors.convergence import Check, Verdict
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
 
 MIN_EFFECTIVE_COUNT = 50.0  # effective; a bin with fewer has an upper bound, no interval
+LOG_WHOLE = float(np.log(0.99))
+"""ln of the share of all inputs from which on it counts as all."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,14 @@ class Density(Observed):
         return replace(
             self, log_g_error_b=error_b, verdict=verdict, floor=-np.inf, trusted_below=self.floor
         )
+
+    @property
+    def whole(self) -> str:
+        """What the bins with counts hold, in words: all inputs, or those that the run could see."""
+        if self.absolute and logsumexp(self.log_g_b) > self.log_measure + LOG_WHOLE:
+            return self.words.whole
+        seen = "in visited bins" if np.isnan(self.share_inside) else "inside the bins"
+        return f"the {self.words.things} {seen}"
 
     @property
     def believed_b(self) -> BoolArray:

@@ -28,17 +28,20 @@ SHARES = 10.0 ** -np.arange(1.0, 9.0)
 """For each limit, the bins in which a rung's expected share is smaller are also tested together."""
 
 
-def rungs_agree(counts_kgb: IntArray, weights: RungWeights, density: Density) -> Check:
+def rungs_agree(
+    counts_kgb: IntArray, lanes_g: IntArray, weights: RungWeights, density: Density
+) -> Check:
     """Check that each rung's counts agree with those of all others.
 
     Parameters
     ----------
-    counts_kgb : int64 [K, G, B], of groups of lanes
+    counts_kgb : int64 [K, G, B], of a run's groups of lanes
+    lanes_g : int64 [G], lanes of each of these groups
     weights : of the rungs
     density : of the run, or of several runs that are joined
     """
     name, n_k = "counts of one rung and of the rest", counts_kgb.sum(axis=(1, 2))
-    rungs, lanes_g = np.flatnonzero(n_k > 0), _lane_sizes(density, counts_kgb)
+    rungs = np.flatnonzero(n_k > 0)
     if len(rungs) < 2 or len(lanes_g) < 2:
         return Check(name, np.nan, FALSE_ALARMS, at_least=True)
     log_p_kb, error_k = _log_shares(weights.mean_in_bins(density.inside)[rungs], density)
@@ -73,13 +76,6 @@ def rungs_agree(counts_kgb: IntArray, weights: RungWeights, density: Density) ->
         "hardly reach some inputs with these outputs",
         "raise run.burn_in and run.rounds, and add rungs where swaps are rare",
     )
-
-
-def _lane_sizes(density: Density, counts_kgb: IntArray) -> IntArray:
-    """Return relative sizes of a run's groups of lanes [G]; 1 if the density joined groups."""
-    if len(density.lanes_g) == counts_kgb.shape[1]:
-        return density.lanes_g
-    return np.ones(counts_kgb.shape[1], dtype=np.int64)
 
 
 def _chance(

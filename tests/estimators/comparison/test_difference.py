@@ -193,3 +193,17 @@ def test_false_alarms_of_the_densities():
     pairs = [(runs[i], runs[i - 1 - i // 100]) for i in range(200)]
     assert 1 <= alarms(pairs) <= 19
     assert alarms(zip(runs, worse, strict=False)) == 5
+
+
+def test_a_part_of_the_rounds_is_worth_a_part_of_the_effective_counts():
+    """Ten moves to an independent one: as correlated in a quarter of the rounds as in all."""
+    run = draw("good", ABSOLUTE, 1)
+    density = density_of_run(run.record())
+    density = in_bins(replace(density, effective_b=0.1 * density.count_b), RANGE)
+    other = Z["worse"].astype(np.float32)[model_pair.number(run.x_rksd)]
+    every, some = (
+        pair(run.record(), density, other[:n], True, MOST).seen.correlated_b
+        for n in (len(other), len(other) // 4)
+    )
+    assert (every > 3).all()
+    np.testing.assert_allclose(some, every, rtol=0.2)

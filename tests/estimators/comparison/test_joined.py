@@ -8,6 +8,7 @@ from populations import BETA_K, annealed_run
 
 from omniinput_hpc.estimators.comparison import joined
 from omniinput_hpc.estimators.comparison.joined import agreement, joined_density
+from omniinput_hpc.estimators.density import arrivals
 from omniinput_hpc.estimators.density.density import density_of_run, density_of_runs
 from omniinput_hpc.estimators.errors.convergence import Check
 
@@ -96,3 +97,19 @@ def test_where_no_rung_saw_all_inputs_the_ends_are_not_compared(hottest):
     assert found.absolute
     assert (found.ends is not None) == (hottest == 0.0)
     assert found.pinned == (hottest != 0.0), "the lattice is no language model: Z(0) contradicts it"
+
+
+def test_a_run_of_draws_beside_a_ladder_does_not_end_the_ladder_s_checks(monkeypatch):
+    """Its walkers were hardly renewed; all of its bins have too few arrivals, the draws' do not."""
+    followed = arrivals.Followed(np.zeros(len(LEVEL_EDGES) - 1), np.full(len(BETA_K), 0.9))
+    monkeypatch.setattr(arrivals, "follow", lambda *_: followed)
+    for some in ([ladder(1), populations(2)], [populations(2), ladder(1)]):
+        density = density_of_runs(some)
+        checks = [c for c in density.verdict.checks if c.name.startswith(arrivals.RENEWED)]
+        assert [c.passed for c in checks] == [run.ancestral for run in some]
+        (draws,) = (
+            p.effective_b for p, run in zip(density.parts, some, strict=True) if run.ancestral
+        )
+        few = draws < arrivals.MIN_ARRIVALS
+        assert few.any() and (density.effective_b[few] <= draws[few]).all()
+        assert (density.effective_b[~few] > draws[~few]).any()

@@ -1,5 +1,7 @@
 """Normalization: the papers' example, exact ratios within their errors, wrong variants fail."""
 
+from dataclasses import replace
+
 import model_pair
 import numpy as np
 import pytest
@@ -155,6 +157,8 @@ def test_entire_distribution_is_refused_with_the_share():
     words = n.why_not_entire(cut)
     assert words.endswith("of all inputs lie outside the bins")
     assert float(words.split()[0]) == pytest.approx(share, rel=0.15)
+    flat = replace(whole, beta_k=np.full(len(whole.beta_k), np.nan))
+    assert "flat-histogram rungs do not show" in n.why_not_entire(flat)
     tail = n.why_not_entire(density_of_run(draw("good", RELATIVE, 1)))
     assert "the high tail was not reached (no beta <= 0)" in tail
     with pytest.raises(EstimateError, match=r"the second run does not cover .* high tail"):

@@ -16,12 +16,14 @@ from lattice import (
 )
 
 from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.comparison.to_exact import Exact
 from omniinput_hpc.estimators.density import density
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.density.result import upper_bounds
 from omniinput_hpc.estimators.density.rung_weights import RungWeights
 from omniinput_hpc.estimators.density.wham import solve
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
+from omniinput_hpc.results.density import total_line
 
 MODEL = Lattice()
 BETA_K = np.array([-3.0, -1.5, 0.0, 1.5, 3.0])
@@ -46,7 +48,9 @@ def assert_within_sigmas(result, edges, sigmas=4.0):
 def test_absolute_density_within_its_errors():
     run = independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=16, seed=1)
     result = density_of_run(run)
-    assert result.absolute and result.share_inside == 1.0
+    assert result.absolute and result.share_inside == 1.0 and result.whole == "all inputs"
+    part = replace(result, share_inside=np.nan, log_measure=result.log_measure + 1.0)
+    assert part.whole == "the inputs in visited bins"  # absolute, as by Z(m), but not all
     assert result.verdict.converged, result.verdict.reasons
     assert_within_sigmas(result, LEVEL_EDGES)
     total = np.logaddexp.reduce(result.log_g_b)
@@ -150,6 +154,7 @@ def test_absolute_density_when_inputs_lie_outside_the_bins():
     result = density_of_run(run)
     inside = MODEL.count_l()[4:19].sum() / MODEL.count_l().sum()
     assert result.absolute and 0.3 < result.share_inside < 0.99
+    assert result.whole == "the inputs inside the bins"
     sigma = np.sqrt(inside * (1 - inside) / result.n_k[2])
     assert abs(result.share_inside - inside) < 4 * sigma
     assert_within_sigmas(result, edges)
@@ -176,10 +181,22 @@ def test_relative_density_without_a_uniform_rung():
     run = independent_run(MODEL, BETA_K[BETA_K != 0], LEVEL_EDGES, walkers=16, seed=3)
     result = density_of_run(run)
     assert not result.absolute and np.isnan(result.share_inside)
+    assert result.whole == "the inputs in visited bins"
     assert np.logaddexp.reduce(result.log_g_b) == pytest.approx(0.0, abs=1e-12)
     known = np.isfinite(result.log_g_error_b)
     delta_b = result.log_g_b[known] - exact_log_g(LEVEL_EDGES)[known] + result.log_measure
     assert np.abs(delta_b / result.log_g_error_b[known]).max() < 4
+
+
+def test_the_exact_share_stands_beside_a_relative_one():
+    """Not the exact number of inputs: without beta = 0 the sum of g is 1."""
+    run = independent_run(MODEL, BETA_K[BETA_K != 0], LEVEL_EDGES, walkers=16, seed=3)
+    result, exact_b = density_of_run(run), exact_log_g(LEVEL_EDGES)
+    ends = LEVEL_EDGES[[4, 12]]
+    total, *_ = density.log_total(result, *ends)
+    line = total_line(result, total, ends, Exact(exact_b, exact_b))
+    share = np.exp(np.logaddexp.reduce(exact_b[4:12]) - np.logaddexp.reduce(exact_b))
+    assert float(line.split("exactly ")[1]) == pytest.approx(share, rel=0.05)
 
 
 def test_bin_centres_instead_of_mean_outputs_are_noticed():

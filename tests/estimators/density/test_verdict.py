@@ -14,11 +14,13 @@ from lattice import LEVEL_EDGES as EDGES
 from run_tools import loaded
 
 from omniinput_hpc.estimators.density.arrivals import MAX_OLD, follow
-from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.density.density import density_of_run, density_of_runs
 from omniinput_hpc.estimators.density.lanes_alike import alike_at_equal_z
+from omniinput_hpc.estimators.density.observations import dispersion
 from omniinput_hpc.estimators.density.result import upper_bounds
 from omniinput_hpc.estimators.density.rung_counts import FALSE_ALARMS, rungs_agree
 from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.histogram import lane_groups
 
 RUNG_COUNTS = "counts of one rung and of the rest"
 UNIFORM = int(np.flatnonzero(BETA_K == 0.0)[0])
@@ -31,7 +33,7 @@ def failed(run):
 def rung_counts(run, counts_kgb=None):
     density = density_of_run(run)
     counts_kgb = run.lane_counts_kgb if counts_kgb is None else counts_kgb
-    return rungs_agree(counts_kgb, run.weights, density)
+    return rungs_agree(counts_kgb, np.bincount(lane_groups(run.walkers)), run.weights, density)
 
 
 def test_rungs_of_right_runs_agree():
@@ -54,6 +56,19 @@ def test_what_one_rung_alone_has_met_contradicts_the_rest():
     found = rung_counts(run, counts_kgb)
     assert not found.passed and "beta = 0 counted about" in found.sentence
     assert f"and {EDGES[b + 1]:.4g}" in found.sentence or f"z = {EDGES[b]:.4g}" in found.sentence
+
+
+def test_a_contradiction_in_one_of_two_joined_runs_is_seen():
+    """24 and 16 walkers: the density's groups have other sizes than those of the first run."""
+    runs = [
+        independent_run(MODEL, BETA_K, EDGES, walkers=walkers, moves=2000, seed=walkers)
+        for walkers in (24, 16)
+    ]
+    density = density_of_runs(runs)
+    counts_kgb, lanes_g = runs[0].lane_counts_kgb, np.bincount(lane_groups(24))
+    assert rungs_agree(counts_kgb, lanes_g, runs[0].weights, density).passed
+    worth_b = dispersion(counts_kgb.sum(axis=0), lanes_g)
+    assert worth_b.max() < 3 < dispersion(counts_kgb.sum(axis=0), density.lanes_g).max()
 
 
 def test_counts_of_one_walker_that_stayed_are_few():
