@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -64,6 +65,8 @@ class Run(Estimates):
     ) -> Samples:
         """Return the recorded inputs with z[0] <= output < z[1], of some or all rungs.
 
+        Rungs with a lambda (see ``[ladder] lambdas``) are left out; the others are numbered from 0.
+
         Raises
         ------
         UserError
@@ -72,18 +75,19 @@ class Run(Estimates):
             The density, which gives the weights, cannot be estimated.
         """
         low, high = z
-        density = self.density().estimate
-        log_q = log_q_of(self.reader.data)
-        wanted = np.zeros(len(self.betas), dtype=bool)
+        density, data = self.density().estimate, self.reader.data
+        log_q = log_q_of(data)
+        wanted = np.zeros(len(data.beta_k), dtype=bool)
         wanted[slice(None) if rungs is None else list(rungs)] = True
+        density = replace(density, n_k=np.where(wanted, density.n_k, 0))
         found, n = [], 0
-        for round_, (x, z_ks) in enumerate(self.reader.samples()):
+        for round_, (x, z_ks) in enumerate(data.source.samples()):
             log_q_ksk = next(log_q) if log_q is not None else None
             k, s = np.nonzero((z_ks >= low) & (z_ks < high) & wanted[:, None])
             z_n = z_ks[k, s].astype(np.float64)
             q_n = None if log_q_ksk is None else log_q_ksk[k, s]
             weight = -density.log_mixture(z_n, q_n) if len(z_n) else np.zeros(0)
-            found.append((x[k, s], z_n, np.full(len(k), round_), k, self.betas[k], weight))
+            found.append((x[k, s], z_n, np.full(len(k), round_), k, data.beta_k[k], weight))
             n += len(k)
             if n > MAX_SAMPLES:
                 raise UserError(

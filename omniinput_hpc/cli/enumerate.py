@@ -63,7 +63,7 @@ class Enumeration:
         self._edges, self._rule, self._m = edges, rule, m
         self.count_b = np.zeros(len(edges) + 1, dtype=np.int64)
         self.weight_b, self.right_b = np.zeros(len(edges) + 1), np.zeros(len(edges) + 1)
-        self.mass_right, self.highest_right = 0.0, -np.inf
+        self.mass_right, self.mass, self.highest_right = 0.0, 0.0, -np.inf
 
     def add(
         self, x: NDArray[np.int64], z: NDArray[np.float32], q: NDArray[np.float64] | None = None
@@ -83,7 +83,8 @@ class Enumeration:
             right = r if q is None else r * q
             self.right_b += np.bincount(index, weights=right, minlength=n_bins + 2)
             if self._m is not None:
-                self.mass_right += float(np.sum(r * np.exp(-self._m * z64)))
+                p = np.exp(-self._m * z64)
+                self.mass, self.mass_right = self.mass + p.sum(), self.mass_right + float(r @ p)
             self.highest_right = max(self.highest_right, float(z64[r == 1].max(initial=-np.inf)))
 
 
@@ -198,9 +199,10 @@ def count_all(
     world.together(count_mine)
     found.count_b = world.sum(found.count_b)
     found.weight_b, found.right_b = world.sum(found.weight_b), world.sum(found.right_b)
-    found.mass_right = float(world.sum(np.array([found.mass_right]))[0])
+    found.mass, found.mass_right = world.sum(np.array([found.mass, found.mass_right])).tolist()
     if m is not None:
-        found.mass_right /= float(v) ** (d - m)  # sites that are not predicted are uniform
+        found.mass /= float(v) ** (d - m)  # sites that are not predicted are uniform
+        found.mass_right /= float(v) ** (d - m)
     found.highest_right = float(world.max(np.array([found.highest_right]))[0])
     return found
 
@@ -238,7 +240,9 @@ def write(record: Record, found: Enumeration, config: Config, source: list[str])
     ]
     if np.isfinite(found.highest_right):
         words = "share of right inputs among what the model generates"
-        share = [f"{words}: {found.mass_right:.8f}"] if found.mass_right else []
+        # rows that are not normalized generate nothing
+        normalized = found.mass < 1.001 and (found.mass > 0.999 or config.allowed is not None)
+        share = [f"{words}: {found.mass_right:.8f}"] if found.mass_right and normalized else []
         columns["r"] = found.right_b[bins] / weight_b[bins]
         what = "right inputs" if config.law is None else "probability of right inputs"
         header += [

@@ -6,6 +6,7 @@ under `models`, and a row in `KINDS`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -90,6 +91,8 @@ class ModelKind:
 
 
 # fmt: off
+CHANGE_Z = ("target", "output", "sign", "sites", "prefix", "suffix", "tokens", "dtype")
+"""Options of text models that change z, or which inputs there are."""
 KINDS = {
     "causal-lm": ModelKind(
         options_of.CausalLm, "language.causal_lm", "language.hf_folder",
@@ -149,6 +152,17 @@ def preflight_kind(model: Table, allowed: Allowed, hashed: bool = True) -> dict[
     return dict(_module(row.checks).preflight(model, **options))
 
 
+def options_text(model: Table) -> list[str]:
+    """Return the options of a text model that change z, as one text; [] if all have their defaults.
+
+    The hash of its files does not cover them. Fingerprints of other kinds have their own.
+    """
+    if not KINDS[model.kind].has_tokenizer:  # type: ignore[attr-defined]
+        return []
+    given = model.model_dump(mode="json", include=set(CHANGE_Z), exclude_defaults=True)
+    return [f"options:{json.dumps(given, sort_keys=True)}"] if given else []
+
+
 def pending_fingerprint(config: Config, about: Mapping[str, Any]) -> PendingFingerprint:
     """Compute the fingerprint in a thread, from what `preflight` found without `hashed`."""
     return PendingFingerprint(lambda: _fingerprint(config, about))
@@ -158,6 +172,7 @@ def _fingerprint(config: Config, about: Mapping[str, Any]) -> str:
     """Return the fingerprint of the model, and of other "parts": texts, or files to hash."""
     checks, own = _module(KINDS[config.model.kind].checks), about["fingerprint"]
     texts = [own if own is not None else checks.fingerprint(list(map(Path, about["files"])))]
+    texts += options_text(config.model)
     for part in about.get("parts", ()):
         is_text = isinstance(part, str)
         hashed = _module("language.hf_folder").fingerprint

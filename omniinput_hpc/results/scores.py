@@ -57,7 +57,7 @@ class AgreementResult(Written):
 
     joined: Joined
     found: Sequence[PeopleComparison]
-    fid: tuple[Path, int] | None = None
+    fid: tuple[Path, int | None] | None = None
 
     @cached_property
     def _columns(self) -> Columns:
@@ -273,23 +273,26 @@ def _bound_lines(result: ScoredCurve) -> list[str]:
     return lines
 
 
-def fid_columns(path: Path, run: int, z_lower_b: FloatArray) -> Columns:
+def fid_columns(path: Path, run: int | None, z_lower_b: FloatArray) -> Columns:
     """Return columns ``fid`` and ``fid_of_reference`` [B] of a table of ``omniinput judge``.
 
     Parameters
     ----------
-    run : number of the run in it
+    run : number of the run in it; None if it holds only one
     z_lower_b : float64 [B], lower edges of the bins; a bin that is not in the table gets NaN
 
     Raises
     ------
     EstimateError
-        As in `read_table`; or the table does not hold this run.
+        As in `read_table`; or the table does not hold this run, or several if none is named.
     """
     _, fid = read_table(path, ["run", "z_lower", "fid", "fid_of_reference"])
-    mine = fid["run"] == run
+    numbers = np.unique(fid["run"])
+    known = ", ".join(f"{n:g}" for n in numbers)
+    if run is None and len(numbers) > 1:
+        raise EstimateError(f"{path} holds the runs {known}: say by --fid-run which is this one")
+    mine = fid["run"] == (numbers[0] if run is None and len(numbers) else run)
     if not mine.any():
-        known = ", ".join(f"{n:g}" for n in np.unique(fid["run"]))
         raise EstimateError(f"{path} holds no run {run}; it has: {known}")
     near = np.abs(z_lower_b[:, None] - fid["z_lower"][mine]) < 1e-6
     row_b = np.where(near.any(axis=1), near.argmax(axis=1), -1)

@@ -16,7 +16,7 @@ from omniinput_hpc.estimators.precision_recall.from_rule import (
     check_scores,
     load_rule,
 )
-from omniinput_hpc.plugins import load_function
+from omniinput_hpc.plugins import load_function, source_of
 
 Of = Literal["values", "shown"]
 OPTION = "--judge"
@@ -41,7 +41,8 @@ class RuleJudge(Judge):
     """
 
     def __init__(self, name: str, of: Of, key: Key | None) -> None:
-        self.about = f"rule {name}" + (" of what is shown" if of == "shown" else "")
+        what = " of what is shown" if of == "shown" else ""
+        self.about = f"rule {name}{what}, {source_of(name)}"
         self._name, self._key = name, key.by_id() if key else {}
         self._function: Any = (
             load_rule(name, OPTION) if of == "values" else load_function(name, OPTION)

@@ -35,7 +35,7 @@ def main(arguments: list[str], program: str = "agreement.py") -> None:
     add_bank(source)
     add_key(parser)
     add("--fid", type=Path, metavar="RUN.fid.csv", help="FID of each bin, from omniinput judge")
-    add("--fid-run", type=int, default=0, help="number of the run in that file (default: 0)")
+    add("--fid-run", type=int, help="number of the run in that file, if it holds several")
     add_figure_options(parser)
     options = parser.parse_args(arguments)
     look.use([[options.run]], options.label, options.title, options.style)

@@ -84,7 +84,7 @@ def preflight(config: Config, about: Mapping[str, Any]) -> dict[str, Any]:
         parts += [_digest([output.model_dump(), vars(tokens)])]
     elif isinstance(output, Difference):
         other = _other(config, output.other, about)
-        parts += [other["fingerprint"] or other["files"]]
+        parts += [*table.options_text(output.other), other["fingerprint"] or other["files"]]
         found["bytes"] = _sum(about["bytes"], other["bytes"])
         found["source"] = "; ".join(filter(None, [about["source"], other["source"]]))
     elif isinstance(output, Classifier):
