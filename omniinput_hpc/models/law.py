@@ -25,7 +25,7 @@ from omniinput_hpc.config.law import (
 )
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import constraint, input_space
-from omniinput_hpc.models.language import hf_folder, tokenizer
+from omniinput_hpc.models.language import hf_folder
 from omniinput_hpc.models.protocol import offers_of, space_of
 from omniinput_hpc.models.table import KINDS, build_kind, preflight_kind
 from omniinput_hpc.untrusted import fasta
@@ -175,7 +175,7 @@ def _require_no_early_end(config: Config, own: Any, base: Any) -> None:
 def _rows(prompt: DataPrompt, config: Config, model: Any) -> NDArray[np.int64]:
     """Return the prompts of a file as values, int64 [N, P]."""
     path, where = Path(prompt.file), f"law.prompt.file = {prompt.file}"
-    given = _read(path)
+    given, space = _read(path), space_of(model)
     if not given:
         raise UserError(f"{where} holds no prompts")
     if any(isinstance(row, str) for row in given):
@@ -185,25 +185,30 @@ def _rows(prompt: DataPrompt, config: Config, model: Any) -> NDArray[np.int64]:
                 f'{where}: texts need a model with a tokenizer, not model.kind = "'
                 f'{config.model.kind}"; give a JSON list of lists of values'
             )
-        folder = hf_folder.resolve(getattr(config.model, "path", ""))
-        words = tokenizer.require(tokenizer.read(folder), folder, "law.prompt.file with texts")
-        given = [words.encode(row) if isinstance(row, str) else row for row in given]
+        encode: Any = hf_folder.encoder(config.model, config.allowed)  # type: ignore[arg-type]
+        given = [encode(row) if isinstance(row, str) else _values(row, space) for row in given]
+    else:
+        given = [_values(row, space) for row in given]
     wrong = [number for number, row in enumerate(given, 1) if len(row) != prompt.sites]
     if wrong:
         raise UserError(
             f"{where}: {_named(wrong)} of other lengths than law.prompt.sites = {prompt.sites} "
             f"({', '.join(str(len(given[i - 1])) for i in wrong[:MAX_NAMED])} tokens)"
         )
-    ids = np.array(given, dtype=np.int64)
-    values = space_of(model).to_values(ids)
+    values = np.array(given, dtype=np.int64)
     bad = (values < 0) | (values >= model.n_values)
     if bad.any():
         numbers = (np.flatnonzero(bad.any(axis=1)) + 1).tolist()
         raise UserError(f"{where}: {_named(numbers)} with values that the model does not have")
-    ends = np.flatnonzero((ids == constraint.end_id(config)).any(axis=1)) + 1
+    ends = np.flatnonzero((space.to_ids(values) == constraint.end_id(config)).any(axis=1)) + 1
     if ends.size:
         raise UserError(f"{where}: {_named(ends.tolist())} with the token of space.end")
-    return np.asarray(values, dtype=np.int64)
+    return values
+
+
+def _values(row: Sequence[int], space: Any) -> list[int]:
+    """Return the values of a row of the model's own numbers."""
+    return list(space.to_values(np.array(row, dtype=np.int64)).tolist())
 
 
 def _read(path: Path) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc import models
+from omniinput_hpc import models, rng
 from omniinput_hpc.config import Config, WangLandau
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel.comm import World
@@ -28,6 +28,9 @@ from omniinput_hpc.sampling.timing import Clock
 from omniinput_hpc.tempering.adaptation import LadderTuning
 from omniinput_hpc.tempering.ensembles import Ensemble, Gaussian, Tabulated, log_weight_b
 from omniinput_hpc.tempering.ladder import Block
+
+LOSS_ERROR = 0.02
+"""Largest relative difference between a law's output and the loss by its rows: that of bfloat16."""
 
 if TYPE_CHECKING:
     from omniinput_hpc.kernels.independent import RowSums
@@ -82,6 +85,8 @@ def law_of(config: Config, model: models.Model, device: str) -> InputLaw | None:
     Raises a UserError if it is none: if its model has no conditionals, or rows that do not sum to 1
     at temperature 1; or if a constraint is wrong.
     """
+    import torch
+
     from omniinput_hpc.kernels.independent import try_rows
     from omniinput_hpc.kernels.parts import constrained, law
     from omniinput_hpc.models import constraint
@@ -94,11 +99,20 @@ def law_of(config: Config, model: models.Model, device: str) -> InputLaw | None:
     if parts is None or config.law is None:
         return None
     found = law.of_parts(parts, device, gives_z=parts.is_model and parts.model is model)
-    rows = try_rows(parts.model, config.sampler.block_walkers, device)
-    if rows is not None and config.law.temperature == 1.0 and not rows.normalized:
+    n_walkers, exact = config.sampler.block_walkers, config.law.temperature == 1.0
+    for key, of, used in (("law", parts.model, exact), ("law.prompt", parts.prompt, True)):
+        rows = try_rows(of, n_walkers, device) if hasattr(of, "output") and used else None
+        if rows is not None and not rows.normalized:
+            raise UserError(
+                f"{key}: {rows.problem or 'the rows of its conditional_logits sum to less than 1'}"
+                "; give a model whose rows are log-probabilities"
+            )
+    size = (n_walkers, found.n_sites)
+    x = rng.generator(0, "fingerprint", *size).integers(found.n_values, size=size)
+    if not found.loss_error(torch.from_numpy(x).to(device)) < LOSS_ERROR:
         raise UserError(
-            f"law: {rows.problem or 'the rows of its conditional_logits sum to less than 1'}; "
-            "give a model whose rows are log-probabilities"
+            "law: the output of its model is not the mean of minus the log-probabilities in its "
+            "conditional_logits; give such an output"
         )
     found.automaton = inside
     return found

@@ -156,7 +156,6 @@ class Law:
                 f"first predicted site, {first}"
             )
         self._first = max(first, self.n_prompt)
-        self._whole = prompt is not None  # whether a prompt is redrawn as a whole
         self._b, self._predicted = 1.0 / temperature, self.n_sites - first
         self._plain = temperature == 1.0 and self._first == first and self._ended is None
         self.gives_z = gives_z and self._plain and prompt is None
@@ -184,6 +183,17 @@ class Law:
             return self.log_q_sites(x, None).sum(dim=1)
         loss = z if self.gives_z else self.model.output(x)
         return self._prompt.log_q(x[:, : self.n_prompt]) - self._predicted * loss.double()
+
+    def loss_error(self, x: torch.Tensor) -> float:
+        """Return by how much the model's output, if ln q follows from it, misses its rows' loss.
+
+        x is int64 [W, D]; the error is relative, where the loss is above 1.
+        """
+        if not self._plain:
+            return 0.0
+        loss = self.loss(self.log_q_sites(x, None))
+        off = (self.model.output(x).double() - loss).abs() / loss.abs().clamp(min=1.0)
+        return float(off.nan_to_num(nan=0.0).max())  # inf - inf: impossible by both
 
     def loss(self, log_q: torch.Tensor) -> torch.Tensor:
         """Return the law's mean loss, float64 [W], given the terms of ln q, [W, D]."""
@@ -214,8 +224,8 @@ class Law:
         return g.masked_fill_(over[..., None] & other, rise(self.n_values))
 
     def widened(self, span: Span) -> Span:
-        """Return a span that holds the prompt as a whole or not at all."""
-        if not self._whole or span.begin >= self.n_prompt:
+        """Return a span that holds the first sites, up to the prompt's end, as a whole or not."""
+        if span.begin >= self.n_prompt:
             return span
         return Span(span.part, 0, max(span.end, self.n_prompt))
 
