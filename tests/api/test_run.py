@@ -128,6 +128,12 @@ def test_weighted_samples_stand_for_all_inputs(run):
     assert np.abs(np.log(plain / plain.sum()) - expected).max() > 0.5  # unweighted: far off
 
 
+def test_samples_of_one_rung_are_weighted_by_it_alone(run):
+    found = run.samples(rungs=[1])
+    apart = found.log_weight - run.betas[1] * found.z
+    assert np.ptp(apart) < 0.05 * np.ptp(found.z)  # the weights use the bins' mean outputs
+
+
 def test_too_many_samples_are_refused(run, monkeypatch):
     monkeypatch.setattr("omniinput_hpc.api.run.MAX_SAMPLES", 10)
     with pytest.raises(UserError, match="choose a narrower z or fewer rungs"):

@@ -39,6 +39,7 @@ from omniinput_hpc.kernels.gibbs_with_gradients import GibbsWithGradients
 from omniinput_hpc.kernels.metropolis import Metropolis
 from omniinput_hpc.kernels.parts.constrained import UniformInside
 from omniinput_hpc.kernels.parts.law import Law, ModelPrompt, PromptRows, UniformPrompt
+from omniinput_hpc.kernels.parts.spans import Span
 from omniinput_hpc.models.constraint import of_texts
 from omniinput_hpc.models.outputs.ended import Ended
 from omniinput_hpc.tempering.ensembles import Canonical
@@ -304,3 +305,12 @@ def test_a_law_that_follows_from_the_mean_loss_of_texts_fails(name):
         kernel, choices = make(options, model, 64), ()
     with pytest.raises(AssertionError):
         check_exact(kernel, model, Canonical(0.8), draws, choices, False)
+
+
+def test_first_sites_that_are_not_predicted_are_redrawn_together():
+    rows = NormalizedRows()
+    rows.predicted_from = 2
+    law = Law(rows)
+    assert law.widened(Span("site", 0, 1)) == Span("site", 0, 2)
+    assert law.widened(Span("site", 1, 2)) == Span("site", 0, 2)
+    assert law.widened(Span("site", 2, 3)) == Span("site", 2, 3)

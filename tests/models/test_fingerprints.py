@@ -5,7 +5,9 @@ import threading
 import pytest
 from language_folders import save_decoder
 
+from omniinput_hpc import models
 from omniinput_hpc.cli import run
+from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.fingerprints import PendingFingerprint
 from omniinput_hpc.models.language import causal_lm, hf_folder
@@ -84,3 +86,16 @@ def test_a_run_of_a_changed_model_is_refused_before_it_is_loaded(tmp_path, monke
     monkeypatch.setattr(causal_lm, "build", None)
     assert run.main([str(tmp_path / "a.toml"), "--set", "run.rounds=2"]) == 2
     assert "the model's files or options have changed" in "".join(capfd.readouterr())
+
+
+def test_options_that_change_z_are_in_the_fingerprint(tmp_path):
+    """Not those that have their defaults: older runs keep their fingerprints."""
+    save_decoder("gpt2", tmp_path)
+    (tmp_path / "input.toml").write_text(INPUT.format(folder=tmp_path))
+    found = [
+        models.preflight(input_file.load(tmp_path / "input.toml", [f"model.{key}" for key in keys]))
+        for keys in ([], ["prefix=[1]"], ["prefix=[2]"], ["dtype=bfloat16"])
+    ]
+    texts = [about["fingerprint"] for about in found]
+    assert len(set(texts)) == 4 and " " not in texts[0]
+    assert all(text.startswith(texts[0]) for text in texts)

@@ -2,9 +2,13 @@
 
 import json
 
+import markov_model
+import numpy as np
 import pytest
 from language_folders import save_decoder
+from run_tools import ROOT
 
+from omniinput_hpc import models
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.config import input_file
 from omniinput_hpc.config.stored import parse as stored
@@ -125,6 +129,41 @@ def test_without_a_law_the_kernel_is_as_before_and_with_one_a_mixture(tmp_path):
 def test_a_stored_law_of_another_version_is_still_a_law(tmp_path):
     later = stored(text(tmp_path, law='[law]\nkind = "later"\nkey = 1'))
     assert later.measure == "probability" and later.law.kind == "later"
+
+
+def test_prompts_of_texts_are_these_texts_without_special_tokens(tmp_path, monkeypatch):
+    """The special token of the English model is the first of its tokens."""
+    monkeypatch.chdir(ROOT)
+    model = "kind = 'causal-lm'\npath = 'inputs/models/english'\nlength = 4\ntokens = 'no-special'"
+    said = " the name"
+    (tmp_path / "prompts.txt").write_text(said)
+    prompt = f"{{ kind = 'data', file = '{tmp_path}/prompts.txt', sites = 2 }}"
+    law = f"[law]\nkind = 'model'\nprompt = {prompt}"
+    (tmp_path / "input.toml").write_text(text(tmp_path, law=law, model=model))
+    config = input_file.load(tmp_path / "input.toml", [])
+    built = models.build(config, "cpu")
+    rows = laws.build(config, "cpu", built).prompt
+    values = np.concatenate([rows, np.zeros((1, 2), dtype=np.int64)], axis=1)
+    assert models.display(config).show(values)[0].startswith(said)
+
+
+def test_rows_of_a_prompt_must_be_log_probabilities(tmp_path, capfd):
+    prompt = "{ kind = 'python', factory = 'markov_model:weights', sites = 6 }"
+    law = f"[law]\nkind = 'model'\nprompt = {prompt}"
+    assert "law.prompt: " in refused(tmp_path, capfd, law=law)
+
+
+def test_an_output_that_is_not_the_loss_of_its_rows_is_refused(tmp_path, capfd, monkeypatch):
+    markov = markov_model.markov
+
+    def summed(device="cpu", **options):
+        found = markov(device, **options)
+        found.output = lambda x: 5.0 * type(found).output(found, x)
+        return found
+
+    monkeypatch.setattr(markov_model, "summed", summed, raising=False)
+    law = "[law]\nkind = 'python'\nfactory = 'markov_model:summed'"
+    assert "law: the output of its model is not the mean" in refused(tmp_path, capfd, law=law)
 
 
 def test_prompts_of_a_fasta_file_are_its_sequences(tmp_path):
