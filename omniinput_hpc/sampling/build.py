@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc import models, rng
+from omniinput_hpc import models
 from omniinput_hpc.config import Config, WangLandau
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.parallel.comm import World
@@ -85,8 +85,6 @@ def law_of(config: Config, model: models.Model, device: str) -> InputLaw | None:
     Raises a UserError if it is none: if its model has no conditionals, or rows that do not sum to 1
     at temperature 1; or if a constraint is wrong.
     """
-    import torch
-
     from omniinput_hpc.kernels.independent import try_rows
     from omniinput_hpc.kernels.parts import constrained, law
     from omniinput_hpc.models import constraint
@@ -107,9 +105,7 @@ def law_of(config: Config, model: models.Model, device: str) -> InputLaw | None:
                 f"{key}: {rows.problem or 'the rows of its conditional_logits sum to less than 1'}"
                 "; give a model whose rows are log-probabilities"
             )
-    size = (n_walkers, found.n_sites)
-    x = rng.generator(0, "fingerprint", *size).integers(found.n_values, size=size)
-    if not found.loss_error(torch.from_numpy(x).to(device)) < LOSS_ERROR:
+    if not found.loss_error(n_walkers, device) < LOSS_ERROR:
         raise UserError(
             "law: the output of its model is not the mean of minus the log-probabilities in its "
             "conditional_logits; give such an output"

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from omniinput_hpc import rng
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.parts import conditionals
 from omniinput_hpc.kernels.parts.categorical import pick
@@ -184,13 +185,16 @@ class Law:
         loss = z if self.gives_z else self.model.output(x)
         return self._prompt.log_q(x[:, : self.n_prompt]) - self._predicted * loss.double()
 
-    def loss_error(self, x: torch.Tensor) -> float:
+    def loss_error(self, n: int, device: str) -> float:
         """Return by how much the model's output, if ln q follows from it, misses its rows' loss.
 
-        x is int64 [W, D]; the error is relative, where the loss is above 1.
+        It is the largest of n random inputs, and relative where the loss is above 1.
         """
         if not self._plain:
             return 0.0
+        size = n, self.n_sites
+        values = rng.generator(0, "fingerprint", *size).integers(self.n_values, size=size)
+        x = torch.from_numpy(values).to(device)
         loss = self.loss(self.log_q_sites(x, None))
         off = (self.model.output(x).double() - loss).abs() / loss.abs().clamp(min=1.0)
         return float(off.nan_to_num(nan=0.0).max())  # inf - inf: impossible by both
