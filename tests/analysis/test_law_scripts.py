@@ -294,7 +294,7 @@ def test_report(called, runs):
     page = (runs / "both.html").read_text()
     for words in (
         "Probability per output, all runs",
-        "Probability per bin of the output, and its standard error: a",
+        "Probability per bin of the output (1 wide), and its standard error: a",
         "of them are right",
         "of probability in right inputs",
         "[law] python law_models:chain",
