@@ -65,7 +65,7 @@ class Run(Estimates):
     ) -> Samples:
         """Return the recorded inputs with z[0] <= output < z[1], of some or all rungs.
 
-        Rungs with a lambda (see ``[ladder] lambdas``) are left out; the others are numbered from 0.
+        Only rungs with lambda = 0 count (see ``[ladder] lambdas``). They are numbered from 0.
 
         Raises
         ------

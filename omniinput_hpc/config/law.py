@@ -12,7 +12,10 @@ from omniinput_hpc.config.table import MAX_SITES, Positive, Table, WholePositive
 
 SITES: Any = Field(le=MAX_SITES, description="How many sites this law draws, from the first on.")
 PATH = "As for a `causal-lm` model. It needs the [model]'s tokens."
-FACTORY = "As for a `python` model, which needs `conditional_logits`."
+FACTORY = (
+    "As for a `python` model; it needs `conditional_logits`, and an `output` that is their mean "
+    "loss."
+)
 OPTIONS = "Keyword arguments of the factory."
 
 

@@ -25,7 +25,7 @@ from omniinput_hpc.config.law import (
 )
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import constraint, input_space
-from omniinput_hpc.models.language import hf_folder
+from omniinput_hpc.models.language import hf_folder, tokenizer
 from omniinput_hpc.models.protocol import offers_of, space_of
 from omniinput_hpc.models.table import KINDS, build_kind, preflight_kind
 from omniinput_hpc.untrusted import fasta
@@ -185,6 +185,8 @@ def _rows(prompt: DataPrompt, config: Config, model: Any) -> NDArray[np.int64]:
                 f'{where}: texts need a model with a tokenizer, not model.kind = "'
                 f'{config.model.kind}"; give a JSON list of lists of values'
             )
+        folder = hf_folder.resolve(getattr(config.model, "path", ""))
+        tokenizer.require(tokenizer.read(folder), folder, "law.prompt.file with texts")
         encode: Any = hf_folder.encoder(config.model, config.allowed)  # type: ignore[arg-type]
         given = [encode(row) if isinstance(row, str) else _values(row, space) for row in given]
     else:

@@ -90,9 +90,9 @@ class ModelKind:
     on_lattice: bool = False
 
 
-# fmt: off
 CHANGE_Z = ("target", "output", "sign", "sites", "prefix", "suffix", "tokens", "dtype")
 """Options of text models that change z, or which inputs there are."""
+# fmt: off
 KINDS = {
     "causal-lm": ModelKind(
         options_of.CausalLm, "language.causal_lm", "language.hf_folder",

@@ -185,10 +185,11 @@ class Law:
         loss = z if self.gives_z else self.model.output(x)
         return self._prompt.log_q(x[:, : self.n_prompt]) - self._predicted * loss.double()
 
+    @torch.no_grad()
     def loss_error(self, n: int, device: str) -> float:
-        """Return by how much the model's output, if ln q follows from it, misses its rows' loss.
+        """Return how far the output is from the loss by the rows; 0 if ln q does not use it.
 
-        It is the largest of n random inputs, and relative where the loss is above 1.
+        It is the largest difference over n random inputs, relative where the loss is above 1.
         """
         if not self._plain:
             return 0.0

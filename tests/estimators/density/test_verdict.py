@@ -13,10 +13,10 @@ from lattice import BETA_K, MODEL, canonical, independent_run
 from lattice import LEVEL_EDGES as EDGES
 from run_tools import loaded
 
+from omniinput_hpc.estimators.density import checks
 from omniinput_hpc.estimators.density.arrivals import MAX_OLD, follow
 from omniinput_hpc.estimators.density.density import density_of_run, density_of_runs
 from omniinput_hpc.estimators.density.lanes_alike import alike_at_equal_z
-from omniinput_hpc.estimators.density.observations import dispersion
 from omniinput_hpc.estimators.density.result import upper_bounds
 from omniinput_hpc.estimators.density.rung_counts import FALSE_ALARMS, rungs_agree
 from omniinput_hpc.estimators.run_data import RunData
@@ -58,17 +58,25 @@ def test_what_one_rung_alone_has_met_contradicts_the_rest():
     assert f"and {EDGES[b + 1]:.4g}" in found.sentence or f"z = {EDGES[b]:.4g}" in found.sentence
 
 
-def test_a_contradiction_in_one_of_two_joined_runs_is_seen():
-    """24 and 16 walkers: the density's groups have other sizes than those of the first run."""
+def test_a_contradiction_in_one_of_two_joined_runs_is_seen(monkeypatch):
+    """24 and 16 walkers: by the sizes of the joined groups, counts of lanes would seem uneven."""
     runs = [
-        independent_run(MODEL, BETA_K, EDGES, walkers=walkers, moves=2000, seed=walkers)
+        independent_run(MODEL, BETA_K, EDGES, walkers=walkers, moves=200, seed=walkers)
         for walkers in (24, 16)
     ]
-    density = density_of_runs(runs)
-    counts_kgb, lanes_g = runs[0].lane_counts_kgb, np.bincount(lane_groups(24))
-    assert rungs_agree(counts_kgb, lanes_g, runs[0].weights, density).passed
-    worth_b = dispersion(counts_kgb.sum(axis=0), lanes_g)
-    assert worth_b.max() < 3 < dispersion(counts_kgb.sum(axis=0), density.lanes_g).max()
+
+    def found():
+        every = density_of_runs(runs).verdict.checks
+        return next(check for check in every if check.name.startswith(RUNG_COUNTS))
+
+    assert found().passed
+    b = int(np.argmax(runs[0].counts_kb[UNIFORM]))  # a fifth more at the commonest output
+    counts_rg = runs[0].counts_rkgb[:, UNIFORM, :, b]
+    counts_rg += np.rint(0.2 * counts_rg).astype(np.int64)
+    assert not found().passed
+    joined = density_of_runs(runs).lanes_g
+    monkeypatch.setattr(checks, "_group_sizes", lambda run: joined)
+    assert found().passed
 
 
 def test_counts_of_one_walker_that_stayed_are_few():
