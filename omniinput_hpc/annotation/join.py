@@ -62,18 +62,21 @@ def scores_of_model(
 
 
 def join_scores(
-    fingerprint: str, score_paths: Sequence[Path], key_path: Path | None = None
+    fingerprint: str,
+    score_paths: Sequence[Path],
+    key_path: Path | None = None,
+    n_sites: int | None = None,
 ) -> Joined:
     """Join score files with their keys, for the model with this fingerprint.
 
     Files with the same annotator's name are joined. Without `key_path`, the key beside each file is
-    read.
+    read. `n_sites` is the length of the run's inputs; None: any.
 
     Raises
     ------
     UserError
-        Unreadable files, no task or no score of this model, unknown ids, one name used by different
-        scorers, or keys that differ in bin width or draw method.
+        Unreadable files, no task or no score of this model, tasks of another length, unknown ids,
+        one name used by different scorers, or keys that differ in bin width or draw method.
     """
     by_key: dict[Path, list[Scores]] = defaultdict(list)
     for path in score_paths:
@@ -96,6 +99,11 @@ def join_scores(
             elif item.run is None or key.runs[item.run].model_fingerprint != fingerprint:
                 continue
             else:
+                if n_sites not in (None, len(item.x)):
+                    raise UserError(
+                        f"{path}: its tasks show inputs of {len(item.x)} sites of this model, and "
+                        f"the run has {n_sites}: choose tasks from the run"
+                    )
                 if item.repeats is not None:
                     first_a = [by_id.get(item.repeats, np.nan) for by_id in scores]
                     repeats.append(np.stack([np.array(first_a), score_a]))

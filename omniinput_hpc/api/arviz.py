@@ -23,7 +23,8 @@ def to_arviz(run: RunReader) -> xarray.DataTree:
     The group `sample_stats` holds ``walker``, int64 of the same shape: the walker that was sampled.
     The coordinate ``beta`` [rung] is the rung's beta (NaN: flat histogram). Draws are samples of
     their rung, weighted by exp(-beta z); only beta = 0 gives all inputs the same weight, or that of
-    the run's law.
+    the run's law. A ladder with an observable y has the coordinate ``lambda`` [rung], too: its
+    rungs weigh by exp(-beta z - lambda y).
 
     Raises
     ------
@@ -54,6 +55,9 @@ def to_arviz(run: RunReader) -> xarray.DataTree:
         "rung": np.arange(z_wtk.shape[2]),
         "beta": ("rung", run.beta_k),
     }
+    ladder = run.config.ladder
+    if ladder is not None and ladder.observable:
+        coords["lambda"] = ("rung", ladder.lambda_k)
     about = {
         "inference_library": "omniinput_hpc",
         "inference_library_version": __version__,

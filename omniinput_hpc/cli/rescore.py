@@ -64,17 +64,22 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
         world.on_rank_0(lambda: _check(run, config, args.input, about, rounds))
         world.together(lambda: shapes.check_shares(run.geometry.n_rungs, world.size))
         done = world.on_rank_0(lambda: _rounds_done(path, run, about["fingerprint"], args.input))
-        if done >= rounds:
-            log.info("%s holds all %d rounds of %s; nothing to do", path, rounds, run.path)
-            return EXIT_COMPLETE
+        edited = done and world.on_rank_0(lambda: _source_of(path)) != about["source"]
+        if done >= rounds and not edited:
+            return _nothing_to_do(run, path, rounds)
 
         batch = _batch(run, config)
         model, device = _build(world, run, config, args.input, about, rounds)
         world.together(lambda: _try_out(model, run, config, args.input, batch, device))
+        if done:
+            world.on_rank_0(lambda: _check_first(model, run, config, path, batch, device))
+        if done >= rounds:
+            return _nothing_to_do(run, path, rounds)
         attributes = {
             "config": common.to_toml(config),
             "model_fingerprint": about["fingerprint"],
             "package_version": __version__,
+            "model_source": about["source"],
         }
         with lock.hold(path, world, key="") as held_lock:
             # again: another job may have written meanwhile
@@ -145,6 +150,34 @@ def _try_out(
         models.rounding(config),
         _name(name),
     )
+
+
+def _nothing_to_do(run: RunReader, path: Path, rounds: int) -> int:
+    log.info("%s holds all %d rounds of %s; nothing to do", path, rounds, run.path)
+    return EXIT_COMPLETE
+
+
+def _source_of(path: Path) -> str:
+    """Return the user's code that made the side file's model; "" without such code."""
+    with rescored.open_rescored(path) as old:
+        return old.source
+
+
+def _check_first(
+    model: models.Model, run: RunReader, config: Config, path: Path, batch: int, device: str
+) -> None:
+    """Raise a UserError if the first outputs in the side file are not those of the model now.
+
+    The fingerprint of a python model does not cover the code of its factory.
+    """
+    from omniinput_hpc.models import batches
+
+    x_sd = models.space_of(model).to_values(_inputs(run, 0, range(1))[0][:batch])
+    z_s = batches.evaluate(model, x_sd, batch, device)
+    with rescored.open_rescored(path) as old:
+        before_s = old.z(0)[0, :batch]
+    if not np.abs(z_s - before_s).max() <= models.closeness(config):
+        raise UserError(f"{path} holds outputs of another model (they differ now); move it away")
 
 
 def _check(run: RunReader, config: Config, name: Path, shape: dict[str, Any], rounds: int) -> None:

@@ -187,9 +187,10 @@ def curve_by_scores(
     if options.bank is not None:
         joined = labels_for(options.bank, runs, density, options.width)
     elif options.judges:
-        joined = join_with_judges(runs[0].fingerprint, options.scores, options.judges, options.key)
+        joined = join_with_judges(runs[0], options.scores, options.judges, options.key)
     else:
-        joined = join_scores(runs[0].fingerprint, options.scores, options.key)
+        first = runs[0]
+        joined = join_scores(first.fingerprint, options.scores, options.key, first.n_sites)
     judges = [n for n, j in zip(joined.scored.annotators, joined.judges, strict=True) if j]
     if judges and len(judges) < len(joined.judges):
         raise UserError(

@@ -18,6 +18,7 @@ from omniinput_hpc.estimators.precision_recall.prediction_powered import (
     PoweredScores,
     aupr_gain,
 )
+from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.text import counted, shown
 
 NOT_RANDOM = 0.001
@@ -25,7 +26,7 @@ NOT_RANDOM = 0.001
 
 
 def join_with_judges(
-    fingerprint: str, people: Sequence[Path], judges: Sequence[Path], key: Path | None
+    run: RunReader, people: Sequence[Path], judges: Sequence[Path], key: Path | None
 ) -> Joined:
     """Join people's score files, with the judges' scores of the same tasks beside them.
 
@@ -43,11 +44,11 @@ def join_with_judges(
     for path in judges:
         if not read_scores(path).judge:
             raise UserError(f"{path} holds no scores of a judge: people's files are for --scores")
-    of_model = scores_of_model(fingerprint, judges, key)
+    of_model = scores_of_model(run.fingerprint, judges, key)
     if not of_model:
         names = ", ".join(map(str, judges))
-        raise UserError(f"{names}: no task belongs to this run's model ({fingerprint})")
-    joined = join_scores(fingerprint, [*people, *of_model], key)
+        raise UserError(f"{names}: no task belongs to this run's model ({run.fingerprint})")
+    joined = join_scores(run.fingerprint, [*people, *of_model], key, run.n_sites)
     scored, person_a = joined.scored, np.array([judge is None for judge in joined.judges])
     mine = np.flatnonzero(person_a)
     annotators = [scored.annotators[int(a)] for a in mine]

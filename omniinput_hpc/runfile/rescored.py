@@ -84,6 +84,7 @@ class RescoredReader(CheckedFile):
     path : Path
     config : the other model's parsed input file (see `config.stored`)
     fingerprint : str, of the other model
+    source : str, the name and a hash of the file of its factory; "" if there is none
     run_created, run_fingerprint : str, of the run that recorded the samples
     rounds, rounds_planned : int; `rounds` counts the committed rounds
     shape : (K, S), samples of a round
@@ -98,6 +99,8 @@ class RescoredReader(CheckedFile):
         version = untrusted_hdf5.require(file, FORMAT, versions, "a file of rescored samples")
         self.config: Config = stored.parse(untrusted_hdf5.text(file, "config"))
         self.fingerprint = untrusted_hdf5.text(file, "model_fingerprint")
+        known = "model_source" in file.attrs  # not in files of older versions
+        self.source = untrusted_hdf5.text(file, "model_source") if known else ""
         self.run_created = untrusted_hdf5.text(file, "run_created")
         self.run_fingerprint = untrusted_hdf5.text(file, "run_fingerprint")
         z = untrusted_hdf5.dataset(file, "samples/z")

@@ -79,6 +79,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     with lock.hold(path, world, key="") as held_lock:
         state = saved.begin(space, config.bins.edges, args.frontier, args.list)
         world.on_rank_0(lambda: saved.resume_if_there(path, state, space, texts))
+        world.on_rank_0(lambda: check_found(model, state, space, path))
         search = Search(world, space, model, tree, state, args.seconds is not None)
         stopping = StopCheck(request, world, args.max_walltime, held_lock.heartbeat)
         Session(world, search, path, texts).run(stopping, args.seconds)
@@ -133,6 +134,24 @@ def try_losses(model: Any, tree: Any, space: Space, name: str) -> None:
                 f"{np.nanmax(apart_n):.3g} (the margin is {space.margin:.3g}): a census requires "
                 "an output that follows from conditional_logits; if this is rounding, set --margin"
             )
+
+
+def check_found(model: Any, state: CensusState, space: Space, path: Path) -> None:
+    """Raise a `UserError` if inputs that a resumed census has found have another output now.
+
+    The fingerprint of a python model does not cover the code of its factory.
+    """
+    from omniinput_hpc.models import batches
+
+    found = state.found
+    some = np.linspace(0, max(len(found.z) - 1, 0), min(len(found.z), N_TRIED)).astype(int)
+    before = found.z[some].astype(np.float64)
+    now = batches.evaluate(model, found.x[some].astype(np.int64), space.walkers, space.device)
+    if not (np.abs(now - before) <= space.margin * np.maximum(1.0, np.abs(before))).all():
+        raise UserError(
+            f"{path} is a census of a model with other outputs: move it away, or give another "
+            "--output"
+        )
 
 
 def _check_input(config: Config) -> None:

@@ -30,11 +30,11 @@ def run(model, tmp_path):
     return tmp_path / "a.h5"
 
 
-def write_census(path, model, fingerprint):
+def write_census(path, model, fingerprint, n_sites=None):
     """Write what a census of the chain would have found in its lowest outputs."""
     last = int(np.searchsorted(np.cumsum(model.count_l), 1000))
     z_i = np.repeat(model.z_l[: last + 1], model.count_l[: last + 1].astype(int))
-    n, d = len(z_i), model.n_sites
+    n, d = len(z_i), n_sites or model.n_sites
     numbers = dict.fromkeys(census_file.NUMBERS, 0.0)
     numbers |= {"n_sites": d, "n_values": model.n_values, "below": np.nan,
                 "complete_below": model.z_l[last] + 1e-3, "least_unlisted": np.inf}  # fmt: skip
@@ -81,3 +81,7 @@ def test_what_is_refused(run, model, tmp_path, capsys):
     assert is_plain(code, said, "another model")
     code, _, said = call_script("reweight.py", [str(run), *census], capsys)
     assert is_plain(code, said, "--certified")
+    write_census(run.with_name("longer.census.h5"), model, "chain", n_sites=model.n_sites + 1)
+    census = ["--census", str(run.with_name("longer.census.h5"))]
+    code, _, said = call_script("reweight.py", [str(run), "--certified", *census], capsys)
+    assert is_plain(code, said, f"a census of inputs of {model.n_sites + 1} sites")

@@ -86,6 +86,9 @@ def test_who_scored_nothing_of_this_model_is_left_out_and_named(tmp_path):
     assert join_scores("other", paths).scored.annotators == ["ben"]
     with pytest.raises(UserError, match="no input of this model is scored yet"):
         join_scores("m", paths[1:])
+    assert join_scores("m", paths, n_sites=1).scored.annotators == ["judge"]
+    with pytest.raises(UserError, match="show inputs of 1 sites of this model, and the run has 2"):
+        join_scores("m", paths, n_sites=2)
 
 
 @pytest.mark.parametrize(

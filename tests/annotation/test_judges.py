@@ -17,6 +17,7 @@ from scipy.linalg import sqrtm
 from task_files import KEY_HEADER, make_tasks, word
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
+from omniinput_hpc import plugins
 from omniinput_hpc.annotation import png, tasks
 from omniinput_hpc.annotation.judges import fid, language, networks, rule, run_judge
 from omniinput_hpc.annotation.scores import ScoreFile, find_scores, read_scores, scores_path
@@ -199,6 +200,11 @@ def test_a_custom_network_takes_pictures_from_0_to_1(tmp_path, monkeypatch):
     grey = np.stack([png.pixels(t.png) for t in made.tasks]) / 255
     expected = 1 / (1 + np.exp(10 - 20 * grey.mean(axis=(1, 2))))
     np.testing.assert_allclose(judge.score(made.tasks), expected, rtol=1e-5)
+    code = tmp_path / "mean_network.py"
+    assert plugins.source_of("mean_network:Mean") in judge.about
+    code.write_text(code.read_text().replace("- 10", "- 11"))
+    judge_2 = networks.PictureClassifierJudge("mean.safetensors", 1, "cpu", "mean_network:Mean")
+    assert judge_2.about != judge.about  # another judge, whose scores are not joined with the first
     with pytest.raises(UserError, match=r"\.pt2\) are not read: give the network by --factory"):
         networks.PictureClassifierJudge("mean.pt2", 1, "cpu")
 

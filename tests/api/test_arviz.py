@@ -25,6 +25,7 @@ def test_chains_are_lanes_in_the_order_of_time(tree):
     for k in range(len(run.beta_k)):
         np.testing.assert_array_equal(z.sel(rung=k), lane_series(run, k))
     np.testing.assert_array_equal(z["beta"], run.beta_k)
+    assert "lambda" not in z.coords
     walker = found["sample_stats"]["walker"]
     assert walker.shape == z.shape
     x = run.slab("samples/walker", 0)[2, :16]  # the first samples of all lanes

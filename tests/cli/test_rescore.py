@@ -1,9 +1,11 @@
 """Rescoring: another model's outputs of recorded samples; kills, resumes, refusals, messages."""
 
+import importlib
 import json
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -174,6 +176,33 @@ def test_a_longer_run_is_rescored_further(capfd, folder):
     code, text = call(capfd, folder / "good.h5", folder / "worse.toml")
     assert code == 0 and "round 8 of 8" in text
     assert_right(folder / "good.rescored.worse.h5", folder / "good.h5", "worse")
+
+
+def test_an_edited_model_is_compared_with_what_was_rescored(capfd, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    code = "import toy_models\n\n\ndef make(device):\n    return toy_models.table({}, device)\n"
+    given = [folder / "good.h5", folder / "worse.toml", "--set", "model.factory=my_table:make"]
+    given += ["--set", "model.options={}"]
+
+    def call_with(text):
+        (folder / "my_table.py").write_text(text)
+        monkeypatch.delitem(sys.modules, "my_table", raising=False)
+        importlib.invalidate_caches()
+        return call(capfd, *given)
+
+    assert call_with(code.format("'worse'"))[0] == 0
+    side = folder / "good.rescored.worse.h5"
+    assert_right(side, folder / "good.h5", "worse")
+    before = side.read_bytes()
+    assert (
+        "nothing to do" in call_with(code.format("'worse'") + "\n# a remark of another size\n")[1]
+    )
+    status, said = call_with(code.format("'good'") + "\n\n# another model, not a remark\n")
+    assert (status, "holds outputs of another model" in said) == (2, True), said
+    assert launch.main([str(folder / "good.h5"), "--set", "run.rounds=6"]) == 0
+    status, said = call_with(code.format("'good'"))  # to be resumed, it would mix two models
+    assert (status, "holds outputs of another model" in said) == (2, True), said
+    assert side.read_bytes() == before
 
 
 def test_refusals(capfd, folder, tmp_path):

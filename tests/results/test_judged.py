@@ -2,11 +2,12 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from run_files import write_run
-from score_files import write_score_files
+from score_files import MODEL, write_score_files
 from script_tools import is_plain
 
 import omniinput_hpc as oi
@@ -15,6 +16,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.results.judged import join_with_judges, with_judges
 from omniinput_hpc.results.tables import read_table
 
+RUN, OTHER = (SimpleNamespace(fingerprint=f, n_sites=MODEL.n_sites) for f in ("exact", "other"))
 PEOPLE, JUDGE = "lattice.scores.ana.jsonl", "lattice.judge-scores.jim.jsonl"
 FEW = ("--fewest-inputs", 10)
 
@@ -48,7 +50,7 @@ def judged(written, tmp_path):
 
 
 def test_the_judge_is_joined_beside_the_people(written):
-    joined = join_with_judges("exact", [written / PEOPLE], [written / JUDGE], None)
+    joined = join_with_judges(RUN, [written / PEOPLE], [written / JUDGE], None)
     scored, alone = joined.scored, join_scores("exact", [written / PEOPLE]).scored
     assert list(scored.annotators) == ["ana"] and list(joined.judges) == [None]
     np.testing.assert_array_equal(scored.score_ai, alone.score_ai)
@@ -61,11 +63,11 @@ def test_the_judge_is_joined_beside_the_people(written):
 def test_files_in_the_wrong_place_are_refused(written):
     people, judge = written / PEOPLE, written / JUDGE
     with pytest.raises(UserError, match=r"jim.jsonl holds scores of a judge: give it only as"):
-        join_with_judges("exact", [people, judge], [judge], None)
+        join_with_judges(RUN, [people, judge], [judge], None)
     with pytest.raises(UserError, match=r"ana.jsonl holds no scores of a judge"):
-        join_with_judges("exact", [people], [people], None)
+        join_with_judges(RUN, [people], [people], None)
     with pytest.raises(UserError, match=r"jim.jsonl: no task belongs to this run's model"):
-        join_with_judges("other", [people], [judge], None)
+        join_with_judges(OTHER, [people], [judge], None)
 
 
 @pytest.mark.slow

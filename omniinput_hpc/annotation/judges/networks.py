@@ -17,6 +17,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.images import classifier
 from omniinput_hpc.models.images.files import DESCRIPTION, WEIGHTS, check_factory
 from omniinput_hpc.models.language.hf_folder import fingerprint, weight_files
+from omniinput_hpc.plugins import source_of
 from omniinput_hpc.text import first_line
 
 Pictures = NDArray[np.uint8]
@@ -56,7 +57,7 @@ class PictureNetwork:
     """A network on pictures: a folder with model.json, or a factory and its safetensors weights.
 
     A factory's network takes float32 [n, channels, h, w] from 0 to 1. `about` is its name with a
-    hash of its weights. Raises a UserError if it cannot be loaded.
+    hash of its weights and of the factory's file. Raises a UserError if it cannot be loaded.
     """
 
     def __init__(self, path: str, device: str, factory: str | None = None) -> None:
@@ -75,7 +76,8 @@ class PictureNetwork:
             else:
                 self._network = classifier.load(self.path).to(device)
                 files = [self.path / DESCRIPTION, self.path / WEIGHTS]
-        self.about = f"{path} ({fingerprint(files)[:19]})"
+        code = f" by {factory}, {source_of(factory)}" if factory else ""
+        self.about = f"{path} ({fingerprint(files)[:19]}){code}"
 
     def outputs(self, images: Pictures) -> torch.Tensor:
         """Return the outputs, float32 [n, c], of pictures uint8 [n, h, w] or [n, h, w, 3]."""

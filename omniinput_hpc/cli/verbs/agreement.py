@@ -49,7 +49,7 @@ def main(arguments: list[str], program: str = "agreement.py") -> None:
             density = density_of_run(run.data)
             joined = labels_for(options.bank, [run], density, people_first=False)
         else:
-            joined = join_scores(run.fingerprint, options.scores, options.key)
+            joined = join_scores(run.fingerprint, options.scores, options.key, run.n_sites)
     found = compare_with_people(joined.scored, joined.judges)
     fid = (options.fid, options.fid_run) if options.fid else None
     result = AgreementResult([run], [], joined, found, fid)

@@ -114,6 +114,11 @@ def _known_below(path: Path, run: RunReader) -> KnownBelow:
     if census.texts["model_fingerprint"] != run.fingerprint:
         raise EstimateError(f"{path} is a census of another model than that of {run.path}")
     numbers = census.numbers
+    if numbers["n_sites"] != run.n_sites:
+        raise EstimateError(
+            f"{path} is a census of inputs of {numbers['n_sites']:g} sites; {run.path} has "
+            f"{run.n_sites}"
+        )
     least = np.nextafter(numbers["least_unlisted"], -np.inf)
     complete = min(numbers["complete_below"], least)
     return KnownBelow(float(complete), census.arrays["found/z"].astype(np.float64))
