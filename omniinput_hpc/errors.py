@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class UserError(Exception):
     """A mistake in the user's input; its text is the whole message, and the exit code is 2."""
+
+
+@contextmanager
+def ending_all_ranks() -> Iterator[None]:
+    """Turn a `UserError`, which maybe one rank alone raises here, into an error that ends all."""
+    try:
+        yield
+    except UserError as error:
+        raise RuntimeError(str(error)) from error
 
 
 class StopRun(Exception):

@@ -99,11 +99,7 @@ def join_scores(
             elif item.run is None or key.runs[item.run].model_fingerprint != fingerprint:
                 continue
             else:
-                if n_sites not in (None, len(item.x)):
-                    raise UserError(
-                        f"{path}: its tasks show inputs of {len(item.x)} sites of this model, and "
-                        f"the run has {n_sites}: choose tasks from the run"
-                    )
+                require_length(path, item, n_sites)
                 if item.repeats is not None:
                     first_a = [by_id.get(item.repeats, np.nan) for by_id in scores]
                     repeats.append(np.stack([np.array(first_a), score_a]))
@@ -215,6 +211,18 @@ def scores_by_annotator(
             )
         known.update(by_id)
     return scores
+
+
+def require_length(path: Path, item: KeyItem, n_sites: int | None) -> None:
+    """Raise a UserError if a task of a key shows an input of another length; None: any is right.
+
+    The fingerprint of a language model does not cover the length of its texts.
+    """
+    if n_sites not in (None, len(item.x)):
+        raise UserError(
+            f"{path}: its tasks show inputs of {len(item.x)} sites of this model, and the run has "
+            f"{n_sites}: choose tasks from the run"
+        )
 
 
 def _bins(keys: Iterable[Key], fingerprint: str) -> tuple[float, float, int]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from omniinput_hpc import models
 from omniinput_hpc.cli import arguments, common
 from omniinput_hpc.config import Config
-from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError
+from omniinput_hpc.errors import EXIT_COMPLETE, StopRun, UserError, ending_all_ranks
 from omniinput_hpc.models import input_space
 from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
@@ -176,7 +176,7 @@ def _check_first(
     z_s = batches.evaluate(model, x_sd, batch, device)
     with rescored.open_rescored(path) as old:
         before_s = old.z(0)[0, :batch]
-    if not np.abs(z_s - before_s).max() <= models.closeness(config):
+    if not models.same_outputs(before_s, z_s, config):
         raise UserError(f"{path} holds outputs of another model (they differ now); move it away")
 
 
@@ -268,7 +268,8 @@ def _rescore(
     begin = last = time.monotonic()
     for round_ in rounds:
         x_ksd = world.together(partial(_inputs, run, round_, rungs))
-        z_ks = np.stack([evaluate(x_sd) for x_sd in x_ksd])
+        with ending_all_ranks():
+            z_ks = np.stack([evaluate(x_sd) for x_sd in x_ksd])
         model.raise_if_nonfinite()
         writer.commit(round_, {"samples/z": z_ks}, round_ + 1)
         now = time.monotonic()

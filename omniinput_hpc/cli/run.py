@@ -159,6 +159,7 @@ def _identity(world: World, built: Built, about: Mapping[str, Any]) -> restart.I
     m = built.model_beta
     versions = {**plan.environment(), **devices.versions(), "package_version": __version__}
     source = {"model_source": about["source"]} if about["source"] else {}
+    source |= about["sources"]
     return restart.Identity(
         fingerprint=about["fingerprint"],
         probe_z=world.together(built.probe),

@@ -70,6 +70,8 @@ def _space(run: RunReader, density: Density) -> dict[str, Any]:
     """Return what the schema calls the dataset: the space of all inputs."""
     name = f"all inputs of {run.n_sites} sites of {run.n_values} values"
     details = {"measure": density.measure, "law": run.config.law_name or "uniform"}
+    if run.config.constrained:
+        name = f"the inputs that {run.config.constraint} allows, of {name}"
     return {"dataset_name": name, "source_type": "other", "additional_details": details}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from omniinput_hpc.annotation.join import check_who, key_beside
+from omniinput_hpc.annotation.join import check_who, key_beside, require_length
 from omniinput_hpc.annotation.scores import Score, Scores, read_scores
 from omniinput_hpc.annotation.tasks import Key, KeyItem, Task, read_key, read_tasks
 from omniinput_hpc.errors import UserError
@@ -31,11 +31,15 @@ class ScoredInput:
 
 
 def scored_inputs(
-    fingerprint: str, score_paths: Sequence[Path], key_path: Path | None = None
+    fingerprint: str,
+    score_paths: Sequence[Path],
+    key_path: Path | None = None,
+    n_sites: int | None = None,
 ) -> list[ScoredInput]:
     """Return the scored inputs of the model with this fingerprint, in the order of the tasks.
 
     The task file is the one beside the key. Files of one annotator are joined: the last one counts.
+    `n_sites` is the length of the run's inputs; None: any.
 
     Raises
     ------
@@ -58,6 +62,7 @@ def scored_inputs(
             item, scores = items[task.id], latest.get(task.id)
             mine = item.run is not None and key.runs[item.run].model_fingerprint == fingerprint
             if mine and scores:
+                require_length(path, item, n_sites)
                 found.append(ScoredInput(task, item, key, scores))
     if not found:
         raise UserError(f"{', '.join(map(str, score_paths))}: no input of this model is scored yet")

@@ -16,6 +16,7 @@ from omniinput_hpc.models.table import (
     pending_fingerprint,
     preflight,
     rounding,
+    same_outputs,
     with_side,
     z_label,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "pending_fingerprint",
     "preflight",
     "rounding",
+    "same_outputs",
     "space_of",
     "with_side",
     "z_label",

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from omniinput_hpc import plugins
 from omniinput_hpc.config import Allowed, Analysis, Config, Side, Table
@@ -125,14 +126,15 @@ def preflight(config: Config, hashed: bool = True) -> dict[str, Any]:
     -------
     dict with "fingerprint" (str), and what is known of the model before it is built: "n_values",
     "n_sites", "bytes" (None if only the built model tells), "folder", where a language model's
-    files are on this machine, and "source", the user's own code that makes the model (see
-    `plugins.source_of`), "" without such code
+    files are on this machine, "source", the user's own code that makes the model (see
+    `plugins.source_of`), "" without such code, and "sources", that of the law and of observables
 
     Raises `UserError`, which names files that are missing or do not fit the input file.
     """
     found = preflight_kind(config.model, config.allowed, hashed)
     factory = getattr(config.model, "factory", None)
     about = {**found, "source": plugins.source_of(factory) if factory else ""}
+    about["sources"] = _sources(config)
     if config.output is not None:
         about = _module("outputs.checks").preflight(config, about)
     if config.law is not None:
@@ -141,6 +143,17 @@ def preflight(config: Config, hashed: bool = True) -> dict[str, Any]:
         parts = [*about.get("parts", ()), _module("constraint").fingerprint(config)]
         about = {**about, "parts": parts}
     return {**about, "fingerprint": _fingerprint(config, about)} if hashed else about
+
+
+def _sources(config: Config) -> dict[str, str]:
+    """Return the user's own code that z does not show, by its attribute in the run file."""
+    prompt = getattr(config.law, "prompt", None)
+    names = {
+        "law_source": [getattr(one, "factory", None) for one in (config.law, prompt)],
+        "observables_source": [what for what in config.observed.values() if ":" in what],
+    }
+    texts = {key: [plugins.source_of(one) for one in some if one] for key, some in names.items()}
+    return {key: "; ".join(filter(None, some)) for key, some in texts.items() if any(some)}
 
 
 def preflight_kind(model: Table, allowed: Allowed, hashed: bool = True) -> dict[str, Any]:
@@ -325,6 +338,13 @@ def with_side(config: Config) -> Config:
 def closeness(config: Config) -> float:
     """Return the allowed difference of z between machines or batch shapes; inf if noisy."""
     return np.inf if config.noisy else TOLERANCES[config.rounded_as]
+
+
+def same_outputs(then_n: ArrayLike, now_n: ArrayLike, config: Config) -> bool:
+    """Return whether two z of each of n inputs are those of one model (see `closeness`)."""
+    then_n = np.asarray(then_n, np.float64)
+    apart = np.abs(np.asarray(now_n, np.float64) - then_n) / np.maximum(1.0, np.abs(then_n))
+    return bool(apart.max(initial=0.0) <= closeness(config))
 
 
 def rounding(config: Config) -> tuple[float, float] | None:

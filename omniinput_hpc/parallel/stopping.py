@@ -57,14 +57,17 @@ class StopCheck:
 
         All ranks call this. `work` gets a function to call between its parts, which ends the work
         if this rank was asked to stop. The other ranks learn of this when their own work is done,
-        and all raise a StopRun together.
+        and all raise a StopRun together. If the work of one raises a UserError, all raise it.
         """
-        ended = False
-        try:
-            work(self._end_if_asked)
-        except _Asked:
-            ended = True
-        if self._world.max(np.array([ended], dtype=np.int64))[0]:
+
+        def asked() -> bool:
+            try:
+                work(self._end_if_asked)
+            except _Asked:
+                return True
+            return False
+
+        if not self._world.all(not self._world.together(asked)):
             try:
                 self.check()
             except StopRun as stop:

@@ -22,7 +22,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.errors import StopRun
+from omniinput_hpc.errors import StopRun, UserError
 from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.messages import Message, packed
@@ -312,9 +312,12 @@ def choose_writer(requested: str, path: Path, n_nodes: int) -> tuple[str, str]:
     """Return the writer to use and why, given ``[run] writer`` and the path of the output.
 
     MPI-IO is used if h5py supports it, except on NFS, across nodes on a file system that is not
-    known to keep parallel writes coherent, and for names that the MPI library cannot open.
+    known to keep parallel writes coherent, and for names that the MPI library cannot open. Raises a
+    UserError if MPI-IO is requested and h5py has none.
     """
     folder = path.parent
+    if requested == "mpio" and not h5py.get_config().mpi:
+        raise UserError('run.writer = "mpio", but h5py is built without MPI here: leave it out')
     if requested != "gather" and mpio_name(path) is None:
         return "gather", "this MPI library reads the part of the name before its colon as a prefix"
     if requested != "auto":

@@ -10,6 +10,7 @@ import numpy as np
 
 from omniinput_hpc import rng
 from omniinput_hpc.config import Config
+from omniinput_hpc.errors import ending_all_ranks
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile.block_histograms import BlockCounts
@@ -64,22 +65,11 @@ def sample(run: LiveRun) -> None:
     Raises a StopRun if the ranks agree to stop (the unfinished round is dropped), a LostWalker if
     the exchange has a defect, and a WriteError if the disk is full or broken.
     """
-    s = run.config.sampler
     while run.next_round < run.config.run.rounds:
         begin_round(run)
-        for exchange in range(s.exchanges):
-            moves_r2p = []
-            for rung in run.rungs:
-                with run.clock.part("moves"):
-                    recorded = move(run, rung, exchange)
-                with run.clock.part("recording"):
-                    rung.record(recorded, run.config.samples.every, exchange * s.steps)
-                    moves_r2p.append(kernel_moves(recorded))
-            with run.clock.part("recording"):
-                run.burn_in.after_moves(run.next_round, moves_r2p)
-            if s.swaps:
-                with run.clock.part("exchange"):
-                    run.exchanger.swap(run.rungs, run.rounds_before * s.exchanges + exchange)
+        for exchange in range(run.config.sampler.exchanges):
+            with ending_all_ranks():
+                move_and_exchange(run, exchange)
             run.progress.exchanged(exchange + 1)
         with run.clock.part("moves"):
             run.output_check.look(run.world, run.config, run.rungs, run.rounds_before)
@@ -91,6 +81,25 @@ def sample(run: LiveRun) -> None:
         run.progress.committed(run.next_round, stats.swap_rate_p)
         run.observer.after_round(run.next_round, stats)
         run.next_round += 1
+
+
+def move_and_exchange(run: LiveRun, exchange: int) -> None:
+    """Move the walkers of all rungs through a segment and record them, then exchange.
+
+    Raises a UserError if a user's own code fails, maybe on one rank only.
+    """
+    s, moves_r2p = run.config.sampler, []
+    for rung in run.rungs:
+        with run.clock.part("moves"):
+            recorded = move(run, rung, exchange)
+        with run.clock.part("recording"):
+            rung.record(recorded, run.config.samples.every, exchange * s.steps)
+            moves_r2p.append(kernel_moves(recorded))
+    with run.clock.part("recording"):
+        run.burn_in.after_moves(run.next_round, moves_r2p)
+    if s.swaps:
+        with run.clock.part("exchange"):
+            run.exchanger.swap(run.rungs, run.rounds_before * s.exchanges + exchange)
 
 
 def begin_round(run: LiveRun) -> None:

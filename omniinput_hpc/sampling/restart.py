@@ -11,8 +11,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from omniinput_hpc import models
 from omniinput_hpc.config import Analysis, Config, input_file
 from omniinput_hpc.config.space import Space
@@ -35,6 +33,11 @@ _TABLES_WITH_FILES = (("output", "other"), ("law", "prompt"))
 
 NAMES = {"package_version": "omniinput_hpc", "gpu": "GPU", "gpu_driver": "GPU driver"}
 """Names in messages of attributes of the environment; others appear under their own name."""
+
+NOT_COMPARED = {
+    "law_source": "law.factory or law.prompt.factory", "observables_source": "[[observables]]",
+}  # fmt: skip
+"""Attributes of the user's own code whose results a resume does not compare, with its keys."""
 
 RUNGS_AT_ONCE = 16
 """Checkpoints of this many rungs are checked at once, to limit memory."""
@@ -278,7 +281,7 @@ def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -
             "have changed; choose another run.output, or move it away"
         )
     same = stored_z.shape == (len(here.probe_z),)
-    if not same or not np.abs(stored_z - here.probe_z).max() <= models.closeness(config):
+    if not same or not models.same_outputs(stored_z, here.probe_z, config):
         raise UserError(
             f"run.output = {path} holds a run of another model (its outputs differ); choose "
             "another run.output, or move it away"
@@ -294,6 +297,13 @@ def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -
             "run.output",
             source,
             len(here.probe_z),
+        )
+    for key in NOT_COMPARED.keys() & changed.keys():
+        log.warning(
+            "warning: the file of %s has changed since this run began: %s; what it returns was not "
+            "compared: if it returns anything else, choose another run.output",
+            NOT_COMPARED[key],
+            changed.pop(key),
         )
     if changed:
         log.warning(

@@ -76,6 +76,17 @@ def test_a_resumed_run_has_the_same_ones(capsys):
     assert "observables.mine is 'small_observables:second' in the file" in capsys.readouterr().err
 
 
+def test_a_resume_says_that_their_code_has_changed(capfd):
+    assert begin("a", TWO, "--set", "run.rounds=2") == 0
+    assert begin("a", TWO, "--set", "run.rounds=3") == 0
+    assert "has changed since" not in capfd.readouterr().err
+    own = Path("small_observables.py")
+    own.write_text(own.read_text() + "\n\n# a remark\n")
+    assert begin("a") == 0
+    said = "the file of [[observables]] has changed since this run began: small_observables.py"
+    assert said in capfd.readouterr().err
+
+
 def test_they_survive_salvage():
     assert begin("a") == 0
     side = side_checkpoint.read(Path("a.h5"))

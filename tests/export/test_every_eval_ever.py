@@ -7,6 +7,7 @@ import json
 import math
 from importlib import resources
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
@@ -14,7 +15,7 @@ from rules_file import MODEL, RULE
 from run_files import EDGES, write_run
 from script_tools import is_plain
 
-from omniinput_hpc.export.every_eval_ever import SCHEMA_VERSION
+from omniinput_hpc.export.every_eval_ever import SCHEMA_VERSION, _space
 
 TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 NUMBER = {"type": "number"}
@@ -118,6 +119,13 @@ def test_a_relative_density_has_no_numbers_of_inputs(tmp_path, inside):
     said = found["converged"]["score_details"]
     assert said["score"] == 0.0 and said["details"]["reason 1"] in out
     assert found["converged"]["evaluation_name"] == "whole input space of my_rules:make"
+
+
+def test_a_constrained_space_is_named():
+    config = SimpleNamespace(law_name="", constrained=True, constraint="space.pattern")
+    run = SimpleNamespace(config=config, n_sites=6, n_values=9)
+    name = _space(run, SimpleNamespace(measure="count"))["dataset_name"]
+    assert name == "the inputs that space.pattern allows, of all inputs of 6 sites of 9 values"
 
 
 def test_an_output_that_is_read_is_not_replaced(export, tmp_path):

@@ -64,6 +64,8 @@ def test_pictures_are_pictures_there(scored_run, inspect_log, tmp_path):
     with ScoreFile(scores_path(tasks.path, "ana"), tasks) as file:
         file.append(word("id0001", 0.5))
     inputs = scored_inputs("sha256:0", [scores_path(tasks.path, "ana")])
+    with pytest.raises(UserError, match="and the run has 99: choose tasks from the run"):
+        scored_inputs("sha256:0", [scores_path(tasks.path, "ana")], n_sites=99)
     with open_run(scored_run / "good.h5") as run:
         write_log(tmp_path / "a.eval", run, inputs)
     log = inspect_log.read_eval_log(str(tmp_path / "a.eval"), resolve_attachments=True)

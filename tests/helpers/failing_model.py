@@ -12,11 +12,14 @@ from pathlib import Path
 import torch
 from toy_models import LatticeModel
 
+from omniinput_hpc.errors import UserError
+
 WAYS = {
     "exception": "IndexError: list index out of range",
     "memory": "can't allocate memory",
     "device memory": "OutOfMemoryError: CUDA out of memory",
     "nan": "not finite",
+    "own code": "RuntimeError: my function failed",
 }
 """Each with words of its message."""
 RANK = os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
@@ -35,6 +38,8 @@ class FailingModel(LatticeModel):
         Path(os.environ["FAILURE_MARK"]).touch()
         if how == "exception":
             return [z][1]
+        if how == "own code":  # as an observable or an output by the user's function
+            raise UserError("my function failed")
         if how == "memory":
             return torch.empty(1 << 50)  # more than any machine has
         if how == "device memory":  # what torch raises where a GPU is full

@@ -103,6 +103,7 @@ def test_a_start_that_is_over_is_not_ended():
 
 def test_ranks_whose_start_is_over_stop_with_one_that_was_ended(monkeypatch):
     """Without the agreement this rank would wait for its neighbour at the first exchange."""
+    monkeypatch.setattr(World, "together", lambda self, work: work())
     monkeypatch.setattr(World, "max", lambda self, values: np.ones_like(values))
     monkeypatch.setattr(World, "texts", lambda self, text: [text, "SIGUSR1"])
     with pytest.raises(StopRun, match="SIGUSR1"):

@@ -141,7 +141,7 @@ def test_the_file_system_chooses(tmp_path, monkeypatch, kind, nodes, mpi, expect
     name, why = writers.choose_writer("auto", tmp_path / "a.h5", nodes)
     assert name == expected
     assert (kind in why) if mpi else (why == "h5py has no MPI")
-    for wanted in ("mpio", "gather"):
+    for wanted in ("mpio", "gather") if mpi else ("gather",):
         assert writers.choose_writer(wanted, tmp_path / "a.h5", nodes) == (
             wanted,
             "set by [run] writer",
@@ -189,6 +189,13 @@ def test_names_with_colons_are_names(tmp_path, monkeypatch, kind, name, relative
     assert sorted(tmp_path.rglob("*")) == there
     with open_run(path) as run:
         assert run.rounds == 1
+
+
+def test_mpi_io_that_h5py_lacks_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(h5py, "get_config", lambda: SimpleNamespace(mpi=False))
+    assert writers.choose_writer("auto", tmp_path / "a.h5", 1)[0] == "gather"
+    with pytest.raises(UserError, match=r'run.writer = "mpio", but h5py is built without MPI'):
+        writers.choose_writer("mpio", tmp_path / "a.h5", 1)
 
 
 @pytest.mark.parametrize("requested", ["auto", "mpio"])

@@ -113,6 +113,7 @@ def test_probabilities_are_exact(kernel, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.release
+@pytest.mark.timeout(4 * 3600)  # 70 CPU minutes on a slow machine
 @pytest.mark.parametrize("kernel", ["metropolis", "from-law"])
 def test_probabilities_are_exact_down_to_exp_minus_100(kernel, tmp_path):
     every = [deep_scores(kernel, seed, tmp_path) for seed in range(1, 11)]

@@ -12,6 +12,7 @@ from run_tools import LATTICE
 from runs_in_progress import FINGERPRINT, WORLD, config_of, identity_of, sampled
 from sealed_changes import changing
 
+from omniinput_hpc import models
 from omniinput_hpc.cli.salvage import salvage_file
 from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
@@ -161,6 +162,15 @@ def test_the_same_model_may_resume(rebuilt, caplog, monkeypatch):
     assert not caplog.records
     check_resume(config, g, replace(here, environment={"numpy": "0.1"}), found)
     assert caplog.records[0].getMessage().endswith(f"numpy {np.__version__} -> 0.1")
+
+
+def test_large_outputs_may_differ_in_their_last_digits(rebuilt):
+    """As on another processor: float32 near 1e4 are 1e-3 apart."""
+    config = rebuilt[0]
+    assert models.same_outputs([1e4, 1.0], [1e4 + 5.0, 1.0], config)
+    assert not models.same_outputs([1e4, 1.0], [1e4 + 20.0, 1.0], config)
+    assert not models.same_outputs([1e4, 1.0], [1e4, 1.002], config)
+    assert not models.same_outputs([1.0], [np.nan], config)
 
 
 @pytest.mark.parametrize("fault", ["outputs", "number of outputs", "sites"])

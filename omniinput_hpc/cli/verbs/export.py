@@ -120,7 +120,7 @@ def _density(run: RunReader, options: argparse.Namespace, record: Record) -> Den
 
 
 def _scored(run: RunReader, options: argparse.Namespace, record: Record) -> list[ScoredInput]:
-    inputs = scored_inputs(run.fingerprint, options.scores, options.key)
+    inputs = scored_inputs(run.fingerprint, options.scores, options.key, run.n_sites)
     names = [name for one in inputs for name in one.scores]
     record.notes += [f"{n}: {counted(names.count(n), 'score')}" for n in sorted(set(names))]
     return inputs
