@@ -105,6 +105,8 @@ class DiscreteLangevin(Untuned):
         force_new, slope_new = self._model.force(gradient, slope_new)
         sums_new = self._sums(force_new, x_new, slope_new)
         log_backward = self._log_probability(force_new, sums_new, x_new, slope_new, x)
+        self._model.watch(x, log_forward)
+        self._model.watch(x_new, log_backward)
         log_ratio = log_backward - log_forward
         log_ratio = log_ratio + self._model.log_q_ratio(z, cached.gradient, z_new, gradient)
         accepted = decide(ensemble, z, z_new, log_ratio, stream.uniform(len(x)))  # [W]

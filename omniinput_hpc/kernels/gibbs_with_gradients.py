@@ -83,6 +83,8 @@ class GibbsWithGradients(Untuned):
         scores_back = self._scores(force_new.at(site), new, slope_new)
         log_backward = pick(scores_back, old) - log_sum(log_s_new)
 
+        self._model.watch(x, log_forward)
+        self._model.watch(x_new, log_backward)
         log_ratio = log_backward - log_forward
         log_ratio = log_ratio + self._model.log_q_ratio(z, cached.gradient, z_new, gradient)
         accepted = decide(ensemble, z, z_new, log_ratio, stream.uniform(len(x)))  # [W]
@@ -101,11 +103,13 @@ class GibbsWithGradients(Untuned):
         rows = self._site_rows(gradient, site, ensemble.slope(z.double()))
         new = draw(rows, stream.uniform(len(x)))
         log_ratio = log_sum(rows) - pick(rows, new)
+        self._model.watch(x, log_ratio)
 
         x_new = x.scatter(1, site[:, None], new[:, None])
         z_new, gradient_new = self._model.evaluate(x_new)
         rows = self._site_rows(gradient_new, site, ensemble.slope(z_new.double()))
         log_ratio += pick(rows, old) - log_sum(rows)
+        self._model.watch(x_new, log_ratio)
         log_ratio = log_ratio + self._model.log_q_ratio(z, gradient, z_new, gradient_new)
         accepted = decide(ensemble, z, z_new, log_ratio, stream.uniform(len(x)))
         cache = GibbsCache(gradient_new.where(accepted, gradient))

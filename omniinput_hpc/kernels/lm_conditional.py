@@ -322,7 +322,10 @@ class LmConditional(Untuned):
         kv_cache = conditionals.kv_cache_of(self._offers, self._kv_cache, n)
 
         def begin(x: torch.Tensor) -> conditionals.Conditionals:
-            return conditionals.begin(self._conditional_logits, kv_cache, x, 0)
+            if kv_cache is None:
+                return conditionals.begin(self._conditional_logits, None, x, 0)
+            kv_cache.begin_anew()  # it may be a new one, which has not seen the model's prefix
+            return kv_cache
 
         many = like.new_zeros((n, n_sites))
         search = Search(begin, many, self._model.n_values, self._first, b, stream)

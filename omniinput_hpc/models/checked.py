@@ -91,10 +91,10 @@ def seen_finite(z: torch.Tensor) -> bool:
     return z.is_cpu and math.isfinite(float(z.sum()))  # one call of torch; `isfinite` is five
 
 
-def watch(model: Any, x: torch.Tensor, z: torch.Tensor) -> None:
+def watch(model: Any, x: torch.Tensor, z: torch.Tensor, what: str = "z") -> None:
     """Let a `CheckedModel` check z, [W], from a KV cache; do nothing for other models."""
     if isinstance(model, CheckedModel):
-        model.watch(x, z)
+        model.watch(x, z, what)
 
 
 class CheckedModel:
@@ -134,6 +134,7 @@ class CheckedModel:
         self.n_values, self.n_sites, self.space = model.n_values, model.n_sites, space_of(model)
         self._bad_w: torch.Tensor | None = None
         self._x_bad: torch.Tensor | None = None
+        self._what = "z"
         offers = offers_of(model)
         factors = offers.factors
         if factors is not None:
@@ -164,13 +165,16 @@ class CheckedModel:
         self.watch(x, z)
         return z
 
-    def watch(self, x: torch.Tensor, z: torch.Tensor) -> None:
-        """Record the first input of each slot, int64 [W, D], whose z, [W], is not finite."""
+    def watch(self, x: torch.Tensor, z: torch.Tensor, what: str = "z") -> None:
+        """Record the first input of each slot, int64 [W, D], whose z, [W], is not finite.
+
+        `what` says what z is, for the message.
+        """
         if seen_finite(z):
             return  # without copying x
         bad_w = ~z.isfinite()
         if self._bad_w is None or self._x_bad is None or self._bad_w.shape != bad_w.shape:
-            self._bad_w, self._x_bad = bad_w, x.clone()
+            self._bad_w, self._x_bad, self._what = bad_w, x.clone(), what
         else:
             self._x_bad = torch.where((bad_w & ~self._bad_w)[:, None], x, self._x_bad)
             self._bad_w = self._bad_w | bad_w
@@ -235,8 +239,8 @@ class CheckedModel:
         x = self._x_bad[slot : slot + 1]
         shown = str(self.render(x)[0])
         raise NonFiniteOutput(
-            f"{self._name} returned a z that is not finite for the input in slot {slot}: "
-            f"{shown[:MAX_CHARACTERS_SHOWN]!r} (values {x[0].tolist()[:MAX_VALUES_SHOWN]})"
+            f"{self._name} returned a {self._what} that is not finite for the input in slot "
+            f"{slot}: {shown[:MAX_CHARACTERS_SHOWN]!r} (values {x[0].tolist()[:MAX_VALUES_SHOWN]})"
             f"{OVERFLOW if self._dtype == 'float16' else ''}"
         )
 

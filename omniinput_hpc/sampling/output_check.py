@@ -51,14 +51,15 @@ class OutputCheck:
             return
         moves = config.sampler.moves_per_round
         looks = [n * moves // MOVES_PER_LOOK for n in (rounds_before, rounds_before + 1)]
-        model = rungs[0].walkers.model  # shared by all rungs
-        if looks[0] < looks[1] and model.n_compared == self.n_compared:
+        # One for all rungs, except that each rung of a second direction has its own
+        models = list({id(rung.walkers.model): rung.walkers.model for rung in rungs}.values())
+        if looks[0] < looks[1] and sum(m.n_compared for m in models) == self.n_compared:
             for rung in rungs:
                 rung.walkers.compare_again()
-        self.n_compared = model.n_compared
-        found = world.max(np.array([*model.apart(), *model.apart(summed=True)]))
-        times, apart, times_summed, apart_summed = found.tolist()
-        n_over, n_far, n = world.sum(np.array(model.take_counts())).tolist()
+        self.n_compared = sum(m.n_compared for m in models)
+        apart_m4 = [[*m.apart(), *m.apart(summed=True)] for m in models]
+        times, apart, times_summed, apart_summed = world.max(np.max(apart_m4, axis=0)).tolist()
+        n_over, n_far, n = world.sum(np.sum([m.take_counts() for m in models], axis=0)).tolist()
         if no_rounding(n_over, n_far, n):
             what = f"returned outputs for one input that differ by {apart:.3g}"
             raise _no_function(config, what, times, IS_NO_FUNCTION)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from omniinput_hpc.kernels import DeviceStream, Info, Kernel, Learner, State, Target
-from omniinput_hpc.kernels.independent import AutoregressiveSampler
+from omniinput_hpc.kernels.independent import AncestralSampler, AutoregressiveSampler
 from omniinput_hpc.kernels.look_ahead.continuations import Texts
 from omniinput_hpc.kernels.metropolis import Metropolis
 from omniinput_hpc.kernels.parts.compiled_loop import MAX_WALKER_MOVES, CompiledLoop, Trace
@@ -92,10 +92,12 @@ class Walkers:
 
         `exact_sampler` draws from it directly, either at every move or only at the last move of a
         segment. In the second case an `AutoregressiveSampler` draws for several segments at once.
-        With a compiled loop only the last move is drawn: a draw costs as much as many moves.
+        With a compiled loop only the last move is drawn: a draw costs as much as many moves. The
+        draws of an `AncestralSampler` are the samples themselves, so that it makes every move.
         """
         self.ensemble, self._exact_sampler = ensemble, exact_sampler
-        self._exact_every_move = every_move and self._looped is None
+        loops = self._looped is not None and not isinstance(exact_sampler, AncestralSampler)
+        self._exact_every_move = every_move and not loops
         self._drawn = []
 
     def place(self, x_wd: NDArray[Any], z_w: NDArray[np.float32]) -> None:
@@ -183,7 +185,7 @@ class Walkers:
 
     def moves_at_once(self, t: int) -> int:
         """Return how many moves a compiled loop makes from a segment's move t on; 0: use `step`."""
-        if self._looped is None or not CompiledLoop.knows(self.ensemble):
+        if self._looped is None or self._exact_every_move or not CompiledLoop.knows(self.ensemble):
             return 0
         left = self.recording.steps - t - (self._exact_sampler is not None)
         return min(left, max(1, MAX_WALKER_MOVES // len(self.state.x)))

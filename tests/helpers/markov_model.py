@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from mpi4py import MPI
+from numba import njit
 
+from omniinput_hpc.models.compiled_change import as_change
 from omniinput_hpc.models.protocol import Draws
 from omniinput_zoo.exact import MarkovChain as MarkovModel
 from omniinput_zoo.exact import markov
 
 __all__ = [
-    "DrawnModel", "MarkovModel", "NotAFunctionModel", "drawn_together", "markov", "no_function",
-    "weights",
+    "DrawnModel", "MarkovModel", "NotAFunctionModel", "compiled", "drawn_together", "markov",
+    "no_function", "weights",
 ]  # fmt: skip
 
 
@@ -23,6 +27,25 @@ def weights(device, n_sites=6, n_values=5, rank=None):
     model = MarkovModel(n_sites, n_values, device=device)
     if rank is None or MPI.COMM_WORLD.Get_rank() == rank:
         model.table += torch.linspace(0.0, 1.0, n_values, device=device)[:, None]
+    return model
+
+
+@cache
+def compiled(device, n_sites=6, n_values=5, forbidden=0):
+    """Return the model with a change of one input that numba compiles."""
+    model = MarkovModel(n_sites, n_values, forbidden, device=device)
+    table = model.table.double().numpy()
+
+    @njit
+    def compiled_change(x, site, value):
+        dz = 0.0
+        if site > 0:
+            dz += table[x[site - 1], x[site]] - table[x[site - 1], value]
+        if site + 1 < n_sites:
+            dz += table[x[site], x[site + 1]] - table[value, x[site + 1]]
+        return dz / (n_sites - 1)
+
+    model.compiled_change, model.change = compiled_change, as_change(compiled_change)
     return model
 
 

@@ -148,6 +148,9 @@ class ToyKVCache:
         self.new, self.t = self.kept.clone(), t
         self.new[:, t:] = 0
 
+    def begin_anew(self):
+        self.new, self.t = torch.zeros(self.n_walkers, self.model.n_sites, dtype=torch.int64), 0
+
     def row(self):
         return self._rows(self.new)[:, self.t]
 

@@ -16,17 +16,19 @@ from exactness import (
     shift_of_value,
     value_at,
 )
+from language_folders import save_decoder
 from toy_models import AutoregressiveModel, CoupledModel, KVCacheModel, ToyKVCache
 from wrong_variants import OneSlope, without_proposal_term
 
 from omniinput_hpc import kernels, rng
-from omniinput_hpc.config import input_file
+from omniinput_hpc.config import CausalLm, input_file
 from omniinput_hpc.config.kernels import LmConditional as Options
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import DeviceStream, lm_conditional
 from omniinput_hpc.kernels.lm_conditional import LmConditional, RowCache
 from omniinput_hpc.kernels.parts.spans import Span, SpanSchedule
-from omniinput_hpc.kernels.state import Info, State
+from omniinput_hpc.kernels.state import Info, SearchBudget, State, Target
+from omniinput_hpc.models.language import causal_lm
 from omniinput_hpc.tempering.ensembles import Canonical
 
 MODEL = AutoregressiveModel()
@@ -374,3 +376,25 @@ def test_a_state_dependent_position_that_is_not_paid_for_fails():
     kernel = PositionByState(options(), MODEL, 64)
     with pytest.raises(AssertionError, match=r"invariant|balance"):
         check_exact(kernel, MODEL, Canonical(2.0), [draw], irreducible=False)
+
+
+def test_a_search_begins_after_the_prefix_of_the_model(tmp_path, monkeypatch):
+    """Its KV cache may hold more texts than there are walkers: then it has never had inputs."""
+    keys = {"kind": "causal-lm", "length": 6, "prefix": [3, 7, 2]}
+    model = causal_lm.build(CausalLm(path=str(save_decoder("gpt2", tmp_path)), **keys), "cpu")
+    kernel, n = LmConditional(options(look_ahead=True), model, 4), 12
+    begun = []
+
+    class Noting:
+        def __init__(self, begin, like, *_):
+            begun.append(begin(like).row())
+
+        def found(self, *_):
+            return None
+
+    monkeypatch.setattr(lm_conditional, "Search", Noting)
+    monkeypatch.setattr(lm_conditional, "batch_size", lambda *_: n)
+    target = Target(Canonical(12.0), np.zeros_like(kernel.tuned), SearchBudget(1))
+    kernel.search(target, torch.zeros((4, 6), dtype=torch.int64), None)
+    row = model.conditional_logits(torch.zeros((n, 6), dtype=torch.int64))[1][:, 0]
+    torch.testing.assert_close(begun[0], row, atol=2e-5, rtol=5e-6)

@@ -31,6 +31,7 @@ MARKOV_SETTINGS = [
     "sampler.exchanges=4", "model.factory=markov_model:markov", "samples.every=1",
     "bins.lower=0.0", "bins.upper=8.0", "bins.width=0.25",
 ]  # fmt: skip
+SAMPLES = ("samples/x", "samples/z", "samples/log_q")
 FLAT = [
     "sampler.method=wang-landau", "wang_landau.ln_f_last=0.01",
     "run.rounds=12", "run.burn_in=16", "sampler.steps=10",
@@ -118,6 +119,19 @@ def test_the_density_of_a_language_model_is_exact(tmp_path, method, forbidden):
         exact = MarkovModel(6, 5, forbidden).log_g(density.edges)
         parts.append(scores(density, exact))
     check(np.concatenate(parts), 20)
+
+
+def test_every_move_of_an_ancestral_run_is_a_draw(tmp_path):
+    """Also for a model whose compiled loop would make all moves of a segment but the last."""
+    settings = [*MARKOV_SETTINGS, BETAS_MARKOV, "sampler.method=ancestral", "run.rounds=2",
+                "run.burn_in=0"]  # fmt: skip
+    with open_run(run(tmp_path, settings, 1)) as finished:
+        expected = {name: finished.slab(name, 1) for name in SAMPLES}
+    settings += ["model.factory=markov_model:compiled"]
+    (tmp_path / "run-1.h5").unlink()
+    with open_run(run(tmp_path, settings, 1)) as finished:
+        for name, there in expected.items():
+            np.testing.assert_array_equal(finished.slab(name, 1), there)
 
 
 @pytest.mark.parametrize(("ladder", "forbidden"), [

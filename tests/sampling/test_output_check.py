@@ -7,6 +7,8 @@ import pytest
 import torch
 from runs_in_progress import begin, config_of
 
+from omniinput_hpc.cli.common import to_toml
+from omniinput_hpc.config import input_file
 from omniinput_hpc.models.checked import CheckedModel, NotAFunction, no_rounding
 from omniinput_hpc.sampling import loop
 
@@ -50,6 +52,22 @@ def test_one_that_is_far_and_many_that_are_not_end_the_run(tmp_path, times, n, m
     monkeypatch.setattr(CheckedModel, "compare", OneIsFar(times, n))
     run = begin(quiet(tmp_path))
     with pytest.raises(NotAFunction, match="times what rounding explains"):
+        loop.sample(run)
+    run.writer.close()
+
+
+def test_rungs_of_a_second_direction_are_checked(tmp_path, monkeypatch):
+    """Each has its own model, with its own comparisons."""
+    every = CheckedModel.compare
+
+    def compare(model, x, z, z_again, summed=False):
+        every(model, x, z, z_again + (1.0 if model.law is not None else 0.0), summed)
+
+    monkeypatch.setattr(CheckedModel, "compare", compare)
+    text = to_toml(quiet(tmp_path)) + '[[observables]]\nname = "distinct"\n'
+    second = ["ladder.observable=distinct", "ladder.lambdas=[0.0, 0.0, 0.0, 0.5]"]
+    run = begin(input_file.parse(text, "second.toml", second))
+    with pytest.raises(NotAFunction, match="returned outputs for one input that differ by 1,"):
         loop.sample(run)
     run.writer.close()
 

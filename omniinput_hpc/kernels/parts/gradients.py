@@ -15,7 +15,7 @@ import torch
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.state import accept
 from omniinput_hpc.models import Model, law_of, offers_of
-from omniinput_hpc.models.checked import compare
+from omniinput_hpc.models.checked import compare, watch
 
 CHUNK_ELEMENTS = 1 << 22
 """Elements of a gradient that a GPU processes at once: 16 MB in float32, for any V and D."""
@@ -226,6 +226,13 @@ class Differentiable:
                 f"{list(g.shape)}"
             )
         return z, Dense(g)
+
+    def watch(self, x: torch.Tensor, log_p: torch.Tensor) -> None:
+        """Let the model check log-probabilities [W] of moves from x, made of the gradient at x.
+
+        If they are NaN, so is the gradient, or infinite: no move from or to x would be accepted.
+        """
+        watch(self._model, x, log_p.clamp(-1.0, 1.0), "gradient")
 
     def evaluate_again(self, x: torch.Tensor, z: torch.Tensor) -> Gradient:
         """Return the gradient at x, int64 [W, D]; compare the known z [W] with its evaluation."""
