@@ -65,16 +65,17 @@ class Observer:
         beta_k, moves_k2, swaps_k2 = self._beta_k, self.counted.moves_k2, self.counted.swaps_k2
         if self._world.rank != 0:
             return
+        since = " since this start" if self._first_round > 0 else ""
         for k in np.flatnonzero((moves_k2[:, 1] == 0) & (moves_k2[:, 0] > 0)):
             log.warning(
-                "warning: rung %d (beta = %g): all outputs fell outside the bins; widen [bins]",
-                k, beta_k[k],
+                "warning: rung %d (beta = %g): all outputs%s fell outside the bins; widen [bins]",
+                k, beta_k[k], since,
             )  # fmt: skip
         for k in np.flatnonzero((swaps_k2[:, 1] == 0) & (swaps_k2[:, 0] > 0)):
             remedy = f"add a rung between beta = {beta_k[k]:g} and {beta_k[k + 1]:g}"
             if np.isnan(beta_k[k : k + 2]).any():
                 remedy = "let their ranges of z overlap more (wang_landau.overlap, or more windows)"
-            log.warning("warning: rungs %d and %d never swapped: %s", k, k + 1, remedy)
+            log.warning("warning: rungs %d and %d never swapped%s: %s", k, k + 1, since, remedy)
 
     def _warn_of_bins(self) -> None:
         """Warn if more than `OUTSIDE` of burn-in's outputs fell outside the bins."""

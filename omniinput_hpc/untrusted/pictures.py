@@ -65,6 +65,8 @@ def read(path: Path) -> Picture:
             deep = image.mode.startswith("I;16") or (
                 image.mode == "I" and image.format in ("PNG", "PPM")
             )
+            if deep and image.format == "TIFF":
+                _check_white(image, path)
             image.load()
             image = ImageOps.exif_transpose(image)
             opaque = _is_opaque(image)
@@ -88,6 +90,19 @@ def _check(image: Any, path: Path) -> None:
     # A photo in the MPO format carries previews of itself; a PSD's first frame is the whole.
     if n_frames > 1 and image.format not in ("MPO", "PSD"):
         raise UserError(f"{path} holds {n_frames} frames or pages; save each as a file of its own")
+
+
+def _check_white(image: Any, path: Path) -> None:
+    """Raise a `UserError` for a TIFF of 9 to 16 bits whose white is not 65535.
+
+    Pillow turns neither those of fewer bits nor those whose white is 0 into others.
+    """
+    bits, kind = (image.tag_v2.get(tag, usual) for tag, usual in ((258, (16,)), (262, 1)))
+    if tuple(bits) != (16,) or kind != 1:
+        raise UserError(
+            f"{path} is a TIFF whose white is not 65535 ({bits[0]} bits, PhotometricInterpretation "
+            f"{kind}); save it as a PNG"
+        )
 
 
 def _is_opaque(image: Any) -> bool:

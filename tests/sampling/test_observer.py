@@ -36,6 +36,10 @@ def test_warnings_name_the_rungs(tmp_path, log_lines):
         "warning: rung 1 (beta = 0): all outputs fell outside the bins; widen [bins]",
         "warning: rungs 1 and 2 never swapped: add a rung between beta = 0 and 1.5",
     ]
+    run.observer._first_round = 2  # resumed: what came before is not counted
+    run.observer.warn()
+    assert "all outputs since this start fell outside" in log_lines[2]
+    assert "rungs 1 and 2 never swapped since this start: add" in log_lines[3]
 
 
 @pytest.mark.parametrize("reasons", [["", "", ""], ["", "it waits", "other bits"]])

@@ -1,6 +1,7 @@
 """Files of pictures: each kind is read as a viewer shows it, or refused with the file's name."""
 
 import io
+import struct
 
 import numpy as np
 import pytest
@@ -48,6 +49,17 @@ def test_16_bits_of_grey_are_kept(ending, tmp_path):
     found = pictures.read(saved(tmp_path / f"a.{ending}", Image.fromarray(DEEP)))
     assert found.dtype == np.uint16
     np.testing.assert_array_equal(found, DEEP)
+
+
+@pytest.mark.parametrize(("tag", "usual", "other"), [(258, 16, 12), (262, 1, 0)])
+def test_16_bits_with_another_white_are_refused(tmp_path, tag, usual, other):
+    """As of a microscope's 12 bits, or a scanner's inverted picture: white is 4095, or 0."""
+    file = saved(tmp_path / "a.tiff", Image.fromarray(DEEP))
+    entry = struct.pack("<HHII", tag, 3, 1, usual)
+    assert file.read_bytes().count(entry) == 1
+    file.write_bytes(file.read_bytes().replace(entry, struct.pack("<HHII", tag, 3, 1, other)))
+    with pytest.raises(UserError, match="is a TIFF whose white is not 65535"):
+        pictures.read(file)
 
 
 def test_palettes_and_single_bits(tmp_path):
