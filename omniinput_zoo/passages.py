@@ -252,6 +252,10 @@ class Paths:
         """Begin proposals that share the first t sites of current inputs."""
         self._new, self._t = self._kept.clone(), t
 
+    def begin_anew(self) -> None:
+        """Begin proposals that share nothing with current inputs."""
+        self.begin(0)
+
     def row(self) -> torch.Tensor:
         """Return the row for the next value, [W, V]."""
         return self._model.rows_of(self._new[:, self._t - 1])
