@@ -79,7 +79,8 @@ def read_guideline(
     Raises a UserError if the file cannot be read.
     """
     text = read_text(path or _PAGE / f"guideline.{kind}.md", "guideline", MAX_GUIDELINE_BYTES)
-    markdown = MarkdownIt("commonmark", {"html": False}).disable(["image", "link", "autolink"])
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    markdown.disable(["image", "link", "autolink"])
     whole = text + (json.dumps([question, labels]) if question or labels else "")
     version = hashlib.sha256(whole.encode(errors="surrogatepass")).hexdigest()[:12]
     return Guideline(version, str(markdown.render(text)), question, labels)
