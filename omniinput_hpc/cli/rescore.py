@@ -72,7 +72,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
         model, device = _build(world, run, config, args.input, about, rounds)
         world.together(lambda: _try_out(model, run, config, args.input, batch, device))
         if done:
-            world.on_rank_0(lambda: _check_first(model, run, config, path, batch, device))
+            world.on_rank_0(lambda: _check_last(model, run, config, path, batch, device))
         if done >= rounds:
             return _nothing_to_do(run, path, rounds)
         attributes = {
@@ -163,21 +163,26 @@ def _source_of(path: Path) -> str:
         return old.source
 
 
-def _check_first(
+def _check_last(
     model: models.Model, run: RunReader, config: Config, path: Path, batch: int, device: str
 ) -> None:
-    """Raise a UserError if the first outputs in the side file are not those of the model now.
+    """Raise a UserError if the side file's last outputs are not those of the model now.
 
-    The fingerprint of a python model does not cover the code of its factory.
+    The fingerprint of a python model does not cover the code of its factory. A run that was
+    salvaged may have sampled its last rounds again.
     """
     from omniinput_hpc.models import batches
 
-    x_sd = models.space_of(model).to_values(_inputs(run, 0, range(1))[0][:batch])
-    z_s = batches.evaluate(model, x_sd, batch, device)
     with rescored.open_rescored(path) as old:
-        before_s = old.z(0)[0, :batch]
+        last = min(old.rounds, run.rounds) - 1
+        before_s = old.z(last)[0, :batch]
+    x_sd = models.space_of(model).to_values(_inputs(run, last, range(1))[0][:batch])
+    z_s = batches.evaluate(model, x_sd, batch, device)
     if not models.same_outputs(before_s, z_s, config):
-        raise UserError(f"{path} holds outputs of another model (they differ now); move it away")
+        raise UserError(
+            f"{path} holds outputs of another model or of other samples (they differ now); move it "
+            "away"
+        )
 
 
 def _check(run: RunReader, config: Config, name: Path, shape: dict[str, Any], rounds: int) -> None:

@@ -144,7 +144,9 @@ def check_found(model: Any, state: CensusState, space: Space, path: Path) -> Non
     from omniinput_hpc.models import batches
 
     found = state.found
-    some = np.linspace(0, max(len(found.z) - 1, 0), min(len(found.z), N_TRIED)).astype(int)
+    if not len(found.z):
+        return
+    some = np.linspace(0, len(found.z) - 1, N_TRIED).astype(int)
     before = found.z[some].astype(np.float64)
     now = batches.evaluate(model, found.x[some].astype(np.int64), space.walkers, space.device)
     if not (np.abs(now - before) <= space.margin * np.maximum(1.0, np.abs(before))).all():

@@ -180,7 +180,7 @@ def test_a_longer_run_is_rescored_further(capfd, folder):
 
 def test_an_edited_model_is_compared_with_what_was_rescored(capfd, folder, monkeypatch):
     monkeypatch.chdir(folder)
-    code = "import toy_models\n\n\ndef make(device):\n    return toy_models.table({}, device)\n"
+    code = "import toy_models\n\n\ndef make(device):\n    return toy_models.table(device, {})\n"
     given = [folder / "good.h5", folder / "worse.toml", "--set", "model.factory=my_table:make"]
     given += ["--set", "model.options={}"]
 
