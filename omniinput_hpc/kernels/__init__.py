@@ -44,12 +44,18 @@ def _build_part(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
 
 
 def _check_reach_inside(parts: Sequence[KernelTable], model: Model) -> None:
-    """Raise a `UserError` if moves may not connect the inputs of a constrained space.
+    """Raise a `UserError` if moves may not connect the prompts of a law, or a constrained space.
 
     A part that may propose any input connects all; so does one that changes single sites if texts
     end, because it makes them longer and shorter.
     """
-    inside = getattr(law_of(model), "automaton", None)
+    law, redraws = law_of(model), any(isinstance(part, FromLawOptions) for part in parts)
+    if getattr(law, "separate", False) and not redraws:
+        raise UserError(
+            "kernel: walkers would keep the prompts (law.prompt) that they start with; leave "
+            '[kernel] out, or add a part "from-law" to a mixture'
+        )
+    inside = getattr(law, "automaton", None)
     if inside is None:
         return
     if inside.end is not None:
