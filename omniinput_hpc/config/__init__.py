@@ -416,10 +416,7 @@ class Config(Table):
 
     def goes_beyond(self, m: float) -> bool:
         """Return whether a canonical rung is colder than beta = m, the model's own distribution."""
-        if self.ladder is None:
-            return False
-        kappa_k = np.array(self.ladder.kappa or np.zeros(len(self.ladder.beta_k)))
-        return bool(((self.ladder.beta_k > m) & (kappa_k == 0.0)).any())
+        return self.ladder is not None and bool((self.ladder.canonical_k > m).any())
 
     def with_look_ahead(self, n_sites: int, m: float) -> Config:
         """Return a copy with ``kernel.look_ahead`` decided if it was left out.

@@ -80,6 +80,8 @@ def test_where_a_run_resumes(tmp_path, found, words):
     (["kernel.name=lm-conditional", "kernel.look_ahead=true", "run.burn_in=4"], "with look_ahead"),
     (["ladder.kappa=[0.0, 0.0, 2.0, 0.0]", "ladder.z0=[0.0, 0.0, 1.0, 0.0]"], "1 of them Gaussian"),
     (["ladder.betas=[1.0, 2.0, 3.0, 4.0]"], "relative density, since no rung has beta = 0"),
+    (["ladder.kappa=[0.0, 2.0, 0.0, 0.0]", "ladder.z0=[0.0, 0.0, 1.0, 0.0]"],
+     "relative density, since no rung has beta = 0 without kappa or lambda"),
     (["sampler.method=wang-landau", "ladder.betas=[0.0]", "wang_landau.windows=3",
       "run.burn_in=4"],
      "4 rungs, wang-landau, 3 window(s) of z, beta 0 to 0"),
@@ -87,6 +89,24 @@ def test_where_a_run_resumes(tmp_path, found, words):
 def test_ladders(tmp_path, changes, words):
     ranks = {"devices": ["cpu"], "hosts": ["a"]}
     assert words in lines_of(plan_of(tmp_path, *changes, **ranks))["ladder"]
+
+
+@pytest.mark.parametrize(("change", "drawn"), [
+    ("ladder.anchors=false", False), ("ladder.anchors=true", True),
+    ("ladder.betas=[1.0, 2.0, 3.0, 4.0]", False),
+    ("ladder.kappa=[0.0, 2.0, 0.0, 0.0]", False),
+])  # fmt: skip
+def test_beta_0_is_drawn_only_on_a_rung_that_is_an_anchor(tmp_path, change, drawn):
+    keys = ["ladder.anchors=true", change]
+    keys += ["ladder.z0=[0.0, 0.0, 0.0, 0.0]"] if "kappa" in change else []
+    law = lines_of(plan_of(tmp_path, "law.kind=model", *keys))["law"]
+    assert law == "inputs weigh as the [model] itself draws them" + (
+        "; beta = 0 is drawn from this law" if drawn else ""
+    )
+    inside = {"n_inputs": "5"}
+    some = lines_of(plan_of(tmp_path, "space.allowed=[[0, 1]]", *keys, inside=inside))["space"]
+    words = "5 of these inputs, by a list in space.allowed"
+    assert some == words + ("; beta = 0 draws them uniformly" if drawn else "")
 
 
 def test_a_ladder_from_the_models_own_beta_on_is_absolute(tmp_path):
