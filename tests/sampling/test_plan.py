@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from runs_in_progress import config_of
+from run_tools import LATTICE
+from runs_in_progress import WORLD, config_of
 
+from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.sampling import plan, shapes
+from omniinput_hpc.sampling import build, plan, shapes
 from omniinput_hpc.sampling.restart import Existing
 
 
@@ -185,6 +187,25 @@ def test_counts_must_fit_32_bits(tmp_path):
     shapes.check_counters(config_of(tmp_path, *blocks, f"run.histogram_blocks={wanted}"))
     with pytest.raises(UserError):
         shapes.check_counters(config_of(tmp_path, *blocks, f"run.histogram_blocks={wanted - 1}"))
+
+
+def test_records_hold_all_that_a_rung_writes_of_its_samples_and_bins(tmp_path):
+    """As large as its arrays: samples, their numbers, and the counts of groups of lanes."""
+    observed = '[[observables]]\nname = "distinct"'
+    text = LATTICE.format(output=tmp_path / "run.h5") + observed
+    change = "model.factory=toy_models:normalized", "bins.upper=11.875", "ladder.betas=[0.0, 2.0]"
+    method = "sampler.method=ancestral", "samples.every=1", "ladder.anchors=true"
+    config = input_file.parse(text, "a.toml", [*change, *method])
+    rung = build.build(WORLD, config, None).rungs[0]
+    rung.begin_round()
+    rung.start()
+    rung.observe()
+    some = ("samples/x", "samples/z", "samples/walker", "samples/log_q", "observables/distinct",
+            "histogram/lane_counts")  # fmt: skip
+    record = rung.record_of_round()
+    n_bytes = sum(record[name].nbytes for name in some)
+    found = shapes.bytes_of_records(build.build(WORLD, config, None).geometry, 1)
+    assert n_bytes <= found <= n_bytes + 24 * (len(config.bins.edges) - 1)
 
 
 def test_a_file_larger_than_the_disk_is_told(tmp_path):
