@@ -247,11 +247,6 @@ class Ladder(Table):
         return self.kappa is None and self.lambdas is None
 
     @property
-    def canonical_k(self) -> NDArray[np.float64]:
-        """The betas of the rungs that weigh inputs by exp(-beta z) alone, float64."""
-        return self.beta_k[(self.lambda_k == 0.0) & (np.array(self.kappa or 0.0) == 0.0)]
-
-    @property
     def n_plain(self) -> int:
         """Number of rungs of lambda = 0, which come first."""
         return int((self.lambda_k == 0.0).sum())

@@ -73,7 +73,7 @@ def missing(config: Config, rows: RowSums | None, m: float) -> str:
     ladder = config.ladder
     if ladder is None or rows is None or not rows.problem:
         return ""
-    if not (ladder.canonical_k >= m).any():
+    if not (config.canonical_k >= m).any():
         return ""
     if ladder.anchors:
         raise UserError(

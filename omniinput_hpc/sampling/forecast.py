@@ -101,19 +101,16 @@ def judge(config: Config, forecast: ExchangeTrial, model_beta: float | None) -> 
             f"largest |beta| * bins.width = {product:.2g} is above {WIDTH_TIMES_BETA:g}: weights "
             f"vary inside a bin; use a width of {bins.width * WIDTH_TIMES_BETA / product:.2g}"
         )
-    if config.sampler.method == "parallel-tempering" and config.ladder is not None:
+    if config.sampler.method == "parallel-tempering":
         fewest = min(FEWEST_EXCHANGES, config.sampler.exchanges)
-        beta_k, few = config.ladder.canonical_k, forecast.exchanges < fewest
+        beta_k, few = config.canonical_k, forecast.exchanges < fewest
         unknown = few or len(beta_k) < len(config.beta_k)
         notes += _judge_ladder(beta_k, forecast, model_beta, unknown)
         notes += [] if unknown else _judge_length(config, forecast, model_beta)
         if unknown:
             why = f"the trial had time for {forecast.exchanges} of {fewest} exchanges"
             why = why if few else "rungs have kappa or lambdas"
-            notes.append(
-                f"{why}: whether neighbours swap, and whether the run is long enough, was not "
-                "judged"
-            )
+            notes.append(f"{why}: whether neighbours swap, and the length, were not judged")
         beyond = model_beta is not None and config.goes_beyond(model_beta)
         if beyond and not config.kernel.learns_ahead:
             notes.append(

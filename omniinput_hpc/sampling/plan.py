@@ -128,8 +128,7 @@ def describe_space(inside: Mapping[str, Any], config: Config) -> str:
 
 def _draws(config: Config) -> bool:
     """Whether inputs of the rung at beta = 0 are drawn directly."""
-    ladder = config.ladder
-    return ladder is not None and ladder.with_anchors and 0.0 in ladder.canonical_k
+    return config.ladder is not None and config.ladder.with_anchors and 0.0 in config.canonical_k
 
 
 def describe_law(law: Law, config: Config) -> str:
@@ -235,8 +234,8 @@ def _ladder(config: Config, model_beta: float | None) -> str:
             parts.append(f"{np.count_nonzero(config.ladder.kappa)} of them Gaussian")
         if config.kernel.learns_ahead:
             parts.append("with look_ahead")
-    plain_k = canonical_k if config.ladder is None else config.ladder.canonical_k
-    if not {0.0, model_beta} & set(plain_k.tolist()) and not config.sampler.weighs_draws:
+    known = {0.0, model_beta} & set(config.canonical_k.tolist())
+    if not known and not config.sampler.weighs_draws:
         other = " without kappa or lambda" if 0.0 in canonical_k else ""
         parts.append(f"relative density, since no rung has beta = 0{other}")
     return ", ".join(parts)

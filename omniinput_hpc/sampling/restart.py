@@ -98,8 +98,7 @@ def find_existing(config: Config, fingerprint: str | Callable[[], str], restart:
         least = 2 if config.sampler.exchanges > 1 else 6  # an exchange tries half of the pairs
         if config.ladder is not None and config.ladder.tune and config.run.burn_in < least:
             raise UserError(
-                f"run.burn_in = {config.run.burn_in}: ladder.tune = true moves betas in burn-in; "
-                f"set it to at least {least} rounds, better a dozen"
+                f"run.burn_in = {config.run.burn_in}: ladder.tune needs at least {least} rounds"
             )
         return Existing()
     if os.path.isdir(path):

@@ -137,7 +137,7 @@ def test_what_follows_a_span_counts():
 
 def test_a_kernel_must_connect_the_prompts_of_a_file():
     law = Law(NormalizedRows(), 1.0, PROMPTS)
-    with pytest.raises(UserError, match='leave .kernel. out, or add a part "from-law"'):
+    with pytest.raises(UserError, match=r'leave \[kernel\] out, or add "from-law"'):
         kernels.build(tables.Metropolis(), Under(COUPLED_3, law), 4)
     parts = [{"name": "metropolis"}, {"name": "from-law"}]
     mixture = tables.Mixture.model_validate({"name": "mixture", "parts": parts})

@@ -146,7 +146,7 @@ def test_swaps_that_do_not_follow_from_beta_alone_are_not_judged(tmp_path, more)
     )
     config = input_file.parse(f'{text}[[observables]]\nname = "distinct"', "lattice.toml")
     z_kw = np.array([[4.0, 4.1], [2.0, 2.1], [90.0, 90.0]])
-    unjudged = "whether neighbours swap, and whether the run is long enough, was not judged"
+    unjudged = "whether neighbours swap, and the length, were not judged"
     no_rung, beyond = "no rung at beta = m = 0.1", "beta = 0.2 is above m = 0.1: language"
     notes = forecast.judge(config, seen(z_kw), 0.1)
     assert len(notes) == 3 and notes[0].startswith(no_rung) and notes[2].startswith(beyond)
