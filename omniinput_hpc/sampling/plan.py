@@ -93,6 +93,7 @@ def describe(plan: Plan) -> str:
         "tokens": "; ".join(plan.tokens),
         "ladder": _ladder(c, plan.model_beta),
         "anchors": plan.without_anchor,
+        "note": _without_effect(c),
         "ranks": f"{len(plan.devices)} on {len(set(plan.hosts))} host(s), {_share(grid)} each, "
         f"device {', '.join(sorted(set(plan.devices)))}, {c.run.threads} thread(s) per rank"
         + _precision(plan),
@@ -124,6 +125,20 @@ def describe_space(inside: Mapping[str, Any], config: Config) -> str:
         return shown
     low, high = inside["canonical_share_low"], inside["canonical_share_high"]
     return f"{shown}; {share:.2%} of them are canonical ({low:.2%} to {high:.2%})"
+
+
+def _without_effect(c: Config) -> str:
+    """Return which keys have no effect, in words; "" if there are none."""
+    ways = getattr(c.wang_landau, "proposal", "slope") != "slope"
+    drawn = c.sampler.method == "ancestral"
+    keys = {
+        "wang_landau.proposal": ways and not set(c.kernel.names) - {"metropolis", "from-law"},
+        "run.burn_in": drawn and c.run.burn_in,
+        "ladder.anchors": drawn and getattr(c.ladder, "anchors", None) is not None,
+        "[kernel]": drawn and c.kernel.names != ("metropolis",),
+    }
+    named = ", ".join(key for key, given in keys.items() if given)
+    return named and f"without effect here: {named}"
 
 
 def _draws(config: Config) -> bool:

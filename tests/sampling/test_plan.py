@@ -111,6 +111,22 @@ def test_beta_0_is_drawn_only_on_a_rung_that_is_an_anchor(tmp_path, change, draw
     assert some == words + ("; beta = 0 draws them uniformly" if drawn else "")
 
 
+WL = ("sampler.method=wang-landau", "run.burn_in=4", "wang_landau.proposal=range",
+      "wang_landau.proposal_beta=[0.5, 1.0]")  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "keys"), [
+    (["sampler.method=ancestral", "samples.every=1", "kernel.name=lm-conditional"],
+     "run.burn_in, ladder.anchors, [kernel]"),
+    (WL, "wang_landau.proposal"),
+    ([*WL, "kernel.name=gibbs-with-gradients"], ""),
+    ([], ""),
+])  # fmt: skip
+def test_keys_without_effect_are_named(tmp_path, changes, keys):
+    lines = lines_of(plan_of(tmp_path, *changes, devices=["cpu"], hosts=["a"]))
+    assert lines.get("note") == (f"without effect here: {keys}" if keys else None)
+
+
 def test_a_ladder_from_the_models_own_beta_on_is_absolute(tmp_path):
     ranks = {"devices": ["cpu"], "hosts": ["a"]}
     made = plan_of(tmp_path, "ladder.betas=[1.0, 2.0, 3.0, 4.0]", model_beta=1.0, **ranks)
