@@ -88,8 +88,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
         f"{g.n_values:,} values."
     )
     notes += map(sentence, models.about_tokens(built.config))
-    given = any(word.partition("=")[0].strip() == "run.output" for word in args.set)
-    run_file = config.run.output if given else f"runs/{name}.h5"
+    run_file = config.run.output if _is_set(args, "run.output") else f"runs/{name}.h5"
     text = commented.text(found, run_file, aim, [written_by, *notes])
     input_file.parse(text, str(output))  # raises if the text is not a valid input
     _write(output, text)
@@ -112,10 +111,14 @@ def _first_config(args: argparse.Namespace) -> Config:
             )
     options = {name: getattr(args, name) for names in QUESTIONS.values() for name in names}
     asked = question.tables(args.question, options)
-    own = any(one.partition("=")[0].strip() == "model.factory" for one in args.set)
+    own = _is_set(args, "model.factory")
     table = model_table.of(args.model, args.kind, args.length, own=own)
     text = tomli_w.dumps(proposal.first_input(table, asked))
     return input_file.parse(text, args.model, args.set)
+
+
+def _is_set(args: argparse.Namespace, key: str) -> bool:
+    return any(one.partition("=")[0].strip() == key for one in args.set)
 
 
 def _with_beginning(config: Config, args: argparse.Namespace) -> tuple[Config, list[str]]:
@@ -132,7 +135,8 @@ def _with_beginning(config: Config, args: argparse.Namespace) -> tuple[Config, l
     if begins is None:
         return config, []
     update: dict[str, Any] = {"prefix": begins.prefix}
-    if args.length is None and options.length < model_table.LENGTH:  # it fills all positions
+    chosen = args.length is not None or _is_set(args, "model.length")
+    if not chosen and options.length < model_table.LENGTH:  # it fills all positions
         update["length"] = max(options.length - len(begins.ids), 2)
     note = (
         f"The tokenizer begins every text with {begins.name}: model.prefix puts it before inputs."

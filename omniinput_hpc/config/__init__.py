@@ -410,16 +410,21 @@ class Config(Table):
         return np.concatenate([flat, self.ladder.beta_k]) if self.ladder is not None else flat
 
     @property
+    def canonical_k(self) -> NDArray[np.float64]:
+        """Betas of the rungs that weigh inputs by exp(-beta z) alone, float64."""
+        if self.ladder is None:
+            return np.zeros(0)
+        plain_k = (self.ladder.lambda_k == 0.0) & (np.array(self.ladder.kappa or 0.0) == 0.0)
+        return np.asarray(self.ladder.beta_k[plain_k])
+
+    @property
     def samples_per_round(self) -> int:
         """Recorded samples per rung and round: S = W * (steps * exchanges // every)."""
         return self.sampler.n_walkers * (self.sampler.moves_per_round // self.samples.every)
 
     def goes_beyond(self, m: float) -> bool:
         """Return whether a canonical rung is colder than beta = m, the model's own distribution."""
-        if self.ladder is None:
-            return False
-        kappa_k = np.array(self.ladder.kappa or np.zeros(len(self.ladder.beta_k)))
-        return bool(((self.ladder.beta_k > m) & (kappa_k == 0.0)).any())
+        return bool((self.canonical_k > m).any())
 
     def with_look_ahead(self, n_sites: int, m: float) -> Config:
         """Return a copy with ``kernel.look_ahead`` decided if it was left out.

@@ -138,7 +138,12 @@ def _assignment(text: str) -> tuple[tuple[str, ...], Any]:
     try:
         return keys, parse_toml(f"value = {value}")["value"]
     except ValueError:
-        return keys, value.strip()
+        if value != value.strip():
+            raise UserError(
+                f"--set {text}: quote a text that begins or ends with blanks: --set "
+                f"'{target.strip()}=\"{value}\"'"
+            ) from None
+        return keys, value
 
 
 def _nested(keys: Sequence[str], value: Any) -> dict[str, Any]:

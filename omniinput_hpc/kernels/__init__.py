@@ -44,12 +44,17 @@ def _build_part(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
 
 
 def _check_reach_inside(parts: Sequence[KernelTable], model: Model) -> None:
-    """Raise a `UserError` if moves may not connect the inputs of a constrained space.
+    """Raise a `UserError` if moves may not connect the prompts of a law, or a constrained space.
 
-    A part that may propose any input connects all; so does one that changes single sites if texts
-    end, because it makes them longer and shorter.
+    A part that may propose any input connects all; so do changes of single sites if texts end.
     """
-    inside = getattr(law_of(model), "automaton", None)
+    law, n = law_of(model), model.n_sites
+    redraws = [part for part in parts if isinstance(part, FromLawOptions)]
+    if getattr(law, "separate", False) and not redraws:
+        raise UserError(
+            'kernel: no move changes a prompt (law.prompt); leave [kernel] out, or add "from-law"'
+        )
+    inside = getattr(law, "automaton", None)
     if inside is None:
         return
     if inside.end is not None:
@@ -59,15 +64,11 @@ def _check_reach_inside(parts: Sequence[KernelTable], model: Model) -> None:
                 'kernel.sites = 1, or add a part "from-law" to a mixture'
             )
         return
-    for part in parts:
-        lengths = getattr(part, "suffix_lengths", None)
-        suffixes = isinstance(part, FromLawOptions) and part.weights.suffix > 0
-        if suffixes and (lengths is None or lengths[1] == model.n_sites):
-            return
-    raise UserError(
-        "kernel: the inputs that [space] leaves may not be connected by changes of some sites "
-        'at a time; leave out [kernel], or add a part "from-law" with suffixes of all lengths'
-    )
+    if not any(p.weights.suffix > 0 and (p.suffix_lengths or [n, n])[1] == n for p in redraws):
+        raise UserError(
+            "kernel: the inputs that [space] leaves may not be connected by changes of some sites "
+            'at a time; leave out [kernel], or add a part "from-law" with suffixes of all lengths'
+        )
 
 
 def _check_reach(parts: Sequence[KernelTable], model: Model) -> None:

@@ -253,7 +253,7 @@ class WangLandauEnsemble:
         if one_over_t and self._ever_flat:
             self.ln_f = max(self._schedule, int(counted.sum()) / max(float(self._moves), 1.0))
             self.ln_f = min(self._first, self.ln_f)
-        if self.ln_f <= self._options.ln_f_last:
+        if self.reached:
             self.freeze()
 
     def freeze(self) -> None:
@@ -266,8 +266,8 @@ class WangLandauEnsemble:
 
     @property
     def reached(self) -> bool:
-        """Whether ln f has fallen to its last value."""
-        return self.ln_f <= self._options.ln_f_last
+        """Whether the histogram was flat, and ln f has fallen to its last value."""
+        return self._ever_flat and self.ln_f <= self._options.ln_f_last
 
     @property
     def beta(self) -> float:

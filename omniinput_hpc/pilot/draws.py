@@ -86,8 +86,8 @@ def propose(
     steps = max(1, min(steps, int(settings.LONGEST_ROUND / per_move)))
     length = Length(min(math.ceil(rounds / steps), settings.MAX_ROUNDS), 0, 1, steps)
     tables = built.config.model_dump(exclude_unset=True, exclude_none=True)
-    tree = {
-        **{name: tables[name] for name in ("run", "model")},
+    tree: dict[str, Any] = {
+        **{name: tables[name] for name in ("run", "model", "space") if name in tables},
         "sampler": {"method": METHOD, "walkers": walkers, "steps": length.steps, "exchanges": 1},
         "ladder": {"betas": beta_k.tolist()},
         "bins": {"lower": found.lower, "upper": found.upper, "width": found.width},

@@ -84,17 +84,22 @@ def _of_question(config: Config, model: Any) -> Reach:
     output, law = config.output, config.law
     offers = models.offers_of(getattr(model, "base", model))
     m = model.n_sites - offers.predicted_from
+    fixed = config.space is None or config.space.end is None  # m z is then -ln of a probability
     if config.constrained and output is None and offers.conditional_logits is not None:
-        return Reach(0.0, m, f"At beta = {m:g} a text comes as often as the model writes it.")
+        why = f"At beta = {m:g} a text comes as often as the model writes it."
+        return Reach(0.0, m, why if law is None and fixed else "")
     if output is None or law is None or getattr(output, "against", None):
         return Reach()
     if output.name in ("next", "text"):
         n = model.n_read
         what = "a target" if output.name == "next" else "the text"
         return Reach(
-            0.0, BEYOND * n, f"At beta = {n:g} are the inputs after which the law goes on with "
+            0.0, BEYOND * n, f"At beta = {n:g} are the inputs after which the model goes on with "
             f"{what}; at beta = {BEYOND * n:g} those after which it is likelier still.",
         )  # fmt: skip
     if output.name == "difference" and law.kind == "model":
-        return Reach(-m, m, f"At beta = {-m:g} inputs follow the law of the other model.")
+        begins = [getattr(one, "prefix", None) is None for one in (config.model, output.other)]
+        plain = fixed and law.temperature == 1.0 and law.prompt is None and begins[0] == begins[1]
+        why = f"At beta = {-m:g} inputs follow the law of the other model." if plain else ""
+        return Reach(-m, m, why)
     return Reach()

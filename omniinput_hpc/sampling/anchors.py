@@ -73,8 +73,7 @@ def missing(config: Config, rows: RowSums | None, m: float) -> str:
     ladder = config.ladder
     if ladder is None or rows is None or not rows.problem:
         return ""
-    canonical = np.array(ladder.kappa or np.zeros(len(ladder.beta_k))) == 0.0
-    if not (canonical & (ladder.beta_k >= m)).any():
+    if not (config.canonical_k >= m).any():
         return ""
     if ladder.anchors:
         raise UserError(

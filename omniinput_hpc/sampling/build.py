@@ -343,7 +343,8 @@ def start(
     file = world.together(lambda: OpenFile(path, acting=world.rank == 0))
     written = grid.written(world.rank)
     checkpoint, first, counts = world.together(lambda: _read_checkpoint(built, written))
-    m = built.model_beta
+    has_m = built.law is None and models.offers_of(built.model).conditional_logits is not None
+    m = _own_beta(built.model) if has_m else None  # it stays, drawn or not
     tune = config.ladder is not None and config.ladder.tune
     tuning = LadderTuning(g.n_rungs, config.run.burn_in, tune, (0.0,) if m is None else (0.0, m))
     if checkpoint is None:

@@ -210,7 +210,8 @@ class BurnIn:
         for text in self._world.texts(", ".join(unfinished)):
             if text and self._world.rank == 0:
                 log.warning(
-                    "warning: Wang-Landau did not reach ln_f_last in %s; its weights are frozen as "
-                    "they are; results stay exact, but may converge slowly: raise run.burn_in",
+                    "warning: Wang-Landau did not reach ln_f_last with a flat histogram in %s; its "
+                    "weights are frozen as they are; results stay exact, but may converge slowly: "
+                    "raise run.burn_in",
                     text,
                 )

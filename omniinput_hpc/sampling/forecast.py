@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.config import Bins, Config
-from omniinput_hpc.sampling.built import Built, initial_ensembles
+from omniinput_hpc.sampling.built import Built
 from omniinput_hpc.sampling.trial import ExchangeTrial, try_exchanges
 from omniinput_hpc.tempering import ladder
-from omniinput_hpc.tempering.ensembles import Canonical
 from omniinput_hpc.text import duration
 
 if TYPE_CHECKING:
@@ -104,19 +103,18 @@ def judge(config: Config, forecast: ExchangeTrial, model_beta: float | None) -> 
         )
     if config.sampler.method == "parallel-tempering":
         fewest = min(FEWEST_EXCHANGES, config.sampler.exchanges)
-        few = forecast.exchanges < fewest
-        unknown = few or _gaussian(config)
-        notes += _judge_ladder(config.beta_k, forecast, model_beta, unknown)
+        beta_k, few = config.canonical_k, forecast.exchanges < fewest
+        unknown = few or len(beta_k) < len(config.beta_k)
+        notes += _judge_ladder(beta_k, forecast, model_beta, unknown)
         notes += [] if unknown else _judge_length(config, forecast, model_beta)
-        if few:
-            notes.append(
-                f"the trial had time for {forecast.exchanges} of {fewest} exchanges: "
-                "whether neighbours swap, and whether the run is long enough, was not judged"
-            )
+        if unknown:
+            why = f"the trial had time for {forecast.exchanges} of {fewest} exchanges"
+            why = why if few else "rungs have kappa or lambdas"
+            notes.append(f"{why}: whether neighbours swap, and the length, were not judged")
         beyond = model_beta is not None and config.goes_beyond(model_beta)
         if beyond and not config.kernel.learns_ahead:
             notes.append(
-                f"beta = {config.beta_k[-1]:g} is above m = {model_beta:g}: language models get "
+                f"beta = {beta_k.max():g} is above m = {model_beta:g}: language models get "
                 "stuck there without kernel.look_ahead = true (lm-conditional)"
             )
     return notes
@@ -131,16 +129,12 @@ def _vary_inside(z_kw: FloatArray, bins: Bins) -> bool:
     return bool(len(np.unique(bin_of_z)) < len(z))
 
 
-def _gaussian(config: Config) -> bool:
-    return any(not isinstance(e, Canonical) for e in initial_ensembles(config))
-
-
 def _judge_ladder(
     beta_k: FloatArray, forecast: ExchangeTrial, model_beta: float | None, unknown: bool
 ) -> list[str]:
-    """Return notes on the betas; none on swaps if these are `unknown`."""
+    """Return notes on the betas of canonical rungs; none on swaps if these are `unknown`."""
     notes = []
-    rate_k = np.full(len(beta_k) - 1, np.nan) if unknown else acceptance(beta_k, forecast.z_kw)
+    rate_k = np.zeros(0) if unknown else acceptance(beta_k, forecast.z_kw)
     hardly_k = np.flatnonzero(np.nan_to_num(rate_k, nan=1.0) < HARDLY)
     for k in hardly_k[:3]:
         notes.append(
@@ -149,8 +143,9 @@ def _judge_ladder(
         )
     if len(hardly_k) > 3:
         notes.append(f"{len(hardly_k) - 3} further pairs will hardly swap either")
-    inside = model_beta is not None and beta_k.min() < model_beta < beta_k.max()
-    if inside and model_beta not in beta_k:  # further away one rung would not do
+    m = np.nan if model_beta is None else model_beta
+    inside = (beta_k < m).any() and (beta_k > m).any()
+    if inside and m not in beta_k:  # further away one rung would not do
         notes.append(
             f"no rung at beta = m = {model_beta:g}, the model's own distribution: with one, the "
             "density could be checked there against a known value"

@@ -38,7 +38,7 @@ class Setting:
     @property
     def key(self) -> str:
         """A hash of everything that the number depends on."""
-        tables = self.given.model_dump()
+        tables = self.given.model_dump() | {"observables": self.given.observed}
         kept = {
             f"{table}.{key}": value
             for table, keys in tables.items()

@@ -89,10 +89,11 @@ def describe(plan: Plan) -> str:
         f"a space of 10^{g.n_sites * np.log10(g.n_values):.1f} inputs",
         "space": describe_space(plan.inside, c) if plan.inside else "",
         "output": "" if c.output is None else models.z_label(c),
-        "law": "" if c.law is None else describe_law(c.law),
+        "law": "" if c.law is None else describe_law(c.law, c),
         "tokens": "; ".join(plan.tokens),
         "ladder": _ladder(c, plan.model_beta),
         "anchors": plan.without_anchor,
+        "note": _without_effect(c),
         "ranks": f"{len(plan.devices)} on {len(set(plan.hosts))} host(s), {_share(grid)} each, "
         f"device {', '.join(sorted(set(plan.devices)))}, {c.run.threads} thread(s) per rank"
         + _precision(plan),
@@ -118,7 +119,7 @@ def describe_space(inside: Mapping[str, Any], config: Config) -> str:
     """Return how many inputs a constrained space has, in words; `inside` is what is stored."""
     n_inputs, share = inside["n_inputs"], inside.get("canonical_share")
     shown = f"{Decimal(n_inputs):{',' if len(n_inputs) <= MAX_DIGITS else '.4e'}}"
-    drawn = "" if config.law is not None else "; beta = 0 draws them uniformly"
+    drawn = "; beta = 0 draws them uniformly" if config.law is None and _draws(config) else ""
     shown += f" of these inputs, by {config.constraint}{drawn}"
     if share is None:
         return shown
@@ -126,7 +127,26 @@ def describe_space(inside: Mapping[str, Any], config: Config) -> str:
     return f"{shown}; {share:.2%} of them are canonical ({low:.2%} to {high:.2%})"
 
 
-def describe_law(law: Law) -> str:
+def _without_effect(c: Config) -> str:
+    """Return which keys have no effect, in words; "" if there are none."""
+    ways = getattr(c.wang_landau, "proposal", "slope") != "slope"
+    drawn = c.sampler.method == "ancestral"
+    keys = {
+        "wang_landau.proposal": ways and not set(c.kernel.names) - {"metropolis", "from-law"},
+        "run.burn_in": drawn and c.run.burn_in,
+        "ladder.anchors": drawn and getattr(c.ladder, "anchors", None) is not None,
+        "[kernel]": drawn and c.kernel.names != ("metropolis",),
+    }
+    named = ", ".join(key for key, given in keys.items() if given)
+    return named and f"without effect here: {named}"
+
+
+def _draws(config: Config) -> bool:
+    """Whether inputs of the rung at beta = 0 are drawn directly."""
+    return config.ladder is not None and config.ladder.with_anchors and 0.0 in config.canonical_k
+
+
+def describe_law(law: Law, config: Config) -> str:
     """Return what inputs are weighed by, in words."""
     name = {"model": "the [model] itself"}.get(law.kind, "")
     name = name or str(getattr(law, "path", "") or getattr(law, "factory", ""))
@@ -137,7 +157,7 @@ def describe_law(law: Law) -> str:
         of = getattr(law.prompt, "file", "") or getattr(law.prompt, "path", "")
         of = of or getattr(law.prompt, "factory", "") or "uniform values"
         words += f", after a prompt of {law.prompt.sites} sites from {of}"
-    return f"{words}; beta = 0 is drawn from this law"
+    return f"{words}; beta = 0 is drawn from this law" if _draws(config) else words
 
 
 def _forecast(plan: Plan) -> list[str]:
@@ -229,9 +249,10 @@ def _ladder(config: Config, model_beta: float | None) -> str:
             parts.append(f"{np.count_nonzero(config.ladder.kappa)} of them Gaussian")
         if config.kernel.learns_ahead:
             parts.append("with look_ahead")
-    known = 0.0 in canonical_k or model_beta in canonical_k
+    known = {0.0, model_beta} & set(config.canonical_k.tolist())
     if not known and not config.sampler.weighs_draws:
-        parts.append("relative density, since no rung has beta = 0")
+        other = " without kappa or lambda" if 0.0 in canonical_k else ""
+        parts.append(f"relative density, since no rung has beta = 0{other}")
     return ", ".join(parts)
 
 

@@ -91,13 +91,18 @@ def find_existing(config: Config, fingerprint: str | Callable[[], str], restart:
 
     `fingerprint` is the fingerprint of the input file's model, or a function that returns it, which
     is called only if a run exists. `restart` is the command-line option. Raises a UserError if the
-    path cannot be used, or holds another run.
+    path cannot be used, or holds another run, or if burn-in is too short to tune a new one.
     """
     path = Path(config.run.output)
     if not _exists(path):
         if restart == "require":
             raise UserError(f"--restart require: there is no run file {path} to resume")
         _check_folder(path)
+        least = 2 if config.sampler.exchanges > 1 else 6  # an exchange tries half of the pairs
+        if config.ladder is not None and config.ladder.tune and config.run.burn_in < least:
+            raise UserError(
+                f"run.burn_in = {config.run.burn_in}: ladder.tune needs at least {least} rounds"
+            )
         return Existing()
     if os.path.isdir(path):
         raise UserError(f"run.output = {path} is a folder; it must name a file")

@@ -8,6 +8,7 @@ import numpy as np
 
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.histogram import MAX_GROUPS
 from omniinput_hpc.parallel import launched
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.block_histograms import rounds_per_block
@@ -147,5 +148,6 @@ def check_counters(config: Config) -> None:
 
 def bytes_of_records(g: Geometry, n_rungs: float) -> int:
     """Return the bytes on the host for a rank's records of a round."""
-    a_sample = g.n_sites * g.x_dtype.itemsize + 8
-    return int(n_rungs * (g.samples_per_round * a_sample + 24 * g.n_bins))
+    a_sample = g.n_sites * g.x_dtype.itemsize + 8 * (1 + g.n_log_q + len(g.observables))
+    a_bin = 8 * (3 + min(MAX_GROUPS, g.n_walkers))
+    return int(n_rungs * (g.samples_per_round * a_sample + a_bin * g.n_bins))

@@ -1,10 +1,13 @@
 """`omniinput init MODEL`: a file that works unedited, or one sentence and no file."""
 
+import json
 import re
 
 import numpy as np
 import pytest
+from language_folders import save_decoder, with_beginning
 from run_tools import ROOT
+from runs_in_progress import WORLD
 
 from omniinput_hpc.cli import init
 from omniinput_hpc.cli import run as launch
@@ -99,6 +102,18 @@ def test_a_ladder_for_one_end(capfd, tmp_path, monkeypatch):
     assert code == 0, text
     betas = input_file.load(tmp_path / "my.toml").beta_k
     assert max(betas) == 0.0 and min(betas) < -0.5
+
+
+def test_only_a_default_length_leaves_room_for_what_begins_texts(tmp_path):
+    with_beginning(save_decoder("llama", tmp_path), "<s>")
+    settings = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(settings | {"max_position_embeddings": 12}))
+    for options, length in (
+        ([], 11), (["--length", "10"], 10), (["--set", "model.length=10"], 10),
+    ):  # fmt: skip
+        args = init._arguments(WORLD, [str(tmp_path), *options], init.PROGRAM)
+        config, _ = init._with_beginning(init._first_config(args), args)
+        assert config.model.prefix == "<s>" and config.model.length == length
 
 
 BAD = {

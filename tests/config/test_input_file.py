@@ -261,6 +261,14 @@ def test_wrong_assignments(assignment):
         input_file.parse(tomli_w.dumps(GOOD), "a.toml", [assignment])
 
 
+@pytest.mark.parametrize("value", [" b.h5", "b.h5 ", " b.h5 "])
+def test_a_text_keeps_its_blanks(value):
+    with pytest.raises(UserError, match=f"--set 'run.output=\"{value}\"'$"):
+        input_file.parse(tomli_w.dumps(GOOD), "a.toml", [f"run.output ={value}"])
+    config = input_file.parse(tomli_w.dumps(GOOD), "a.toml", ["model.prefix = ' a'"])
+    assert config.model.prefix == " a"
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),

@@ -31,6 +31,7 @@ from law_kernels import (
 )
 from law_models import NormalizedRows, NormalizedRowsOnKvCache, Under, Watched
 
+from omniinput_hpc import kernels
 from omniinput_hpc.config import kernels as tables
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.discrete_langevin import DiscreteLangevin
@@ -132,6 +133,18 @@ def test_what_follows_a_span_counts():
     kernel, draws = from_law(SPANS[1], model, NothingFollows)
     with pytest.raises(AssertionError):
         check_exact(kernel, model, Canonical(1.5), draws, CHOICES, False)
+
+
+def test_a_kernel_must_connect_the_prompts_of_a_file():
+    law = Law(NormalizedRows(), 1.0, PROMPTS)
+    with pytest.raises(UserError, match=r'leave \[kernel\] out, or add "from-law"'):
+        kernels.build(tables.Metropolis(), Under(COUPLED_3, law), 4)
+    parts = [{"name": "metropolis"}, {"name": "from-law"}]
+    mixture = tables.Mixture.model_validate({"name": "mixture", "parts": parts})
+    kernels.build(mixture, Under(COUPLED_3, law), 4)
+    for rows in ([[0, 1], [0, 1]], [[0], [2]]):
+        of_one = Law(NormalizedRows(), 1.0, PromptRows(torch.tensor(rows)))
+        kernels.build(tables.Metropolis(), Under(COUPLED_3, of_one), 4)
 
 
 def test_a_walker_does_not_depend_on_the_others():

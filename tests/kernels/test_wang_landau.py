@@ -84,6 +84,23 @@ def test_the_beta_outside_resumes_and_stays_where_walkers_are_inside():
     assert again.slope(z)[-1] == pytest.approx(1.5 * float(before))
 
 
+@pytest.mark.parametrize("schedule", ["1/t", "halving"])
+def test_learning_ends_only_after_a_flat_histogram(schedule):
+    """Many walkers start with an increment below the last one, here 0.1 * 4 / 16."""
+    options = WangLandau(ln_f_last=0.05, schedule=schedule)
+    rung = WangLandauEnsemble(EDGES, (100, 104), options, CPU, 16)
+    assert rung.ln_f == 0.025
+    z = torch.tensor([100.0, 101.0, 102.0, 103.0])
+    rung.after_move(torch.cat([z, z[:1].expand(12)]))
+    rung.after_segment()
+    assert rung.learning and not rung.reached
+    rung.after_move(torch.cat([z.repeat(3), z[1:], z[1:2]]))
+    for _ in range(20):
+        rung.after_move(z.repeat(4))
+    rung.after_segment()
+    assert not rung.learning and rung.reached
+
+
 def drawn_betas(freeze, n=4000):
     """Return the betas of many moves of a directional proposal."""
     options = WangLandau(ln_f_first=0.005, proposal="directional", proposal_beta=[0.5, 3.0])

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
+from language_folders import save_decoder
 from run_tools import ROOT
 
 from omniinput_hpc import models
@@ -47,6 +48,14 @@ def test_a_plan_that_cannot_converge_says_so(capsys, tmp_path, monkeypatch):
         assert init.main([*toy, "--seconds", "1", "--hours", hours, "--output", name]) == 0
         assert ("too short to count as converged: --hours" in capsys.readouterr().out) == short
         assert (input_file.load(tmp_path / name).run.rounds < 44) == short
+
+
+def test_the_values_of_the_sites_are_kept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_decoder("gpt2", tmp_path)
+    given = ["--length", "4", "--method", "ancestral", "--set", "space.allowed=tokenizer"]
+    assert init.main([str(tmp_path), *given, "--seconds", "1", "--output", "my.toml"]) == 0
+    assert input_file.load(tmp_path / "my.toml").allowed == "tokenizer"
 
 
 def test_a_large_language_model_on_a_cpu_is_drawn():

@@ -79,6 +79,34 @@ def test_a_ladder_ends_where_the_question_is_answered(name, ends):
             question.reach_of(config, model, "high")
 
 
+UNIFORM = {"kind": "uniform", "sites": 2}
+WITH_PREFIX = {"kind": "causal-lm", "path": WORSE, "prefix": [1]}
+
+
+@pytest.mark.parametrize("tables", [
+    {"space": {"end": 1}}, {"space": {"end": 1}, "law": LAW},
+    *({**question.tables("difference", OPTIONS["difference"]), "law": LAW | more}
+      for more in ({"temperature": 2.0}, {"prompt": UNIFORM})),
+    {"law": LAW, "output": {"name": "difference", "other": WITH_PREFIX}},
+    {"law": LAW, "output": {"name": "difference", "other": {"kind": "causal-lm", "path": WORSE}},
+     "space": {"end": 1}},
+])  # fmt: skip
+def test_the_end_of_a_ladder_is_named_only_where_that_is_true(tables):
+    base = SimpleNamespace(
+        n_values=10, n_sites=4, predicted_from=1, output=None, conditional_logits=lambda x: None
+    )
+    found = question.reach_of(config_of(**tables), SimpleNamespace(base=base, n_sites=4), None)
+    assert found.highest == 3 and not found.why
+
+
+def test_what_follows_a_text_is_what_the_model_says():
+    law = {"kind": "causal-lm", "path": WORSE}
+    config = config_of(law=law, output={"name": "next", "targets": [1]})
+    base = SimpleNamespace(n_values=10, n_sites=4, predicted_from=1, output=None)
+    found = question.reach_of(config, SimpleNamespace(base=base, n_sites=4, n_read=1), None)
+    assert found.why.startswith("At beta = 1 are the inputs after which the model goes on with a")
+
+
 def test_without_a_question_only_the_pilot_ends_the_ladder():
     other_law = {"kind": "causal-lm", "path": WORSE}
     odds = {"name": "next", "targets": [1], "against": [2]}

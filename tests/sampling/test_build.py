@@ -51,6 +51,18 @@ def test_a_new_file_says_what_the_rungs_are(tmp_path, changes):
     assert run.next_round == -config.run.burn_in and run.held == range(4)
 
 
+@pytest.mark.parametrize("anchors", ["true", "false"])
+def test_tuning_keeps_the_models_own_beta(tmp_path, anchors):
+    """It is 2 here; the rung stays there also if it is not drawn."""
+    keys = [f"ladder.anchors={anchors}", "ladder.betas=[0.0, 0.1, 2.0, 3.0]", "ladder.tune=true"]
+    keys += ["model.factory=toy_models:normalized", "bins.upper=12.125", "run.rounds=1"]
+    run = begin(config_of(tmp_path, *keys))
+    loop.sample(run)
+    run.writer.close()
+    beta_k = [rung.ensemble.beta for rung in run.rungs]
+    assert beta_k[1] != 0.1 and 2.0 in beta_k
+
+
 def test_probes_never_change(tmp_path):
     probes = [
         build.build(WORLD, config_of(tmp_path, *changes), None).probe()

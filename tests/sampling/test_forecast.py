@@ -5,8 +5,10 @@ import time
 import numpy as np
 import pytest
 from exact_moments import moments
+from run_tools import LATTICE
 from runs_in_progress import WORLD, begin, config_of
 
+from omniinput_hpc.config import input_file
 from omniinput_hpc.config.kernels import LmConditional
 from omniinput_hpc.sampling import build, forecast, loop
 from omniinput_hpc.sampling.trial import ExchangeTrial
@@ -132,6 +134,26 @@ def test_bins_betas_and_m_are_judged(tmp_path):
     trial = seen(np.tile([7.0, 7.05], (4, 1)))
     assert forecast.judge(ahead, trial, 3.0)[-1].startswith("no rung")
     assert not any("no rung" in note for note in forecast.judge(ahead, trial, 24.0))
+
+
+@pytest.mark.parametrize("more", [
+    'lambdas = [0.0, 0.0, 1.0]\nobservable = "distinct"',
+    "kappa = [0.0, 0.0, 1.0]\nz0 = [0.0, 0.0, 0.0]",
+])  # fmt: skip
+def test_swaps_that_do_not_follow_from_beta_alone_are_not_judged(tmp_path, more):
+    text = LATTICE.format(output=tmp_path / "run.h5").replace(
+        "[-2.0, 0.0, 1.5, 4.0]", f"[0.2, 0.0, 0.2]\n{more}"
+    )
+    config = input_file.parse(f'{text}[[observables]]\nname = "distinct"', "lattice.toml")
+    z_kw = np.array([[4.0, 4.1], [2.0, 2.1], [90.0, 90.0]])
+    unjudged = "whether neighbours swap, and the length, were not judged"
+    no_rung, beyond = "no rung at beta = m = 0.1", "beta = 0.2 is above m = 0.1: language"
+    notes = forecast.judge(config, seen(z_kw), 0.1)
+    assert len(notes) == 3 and notes[0].startswith(no_rung) and notes[2].startswith(beyond)
+    assert notes[1] == f"rungs have kappa or lambdas: {unjudged}"
+    assert forecast.judge(config, seen(z_kw, exchanges=1), None) == [
+        f"the trial had time for 1 of 3 exchanges: {unjudged}"
+    ]
 
 
 @pytest.mark.parametrize(("device", "words"), [

@@ -8,6 +8,8 @@ from run_tools import LATTICE
 from runs_in_progress import config_of
 
 from omniinput_hpc.cli import run as launch
+from omniinput_hpc.cli.common import to_toml
+from omniinput_hpc.config import input_file
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import auto_walkers, kept_walkers, trial
 from omniinput_hpc.sampling.kept_walkers import Setting
@@ -27,12 +29,14 @@ def test_a_number_is_kept_for_its_setting_alone(setting, tmp_path):
     assert kept_walkers.find_kept(setting) == 64
     longer = replace(setting, given=config_of(tmp_path, AUTO, "run.rounds=900"))
     assert kept_walkers.find_kept(longer) == 64
+    y = input_file.parse(to_toml(setting.given) + '[[observables]]\nname = "distinct"', "y", [AUTO])
     for other in (
         replace(setting, fingerprint="another"),
         replace(setting, devices=["cpu"]),
         replace(setting, devices=["cuda:0", "cuda:0"]),
         replace(setting, given=config_of(tmp_path, AUTO, "run.threads=2")),
         replace(setting, given=config_of(tmp_path, AUTO, "sampler.steps=6")),
+        replace(setting, given=y),
     ):
         assert kept_walkers.find_kept(other) is None
 

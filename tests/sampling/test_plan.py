@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from runs_in_progress import config_of
+from run_tools import LATTICE
+from runs_in_progress import WORLD, config_of
 
+from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.sampling import plan, shapes
+from omniinput_hpc.sampling import build, plan, shapes
 from omniinput_hpc.sampling.restart import Existing
 
 
@@ -80,6 +82,8 @@ def test_where_a_run_resumes(tmp_path, found, words):
     (["kernel.name=lm-conditional", "kernel.look_ahead=true", "run.burn_in=4"], "with look_ahead"),
     (["ladder.kappa=[0.0, 0.0, 2.0, 0.0]", "ladder.z0=[0.0, 0.0, 1.0, 0.0]"], "1 of them Gaussian"),
     (["ladder.betas=[1.0, 2.0, 3.0, 4.0]"], "relative density, since no rung has beta = 0"),
+    (["ladder.kappa=[0.0, 2.0, 0.0, 0.0]", "ladder.z0=[0.0, 0.0, 1.0, 0.0]"],
+     "relative density, since no rung has beta = 0 without kappa or lambda"),
     (["sampler.method=wang-landau", "ladder.betas=[0.0]", "wang_landau.windows=3",
       "run.burn_in=4"],
      "4 rungs, wang-landau, 3 window(s) of z, beta 0 to 0"),
@@ -87,6 +91,40 @@ def test_where_a_run_resumes(tmp_path, found, words):
 def test_ladders(tmp_path, changes, words):
     ranks = {"devices": ["cpu"], "hosts": ["a"]}
     assert words in lines_of(plan_of(tmp_path, *changes, **ranks))["ladder"]
+
+
+@pytest.mark.parametrize(("change", "drawn"), [
+    ("ladder.anchors=false", False), ("ladder.anchors=true", True),
+    ("ladder.betas=[1.0, 2.0, 3.0, 4.0]", False),
+    ("ladder.kappa=[0.0, 2.0, 0.0, 0.0]", False),
+])  # fmt: skip
+def test_beta_0_is_drawn_only_on_a_rung_that_is_an_anchor(tmp_path, change, drawn):
+    keys = ["ladder.anchors=true", change]
+    keys += ["ladder.z0=[0.0, 0.0, 0.0, 0.0]"] if "kappa" in change else []
+    law = lines_of(plan_of(tmp_path, "law.kind=model", *keys))["law"]
+    assert law == "inputs weigh as the [model] itself draws them" + (
+        "; beta = 0 is drawn from this law" if drawn else ""
+    )
+    inside = {"n_inputs": "5"}
+    some = lines_of(plan_of(tmp_path, "space.allowed=[[0, 1]]", *keys, inside=inside))["space"]
+    words = "5 of these inputs, by a list in space.allowed"
+    assert some == words + ("; beta = 0 draws them uniformly" if drawn else "")
+
+
+WL = ("sampler.method=wang-landau", "run.burn_in=4", "wang_landau.proposal=range",
+      "wang_landau.proposal_beta=[0.5, 1.0]")  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "keys"), [
+    (["sampler.method=ancestral", "samples.every=1", "kernel.name=lm-conditional"],
+     "run.burn_in, ladder.anchors, [kernel]"),
+    (WL, "wang_landau.proposal"),
+    ([*WL, "kernel.name=gibbs-with-gradients"], ""),
+    ([], ""),
+])  # fmt: skip
+def test_keys_without_effect_are_named(tmp_path, changes, keys):
+    lines = lines_of(plan_of(tmp_path, *changes, devices=["cpu"], hosts=["a"]))
+    assert lines.get("note") == (f"without effect here: {keys}" if keys else None)
 
 
 def test_a_ladder_from_the_models_own_beta_on_is_absolute(tmp_path):
@@ -165,6 +203,25 @@ def test_counts_must_fit_32_bits(tmp_path):
     shapes.check_counters(config_of(tmp_path, *blocks, f"run.histogram_blocks={wanted}"))
     with pytest.raises(UserError):
         shapes.check_counters(config_of(tmp_path, *blocks, f"run.histogram_blocks={wanted - 1}"))
+
+
+def test_records_hold_all_that_a_rung_writes_of_its_samples_and_bins(tmp_path):
+    """As large as its arrays: samples, their numbers, and the counts of groups of lanes."""
+    observed = '[[observables]]\nname = "distinct"'
+    text = LATTICE.format(output=tmp_path / "run.h5") + observed
+    change = "model.factory=toy_models:normalized", "bins.upper=11.875", "ladder.betas=[0.0, 2.0]"
+    method = "sampler.method=ancestral", "samples.every=1", "ladder.anchors=true"
+    config = input_file.parse(text, "a.toml", [*change, *method])
+    rung = build.build(WORLD, config, None).rungs[0]
+    rung.begin_round()
+    rung.start()
+    rung.observe()
+    some = ("samples/x", "samples/z", "samples/walker", "samples/log_q", "observables/distinct",
+            "histogram/lane_counts")  # fmt: skip
+    record = rung.record_of_round()
+    n_bytes = sum(record[name].nbytes for name in some)
+    found = shapes.bytes_of_records(build.build(WORLD, config, None).geometry, 1)
+    assert n_bytes <= found <= n_bytes + 24 * (len(config.bins.edges) - 1)
 
 
 def test_a_file_larger_than_the_disk_is_told(tmp_path):

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 from run_tools import LATTICE
-from runs_in_progress import FINGERPRINT, WORLD, config_of, identity_of, sampled
+from runs_in_progress import FINGERPRINT, WORLD, begin, config_of, identity_of, sampled
 from sealed_changes import changing
 
 from omniinput_hpc import models
@@ -19,7 +19,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import side_checkpoint
 from omniinput_hpc.runfile.layout import checkpoint_of
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.sampling import build, restart
+from omniinput_hpc.sampling import build, loop, restart
 from omniinput_hpc.sampling.restart import Existing, check_resume, find_existing
 
 SMALL = ("run.rounds=2", "run.burn_in=1", "sampler.exchanges=1", "sampler.steps=4")
@@ -45,6 +45,23 @@ def test_a_free_path_is_a_new_run(tmp_path):
     assert not (tmp_path / "new").exists()
     words = refusal(config_of(tmp_path), "require")
     assert words == f"--restart require: there is no run file {tmp_path}/run.h5 to resume"
+
+
+@pytest.mark.parametrize(("exchanges", "least"), [(1, 6), (2, 2)])
+def test_a_burn_in_that_moves_no_beta_is_refused(tmp_path, exchanges, least):
+    def given(burn_in):
+        length = (f"sampler.exchanges={exchanges}", "run.rounds=1", f"run.burn_in={burn_in}")
+        return config_of(tmp_path, "ladder.tune=true", *length)
+
+    words = f"run.burn_in = {least - 1}: ladder.tune needs at least {least} rounds"
+    assert refusal(given(least - 1)) == words
+    assert find_existing(given(least), FINGERPRINT, "auto") == Existing()
+    for burn_in, moves in ((least, True), (least - 1, False)):
+        run = begin(given(burn_in))
+        loop.sample(run)
+        run.writer.close()
+        (tmp_path / "run.h5").unlink()
+        assert ([rung.ensemble.beta for rung in run.rungs] != run.config.beta_k.tolist()) == moves
 
 
 def test_paths_that_cannot_be_used(tmp_path):

@@ -81,7 +81,7 @@ class PromptRows:
 
     def __init__(self, rows: torch.Tensor) -> None:
         self._drawn, self.n_sites = rows, rows.shape[1]
-        self._rows, counts = rows.unique(dim=0, return_counts=True)
+        self.rows, counts = rows.unique(dim=0, return_counts=True)
         self._log_share = (counts.double() / len(rows)).log()
 
     def draw(self, u: torch.Tensor) -> torch.Tensor:
@@ -90,9 +90,9 @@ class PromptRows:
 
     def log_q(self, x: torch.Tensor) -> torch.Tensor:
         """Return ln of the share of rows that equal x, float64 [n]; -inf if none does."""
-        parts, width = [], max(1, COMPARED // self._rows.numel())
+        parts, width = [], max(1, COMPARED // self.rows.numel())
         for begin in range(0, len(x), width):
-            same = (x[begin : begin + width, None] == self._rows).all(dim=2)  # [n, N]
+            same = (x[begin : begin + width, None] == self.rows).all(dim=2)  # [n, N]
             parts.append(torch.where(same, self._log_share, -torch.inf).amax(dim=1))
         return torch.cat(parts)
 
@@ -126,6 +126,7 @@ class Law:
     Attributes
     ----------
     automaton : which inputs exist, if texts end; None if all do
+    separate : whether changes of single sites may not connect the prompts
 
     Raises a `UserError` if the model has no conditionals, or if texts may end in a prompt.
     """
@@ -147,6 +148,7 @@ class Law:
         uniform = UniformPrompt(self.n_values, first, end_of(model))
         self._prompt: Prompt = uniform if prompt is None else prompt
         self.n_prompt = self._prompt.n_sites
+        self.separate = isinstance(prompt, PromptRows) and min(prompt.rows.shape) > 1
         if self.n_prompt > self.n_sites:
             raise UserError(
                 f"law.prompt.sites = {self.n_prompt}: inputs have only {self.n_sites} sites"
