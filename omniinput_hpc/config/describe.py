@@ -37,8 +37,8 @@ its key, what was expected, and the nearest known name.
   are expanded; an unset or empty variable is a mistake. The run file stores the expanded path.
 - The resolved input is stored in the run file, which can be given instead of the input file.
 - A resumed run may have larger `run.rounds`, and other `run.output`, `histogram_blocks`, `threads`,
-  `device`, `writer`, `[analysis]`, and `path` of `[model]`, `[law]` and `[output]` (with the same
-  files). Nothing else may change.
+  `device`, `writer`, `[analysis]`, and (with the same files) `path` of `[model]`, `[law]` and
+  `[output]`, and `path` and `file` of `law.prompt` and `output.other`. Nothing else may change.
 """
 WORDS: dict[Any, str] = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 LARGEST_SHOWN = 2**31 - 1
