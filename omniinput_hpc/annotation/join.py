@@ -62,11 +62,9 @@ def scores_of_model(
 
 
 def join_scores(
-    fingerprint: str,
-    score_paths: Sequence[Path],
-    key_path: Path | None = None,
+    fingerprint: str, score_paths: Sequence[Path], key_path: Path | None = None,
     n_sites: int | None = None,
-) -> Joined:
+) -> Joined:  # fmt: skip
     """Join score files with their keys, for the model with this fingerprint.
 
     Files with the same annotator's name are joined. Without `key_path`, the key beside each file is
@@ -96,9 +94,7 @@ def join_scores(
             score_a = np.array([by_id.get(item.id, np.nan) for by_id in scores])
             if item.gold is not None:
                 golds.append((score_a, item.gold))
-            elif item.run is None or key.runs[item.run].model_fingerprint != fingerprint:
-                continue
-            else:
+            elif item.run is not None and key.runs[item.run].model_fingerprint == fingerprint:
                 require_length(path, item, n_sites)
                 if item.repeats is not None:
                     first_a = [by_id.get(item.repeats, np.nan) for by_id in scores]

@@ -84,16 +84,11 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
         with lock.hold(path, world, key="") as held_lock:
             # again: another job may have written meanwhile
             first = world.on_rank_0(lambda: _prepare(path, run, attributes, args.input))
-            from omniinput_hpc.models import batches  # imports torch
-            from omniinput_hpc.models.checked import CheckedModel
-
             stopping = StopCheck(request, world, args.max_walltime, held_lock.heartbeat)
-            dtype = getattr(config.model, "dtype", "float32")
-            checked = CheckedModel(model, _name(args.input), dtype=dtype)
+            checked = _checked(model, config, args.input)
 
             def evaluate(x_sd: NDArray[Any]) -> NDArray[np.float32]:
-                x_sd = checked.space.to_values(x_sd)
-                return batches.evaluate(checked, x_sd, batch, device, stopping.after_move)
+                return _outputs(checked, x_sd, batch, device, stopping.after_move)
 
             writer = _open_writer(world, run, path, config.run.writer, held_lock)
             stopping.moves_begin()
@@ -127,6 +122,23 @@ def _build(
         shape = {"n_values": model.n_values, "n_sites": model.n_sites}
         world.together(lambda: _check(run, config, name, shape, rounds))
     return model, device
+
+
+def _checked(model: models.Model, config: Config, name: Path) -> CheckedModel:
+    from omniinput_hpc.models.checked import CheckedModel  # imports torch
+
+    return CheckedModel(model, _name(name), dtype=getattr(config.model, "dtype", "float32"))
+
+
+def _outputs(
+    model: models.Model, x_sd: NDArray[Any], batch: int, device: str,
+    after_batch: Callable[[], object] = lambda: None,
+) -> NDArray[np.float32]:  # fmt: skip
+    """Return z of recorded inputs, ids [S, D]."""
+    from omniinput_hpc.models import batches
+
+    x_sd = models.space_of(model).to_values(x_sd)
+    return batches.evaluate(model, x_sd, batch, device, after_batch)
 
 
 def _name(input_path: Path) -> str:
@@ -171,13 +183,10 @@ def _check_last(
     The fingerprint of a python model does not cover the code of its factory. A run that was
     salvaged may have sampled its last rounds again.
     """
-    from omniinput_hpc.models import batches
-
     with rescored.open_rescored(path) as old:
         last = min(old.rounds, run.rounds) - 1
         before_s = old.z(last)[0, :batch]
-    x_sd = models.space_of(model).to_values(_inputs(run, last, range(1))[0][:batch])
-    z_s = batches.evaluate(model, x_sd, batch, device)
+    z_s = _outputs(model, _inputs(run, last, range(1))[0][:batch], batch, device)
     if not models.same_outputs(before_s, z_s, config):
         raise UserError(
             f"{path} holds outputs of another model or of other samples (they differ now); move it "

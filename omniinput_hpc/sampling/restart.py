@@ -291,6 +291,11 @@ def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -
             f"run.output = {path} holds a run of another model (its outputs differ); choose "
             "another run.output, or move it away"
         )
+    _warn_of_changes(config, here, found, threads)
+
+
+def _warn_of_changes(config: Config, here: Identity, found: Existing, threads: int) -> None:
+    """Warn if the user's code, or what may change the last bits, is not as the run was begun."""
     now = {**here.environment, "threads": str(config.run.threads)}
     then = {**found.attributes, "threads": str(threads)}
     changed = {k: f"{then[k]} -> {now[k]}" for k in now if then.get(k, now[k]) != now[k]}

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import numpy as np
@@ -15,7 +16,6 @@ from omniinput_hpc.parallel import stopping
 from omniinput_hpc.parallel.signals import StopRequest
 from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.runfile import census_file
-from omniinput_zoo import exact
 from omniinput_zoo.census import command as census
 from omniinput_zoo.census import report
 from omniinput_zoo.census.report import complete_bins
@@ -178,9 +178,10 @@ def test_a_file_of_another_census_is_refused(capfd, toml, tmp_path):
 
 def test_a_model_whose_outputs_have_changed_is_refused(capfd, toml, tmp_path, monkeypatch):
     """As by an edit of the factory's file, which the fingerprint does not cover."""
-    assert call(capfd, toml(), "--below", 1.0)[0] == 0
+    for _ in range(2):
+        assert call(capfd, toml(), "--below", 1.0)[0] == 0
     before = (tmp_path / "my.census.h5").read_bytes()
-    assert call(capfd, toml(), "--below", 1.0)[0] == 0
+    exact = sys.modules["omniinput_hpc.zoo.exact"]
     monkeypatch.setattr(exact, "markov", lambda device, **sizes: MarkovChain(**sizes, spread=1.6))
     code, said = call(capfd, toml(), "--below", 1.0)
     assert (code, "a census of a model with other outputs" in said) == (2, True), said
