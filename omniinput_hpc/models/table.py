@@ -148,7 +148,7 @@ def preflight(config: Config, hashed: bool = True) -> dict[str, Any]:
 def _sources(config: Config) -> dict[str, str]:
     """Return the user's own code that z does not show, by its attribute in the run file."""
     prompt = getattr(config.law, "prompt", None)
-    names = {
+    names: dict[str, list[str | None]] = {
         "law_source": [getattr(one, "factory", None) for one in (config.law, prompt)],
         "observables_source": [what for what in config.observed.values() if ":" in what],
     }
