@@ -3,7 +3,7 @@
     .venv/bin/python tests/benchmarks/passages.py [--enter-bits 5 10 15] [--seeds 1 2 3]
         [--b 0 1 1.1 1.2] [--passages 20] [--rare 1] [--values 64]
 
-The model is `omniinput_hpc.zoo.passages`: 20 passages among 64 values, 25 sites, each entered with
+The model is `planted_passages`: 20 passages among 64 values, 25 sites, each entered with
 probability 2^-enter_bits. Colder than b of about 1.1 inputs are passages, with a first-order
 transition from ordinary text. A row is a run of a canonical ladder: the bins that are compared,
 those of them below z = 2.5 and how many bins with inputs there are below, how many of the compared
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -32,7 +33,9 @@ from scipy.special import logsumexp
 from omniinput_hpc.cli import run as program
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_zoo.passages import planted_passages
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))  # also for the factory
+from planted_passages import planted_passages
 
 KERNELS = {
     "today": {"name": "lm-conditional", "look_ahead": False},
@@ -65,7 +68,7 @@ def tables(kernel, options, output, seed, enter_bits):
     return {
         "run": {"output": str(output), "seed": seed, "rounds": options.rounds,
                 "burn_in": options.burn_in},
-        "model": {"kind": "python", "factory": "omniinput_hpc.zoo.passages:planted_passages",
+        "model": {"kind": "python", "factory": "planted_passages:planted_passages",
                   "options": model},
         "sampler": {"walkers": options.walkers, "steps": options.steps, "exchanges": 6},
         "ladder": {"betas": [24 * b for b in options.b]},

@@ -92,7 +92,7 @@ def run_block(heading):
 
 if __name__ == "__main__":
     sys.path.append(str(ROOT))
-    from omniinput_hpc.config.describe import page
+    from input_file_page import page
 
     (ROOT / "docs/input-file.md").write_text(page(), encoding="utf-8")
     PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from planted_passages import PlantedPassages
 from run_tools import assert_same
 from runs_in_progress import begin, config_of, sampled
 
@@ -25,7 +26,6 @@ from omniinput_hpc.sampling.anchors import (
 from omniinput_hpc.sampling.rung import Rung
 from omniinput_hpc.sampling.walkers import Walkers
 from omniinput_zoo.exact import markov
-from omniinput_zoo.passages import PlantedPassages
 
 RARE = PlantedPassages(12, 64, n_passages=6, enter_bits=9, n_rare=1, leave_bits=6, seed=2)
 """Whose passages begin with a step of probability 1 / 512."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import run_tools
 from language_folders import save_decoder
+from planted_passages import planted_passages
 from runs_in_progress import WORLD, begin
 
 from omniinput_hpc.cli import run as launch
@@ -18,7 +19,6 @@ from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import build, loop, restart
 from omniinput_hpc.sampling.rung import Rung
 from omniinput_hpc.sampling.walkers import Walkers
-from omniinput_zoo.passages import planted_passages
 
 INPUT = """
 [run]
@@ -28,7 +28,7 @@ rounds = 2
 burn_in = 4
 [model]
 kind = "python"
-factory = "omniinput_hpc.zoo.passages:planted_passages"
+factory = "planted_passages:planted_passages"
 options = {{ n_sites = 9, n_values = 24, n_passages = 3, enter_bits = 10 }}
 [sampler]
 walkers = 8
@@ -270,7 +270,7 @@ def deviations(tmp_path, rounds, blocks=1):
         + f"""
 [model]
 kind = "python"
-factory = "omniinput_hpc.zoo.passages:planted_passages"
+factory = "planted_passages:planted_passages"
 options = {{ {options} }}
 [sampler]
 walkers = 40

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import run_tools
 from markov_model import MarkovModel
+from planted_passages import planted_passages
 from scipy.special import logsumexp
 
 from omniinput_hpc.cli import run as launch
@@ -13,7 +14,6 @@ from omniinput_hpc.parallel.stopping import StopRun
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import loop, population, rung
 from omniinput_hpc.tempering.annealing import Carried, carry
-from omniinput_zoo.passages import planted_passages
 
 PASSAGES = {"n_sites": 9, "n_values": 24, "n_passages": 3, "enter_bits": 5}
 INPUT = """
@@ -23,7 +23,7 @@ seed = 5
 rounds = 3
 [model]
 kind = "python"
-factory = "omniinput_hpc.zoo.passages:planted_passages"
+factory = "planted_passages:planted_passages"
 options = {{ n_sites = 9, n_values = 24, n_passages = 3, enter_bits = 5 }}
 [sampler]
 method = "annealed"

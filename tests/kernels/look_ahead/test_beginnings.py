@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from planted_passages import planted_passages
 
 from omniinput_hpc import rng
 from omniinput_hpc.kernels.look_ahead.beginnings import Beginnings
@@ -13,7 +14,6 @@ from omniinput_hpc.kernels.look_ahead.search import Search
 from omniinput_hpc.kernels.parts import conditionals
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.state import SearchBudget
-from omniinput_zoo.passages import planted_passages
 
 B, W = 1.3, 32
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 import torch
+from planted_passages import planted_passages
 
 from omniinput_hpc import rng
 from omniinput_hpc.kernels.look_ahead.exploration import N_BATCHES, N_KINDS, Explorer
 from omniinput_hpc.kernels.parts import conditionals
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.models import offers_of
-from omniinput_zoo.passages import planted_passages
 
 B, W = 1.3, 32
 MODEL = planted_passages("cpu", n_sites=9, n_values=24, n_passages=3, enter_bits=20)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from planted_passages import planted_passages
 
 from omniinput_hpc import kernels, rng
 from omniinput_hpc.config.kernels import LmConditional, Mixture
@@ -14,7 +15,6 @@ from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.state import SearchBudget, Target
 from omniinput_hpc.models import offers_of
 from omniinput_hpc.tempering.ensembles import Canonical
-from omniinput_zoo.passages import planted_passages
 
 B, W = 1.3, 32
 MODEL = planted_passages("cpu", n_sites=9, n_values=24, n_passages=3, enter_bits=20)

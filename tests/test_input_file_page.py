@@ -1,9 +1,9 @@
 """The page about the input file is the one that the keys' descriptions give."""
 
+from input_file_page import page
 from run_tools import ROOT
 
 from omniinput_hpc.config import Config
-from omniinput_hpc.config.describe import page
 from omniinput_hpc.config.table import tables_in
 
 
@@ -29,4 +29,4 @@ def test_every_key_stands_on_the_page():
 
 def test_the_page_is_as_the_descriptions_give_it():
     stored = (ROOT / "docs/input-file.md").read_text(encoding="utf-8")
-    assert stored == page(), "python -m omniinput_hpc.config.describe docs/input-file.md"
+    assert stored == page(), "python tests/helpers/written_pages.py"

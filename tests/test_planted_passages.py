@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-
-from omniinput_zoo.passages import PlantedPassages, dyadic_split, planted_passages
+from planted_passages import PlantedPassages, dyadic_split, planted_passages
 
 SMALL = [
     {"n_sites": 5, "n_values": 5, "n_passages": 2, "enter_bits": 4, "leave_bits": 3},

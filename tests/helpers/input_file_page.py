@@ -1,13 +1,11 @@
 """Write docs/input-file.md from the descriptions of the keys.
 
-Run ``python -m omniinput_hpc.config.describe docs/input-file.md``; a test compares the two.
+Run ``python tests/helpers/written_pages.py``; a test compares the two.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -22,7 +20,7 @@ from omniinput_hpc.config.table import tables_in, tag_of
 HEAD = """\
 # The input file
 
-This page lists every table and key. `python -m omniinput_hpc.config.describe docs/input-file.md`
+This page lists every table and key. `python tests/helpers/written_pages.py`
 writes it from the program's own checks. A complete file is [inputs/toy.toml](../inputs/toy.toml);
 the [glossary](glossary.md) explains the terms.
 
@@ -153,7 +151,3 @@ def _default(field: FieldInfo) -> str:
         keys = ", ".join(f"{k} = {v}" for k, v in value.items())
         return f"`{{ {keys} }}`" if value else "`{}`"
     return f"`{tomli_w.dumps({'v': value})[4:].strip()}`"
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(page(), encoding="utf-8") if sys.argv[1:] else print(page())
