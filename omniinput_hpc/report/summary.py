@@ -169,7 +169,7 @@ def _aupr(found: CurveResult) -> str:
     if np.isnan(curve.aupr):
         return "Too few right inputs were found for a mean precision (AUPR)."
     return (
-        f"The mean precision over all cut-offs (AUPR) is {curve.aupr:.{aupr_digits(curve)}f} "
+        f"The mean precision over ln recall (AUPR) is {curve.aupr:.{aupr_digits(curve)}f} "
         f"({interval_words(curve)}); a random order would give {share_words(curve)}."
     )
 

@@ -28,7 +28,7 @@ from omniinput_hpc.runfile.reader import open_run
 
 def main(arguments: list[str], program: str = "changes.py") -> None:
     """Read, estimate, write, and print where the results are."""
-    example = "runs/my.h5 runs/my.rescored.other.h5 --rule words:english"
+    example = "runs/my.h5 runs/my.rescored.other.h5 --rule my_words:english"
     parser = new_parser(program, __doc__, example, "an ancestral run")
     add = parser.add_argument
     add("rescored", type=Path, metavar="RUN.rescored.NAME.h5", help="the other model's outputs")
