@@ -59,7 +59,7 @@ def assert_copy(path):
     return side
 
 
-@pytest.mark.parametrize("changes", [(), ALONE, ("ladder.tune=true", "run.burn_in=4")])
+@pytest.mark.parametrize("changes", [(), ALONE, ("ladder.tune=true", "run.burn_in=6")])
 def test_after_the_last_round_it_is_a_copy(tmp_path, changes):
     side = assert_copy(sampled(tmp_path, *SMALL, *changes))
     assert side.rounds == 3
