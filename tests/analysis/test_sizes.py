@@ -77,7 +77,7 @@ CASES = {
     "no burn-in, one step, one exchange": {"burn_in": 0, "steps": 1, "exchanges": 1},
     "tuned, one of each": {
         "walkers": 1, "steps": 1, "exchanges": 1, "tune": True, "betas": "[0.0, 0.5, 1.0]",
-        "burn_in": 6,
+        "burn_in": 6, "rounds": 20,
     },
     "one rung, tuned": {"betas": "[0.0]", "tune": True},
     "one block of rounds": {"run": "histogram_blocks = 1"},
