@@ -411,7 +411,7 @@ class Config(Table):
 
     @property
     def canonical_k(self) -> NDArray[np.float64]:
-        """Betas of the rungs that weigh inputs by exp(-beta z) alone, float64."""
+        """The betas, float64 [n], of the rungs whose weight is exp(-beta z) alone."""
         if self.ladder is None:
             return np.zeros(0)
         plain_k = (self.ladder.lambda_k == 0.0) & (np.array(self.ladder.kappa or 0.0) == 0.0)
