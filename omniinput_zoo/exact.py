@@ -16,9 +16,9 @@ from math import factorial
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 from omniinput_hpc.histogram import bin_of
 
@@ -163,7 +163,7 @@ class Occupation(Exact):
                 more[n:, p:] += ways[: d + 1 - n, : pairs + 1 - p] / factorial(n)
             ways = more
         with np.errstate(divide="ignore"):
-            log_count = np.log(ways[d]) + gammaln(d + 1)
+            log_count = np.log(ways[d]) + scipy.special.gammaln(d + 1)
         level = np.flatnonzero(log_count > np.log(0.5))
         return -level.astype(float), log_count[level]
 

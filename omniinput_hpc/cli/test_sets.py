@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import binomtest
 from sklearn.metrics import (
     auc,
     average_precision_score,
@@ -283,7 +283,7 @@ def shares_right(found: Sequence[Outputs], rule: str, config: Config) -> list[st
     judge, lines = rule_of(rule, config), []
     for one in found:
         right, n = float(np.sum(judge(one.ids))), len(one.z)
-        ends = binomtest(round(right), n).proportion_ci()
+        ends = scipy.stats.binomtest(round(right), n).proportion_ci()
         lines.append(
             f"{one.name}: {100 * right / n:.3g} % "
             f"({interval(100 * ends.low, 100 * ends.high, '.3g')} %) of {n:,} inputs are right, by "

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import betaincinv, logsumexp, ndtri
+import scipy
 
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
@@ -174,7 +174,7 @@ def shares(seen: Observed) -> FloatArray:
     w_b, log_g_b = seen.sums(seen.w_i).sum(axis=0), seen.density.log_g_b
     use_b = (w_b > 0) & np.isfinite(log_g_b)
     share_b = np.zeros(len(w_b))
-    share_b[use_b] = np.exp(log_g_b[use_b] - logsumexp(log_g_b[use_b])) / w_b[use_b]
+    share_b[use_b] = np.exp(log_g_b[use_b] - scipy.special.logsumexp(log_g_b[use_b])) / w_b[use_b]
     return np.asarray(seen.w_i * share_b[seen.bin_i])
 
 
@@ -199,10 +199,10 @@ def share_ends(p: float, n: float, n_groups: int) -> tuple[float, float]:
     It is widened as Student's t of the groups of lanes is (Korn and Graubard, Survey Methodology
     24, 193 (1998)).
     """
-    n *= float(ndtri(TAILS[1]) / t_quantile(n_groups)) ** 2
+    n *= float(scipy.special.ndtri(TAILS[1]) / t_quantile(n_groups)) ** 2
     k = p * n
-    low = float(betaincinv(k, n - k + 1.0, TAILS[0])) if k > 0 else 0.0
-    high = float(betaincinv(k + 1.0, n - k, TAILS[1])) if k < n else 1.0
+    low = float(scipy.special.betaincinv(k, n - k + 1.0, TAILS[0])) if k > 0 else 0.0
+    high = float(scipy.special.betaincinv(k + 1.0, n - k, TAILS[1])) if k < n else 1.0
     return low, high
 
 
@@ -315,7 +315,9 @@ def shares_of_cells(log_g_c: FloatArray, log_g_jc: FloatArray, lanes_g: IntArray
 
     def share(log_g: FloatArray) -> FloatArray:
         with np.errstate(invalid="ignore"):  # NaN if only one group has samples
-            return np.asarray(np.exp(log_g - logsumexp(log_g, axis=-1, keepdims=True)))
+            return np.asarray(
+                np.exp(log_g - scipy.special.logsumexp(log_g, axis=-1, keepdims=True))
+            )
 
     value = share(log_g_c)
     error = jackknife_error(value, share(log_g_jc), lanes_g)

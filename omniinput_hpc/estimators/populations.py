@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.run_data import RunData
@@ -64,13 +64,17 @@ class Constants:
     @property
     def log_z_k(self) -> FloatArray:
         """Ln of the mean over populations [K], which is unbiased."""
-        return np.asarray(logsumexp(self.log_z_nk, axis=0) - np.log(len(self.log_z_nk)))
+        return np.asarray(
+            scipy.special.logsumexp(self.log_z_nk, axis=0) - np.log(len(self.log_z_nk))
+        )
 
     @property
     def worth_k(self) -> FloatArray:
         """Number of equal populations that the weights are worth [K]."""
-        log_square_k = logsumexp(2.0 * self.log_z_nk, axis=0)
-        return np.asarray(np.exp(2.0 * logsumexp(self.log_z_nk, axis=0) - log_square_k))
+        log_square_k = scipy.special.logsumexp(2.0 * self.log_z_nk, axis=0)
+        return np.asarray(
+            np.exp(2.0 * scipy.special.logsumexp(self.log_z_nk, axis=0) - log_square_k)
+        )
 
     @property
     def error_k(self) -> FloatArray:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
 from omniinput_hpc.estimators.density.newton import minimize
@@ -158,7 +158,7 @@ def joint_density(found: TwoDirections, z_edges: FloatArray, y_edges: FloatArray
 
     def density(log_v_i: FloatArray) -> FloatArray:
         log_g_bc = sums(log_v_i)
-        return log_g_bc if found.absolute else log_g_bc - logsumexp(log_g_bc)
+        return log_g_bc if found.absolute else log_g_bc - scipy.special.logsumexp(log_g_bc)
 
     f_k, log_v_i = found.solve()
     groups = np.arange(n_groups)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scipy.special import logsumexp
+import scipy
 
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.results.aupr import interval_words
@@ -119,7 +119,7 @@ def _inside(density: Density) -> list[dict[str, Any]]:
     if not density.absolute:
         return []
     words = density.words
-    score, whole = logsumexp(density.log_g_b) / LN10, density.log_measure / LN10
+    score, whole = scipy.special.logsumexp(density.log_g_b) / LN10, density.log_measure / LN10
     name, said = f"log10_{words.number}_inside", f"log10 of the {words.number} inside the bins"
     return [_result(name, score, (UNBOUNDED, whole), said, metric_unit="decades")]
 

@@ -18,8 +18,8 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import betaincinv
 
 from omniinput_hpc.config import CausalLm, Config
 from omniinput_hpc.errors import UserError
@@ -134,8 +134,8 @@ class Automaton:
         assert self.is_canonical is not None
         x = self.draw(np.random.default_rng(0), N_DRAWN)
         k, n = int(self.is_canonical(x).sum()), len(x)
-        low = float(betaincinv(k, n - k + 1, 0.025)) if k else 0.0
-        high = float(betaincinv(k + 1, n - k, 0.975)) if k < n else 1.0
+        low = float(scipy.special.betaincinv(k, n - k + 1, 0.025)) if k else 0.0
+        high = float(scipy.special.betaincinv(k + 1, n - k, 0.975)) if k < n else 1.0
         return k / n, low, high
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 
 from omniinput_hpc.config import Config
 from omniinput_hpc.estimators import EstimateError
@@ -186,7 +186,7 @@ def _outputs(density: Density, words: MeasureWords, as_p: bool) -> list[str]:
     met = f"Outputs from {low:.6g} to {high:.6g} were visited"
     if not density.absolute:
         return [f"{met}; the {words.amount} at each is known only up to a common factor."]
-    share_b = np.exp(density.log_g_b - logsumexp(density.log_g_b))
+    share_b = np.exp(density.log_g_b - scipy.special.logsumexp(density.log_g_b))
     first, last = np.searchsorted(np.cumsum(share_b), QUARTERS)
     lower, upper = density.edges[first], density.edges[last + 1]
     inside, which = density.share_inside, density.whole

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.comparison.to_exact import Exact, compared_densities, offset
@@ -181,7 +181,7 @@ class DensityResult(Written):
             which = f"{words.whole} inside the bins" if seen else density.whole
             lines.append(
                 f"log_g is absolute: ln of the {words.amount} per bin; {which}: "
-                f"{tens(float(logsumexp(density.log_g_b)), digits=3)}"
+                f"{tens(float(scipy.special.logsumexp(density.log_g_b)), digits=3)}"
             )
         else:
             lines.append("log_g is relative: no moves at beta = 0 inside the bins")
@@ -367,7 +367,7 @@ def total_line(
     inside_b = (density.edges[:-1] >= ends[0]) & (density.edges[1:] <= ends[1])
     truth = ""
     if exact is not None:
-        of_truth = float(logsumexp(exact.log_g_b[inside_b])) - offset(density, exact)
+        of_truth = float(scipy.special.logsumexp(exact.log_g_b[inside_b])) - offset(density, exact)
         truth = f"; exactly {tens(of_truth, interval)}"
     span, part = f"z from {ends[0]:.6g} to {ends[1]:.6g}", ""
     value = tens(float(total.value), interval)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import Density
@@ -105,7 +105,7 @@ class Record:
         self.values[f"{of}: absolute"] = {"value": bool(density.absolute)}
         self.add_value(f"{of}: bins with counts", int(filled.sum()))
         inside = f"{of}: ln {density.words.things} inside the bins"
-        self.add_value(inside, float(logsumexp(density.log_g_b)))
+        self.add_value(inside, float(scipy.special.logsumexp(density.log_g_b)))
         self.add_value(f"{of}: share inside the bins", float(density.share_inside))
         if known.size:
             self.add_value(f"{of}: median error of log_g", float(np.median(known)))

@@ -14,6 +14,7 @@ z0 follows from S'.
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from omniinput_hpc.tempering.ladder import barrier, equal_cuts
@@ -45,8 +46,6 @@ def respace_gaussian(
     mean_k, std_k : float64 [K], mean and standard deviation of z on each rung
     fixed : betas of canonical rungs that stay
     """
-    from scipy.interpolate import PchipInterpolator  # slow to import, and rarely used
-
     if len(rung_k3) < 3 or np.ptp(mean_k) == 0.0:
         return rung_k3.copy()
     beta_k, kappa_k, _ = rung_k3.T
@@ -58,8 +57,8 @@ def respace_gaussian(
     z_k = np.sort(sign * mean_k)
     z_k = np.maximum.accumulate(z_k + MIN_STEP * np.ptp(z_k) * np.arange(len(z_k)))
     slope_k = sign * slopes(rung_k3, mean_k)
-    slope_at = PchipInterpolator(z_k, slope_k)
-    new_z_k = PchipInterpolator(barrier_k, z_k)(cuts.at_k)
+    slope_at = scipy.interpolate.PchipInterpolator(z_k, slope_k)
+    new_z_k = scipy.interpolate.PchipInterpolator(barrier_k, z_k)(cuts.at_k)
     wanted_k = np.interp(new_z_k, z_k, stiffened(kappa_k, std_k))
     # At most doubled: if two means are nearly equal, the difference of their slopes is noise.
     steep_k = np.minimum(STIFFNESS * slope_at.derivative()(new_z_k), STIFFNESS * wanted_k)

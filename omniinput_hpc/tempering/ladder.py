@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from omniinput_hpc.tempering.ensembles import Ensemble
@@ -212,11 +213,10 @@ def respace(
     """
     if len(beta_k) < 3:
         return beta_k.copy()
-    from scipy.interpolate import PchipInterpolator  # slow to import, and rarely used
 
     barrier_k = barrier(rejection_k)
     cuts = equal_cuts(barrier_k, np.isin(beta_k, fixed), len(beta_k))
-    new_k = np.asarray(PchipInterpolator(barrier_k, beta_k)(cuts.at_k))
+    new_k = np.asarray(scipy.interpolate.PchipInterpolator(barrier_k, beta_k)(cuts.at_k))
     return np.where(cuts.kept_k >= 0, beta_k[cuts.kept_k], new_k)
 
 

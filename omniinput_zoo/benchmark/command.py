@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import scipy
 import tomli_w
-from scipy.stats import norm
-from scipy.stats import t as student
 
 from omniinput_hpc.cli import run as program
 from omniinput_hpc.cli.arguments import new_parser, positive_count
@@ -60,7 +59,7 @@ class Row:
             exact = exact - np.logaddexp.reduce(exact_b[density.count_b > 0])
         t = (density.log_g_b[use] - exact) / density.log_g_error_b[use]
         n_groups = len(density.lanes_g)
-        self.z.append(norm.ppf(student.cdf(t, n_groups - 1)))
+        self.z.append(scipy.stats.norm.ppf(scipy.stats.t.cdf(t, n_groups - 1)))
         self.held.append(np.abs(t) <= t_quantile(n_groups, LEVEL))
         self.nats = max(self.nats, float(np.ptp(exact)) if exact.size else 0.0)
         self.n_runs += 1

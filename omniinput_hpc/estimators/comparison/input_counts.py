@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density
@@ -117,7 +117,7 @@ def log_count_where(
             share_b = np.where(np.isnan(known_b), share_b, known_b)
         with np.errstate(divide="ignore"):
             terms = log_g_b + np.log(share_b)
-        return float(logsumexp(terms[density.count_b > 0]))
+        return float(scipy.special.logsumexp(terms[density.count_b > 0]))
 
     total_b, sum_b = all_gb.sum(axis=0), chosen_gb.sum(axis=0)
     log_count_j = np.full(n_groups, np.nan)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import stdtr
+import scipy
 
 from omniinput_hpc.estimators import BoolArray, EstimateError
 from omniinput_hpc.estimators.comparison.samplers import MIN_P_VALUE, compare_samplers
@@ -93,7 +93,7 @@ def _tests_of_constants(run: RunData, other: Density) -> list[tuple[float, str]]
         variances = np.array(error**2), np.array(own_error**2)
         worth = int(found.worth_k[k])
         degrees = welch_degrees(variances[0], lanes - 1, variances[1], worth - 1)
-        p = 2.0 * float(stdtr(np.minimum(degrees, 1e9), -abs(own - value) / total))
+        p = 2.0 * float(scipy.special.stdtr(np.minimum(degrees, 1e9), -abs(own - value) / total))
         beta, m = run.beta_k[k], run.beta_k[0]
         tests.append((
             p,

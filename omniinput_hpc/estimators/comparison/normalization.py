@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, logsumexp
+import scipy
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.comparison.input_counts import (
@@ -49,10 +49,12 @@ def _mixture_change(density: Density, j: int) -> Callable[[FloatArray], FloatArr
     weights, some = density.rung_weights, np.ix_(part, bins)
     # the replicate's free energies follow from its density: exp(-f_k) = sum_b g_b w_kb
     mean_kb = weights.mean_in_bins(density.inside)[some]
-    f_k = -logsumexp(density.log_g_jb[j, bins] + mean_kb, axis=1)
+    f_k = -scipy.special.logsumexp(density.log_g_jb[j, bins] + mean_kb, axis=1)
     log_nf_k = np.log(density.n_k[part].astype(np.float64)) + f_k
     log_w_kb = weights.at_bins(density.z_b)[some]
-    change_b = logsumexp(log_nf_k[:, None] + log_w_kb, axis=0) - density.log_mixture(z_b)
+    change_b = scipy.special.logsumexp(log_nf_k[:, None] + log_w_kb, axis=0) - density.log_mixture(
+        z_b
+    )
     return lambda z: np.asarray(np.interp(z, z_b, change_b))
 
 
@@ -80,15 +82,17 @@ def bennett_ratio(d_a: FloatArray, d_b: FloatArray, start: float | None = None) 
 
     def balance(c: float) -> float:
         """Return the left side minus the right side, which grows with c."""
-        return float(expit(c - offset - finite_a).sum() - expit(offset + finite_b - c).sum())
+        return float(
+            scipy.special.expit(c - offset - finite_a).sum()
+            - scipy.special.expit(offset + finite_b - c).sum()
+        )
 
     low = min(finite_a.min(), finite_b.min()) + offset - 40.0
     high = max(finite_a.max(), finite_b.max()) + offset + 40.0
     if start is not None and balance(start - 1.0) < 0.0 < balance(start + 1.0):
         low, high = start - 1.0, start + 1.0
-    from scipy.optimize import brentq  # slow to import, and rarely used
 
-    return float(brentq(balance, low, high, xtol=1e-11))
+    return float(scipy.optimize.brentq(balance, low, high, xtol=1e-11))
 
 
 def _known_replicates(density: Density) -> IntArray:
@@ -130,8 +134,16 @@ def entire_shift(a: Density, b: Density) -> Replicates:
         reason = why_not_entire(density)
         if reason is not None:
             raise EstimateError(f"the {name} run does not cover the entire distribution: {reason}")
-    total_a = from_first_run(logsumexp(a.log_g_b), logsumexp(a.log_g_jb, axis=1), len(b.lanes_g))
-    total_b = from_second_run(logsumexp(b.log_g_b), logsumexp(b.log_g_jb, axis=1), len(a.lanes_g))
+    total_a = from_first_run(
+        scipy.special.logsumexp(a.log_g_b),
+        scipy.special.logsumexp(a.log_g_jb, axis=1),
+        len(b.lanes_g),
+    )
+    total_b = from_second_run(
+        scipy.special.logsumexp(b.log_g_b),
+        scipy.special.logsumexp(b.log_g_jb, axis=1),
+        len(a.lanes_g),
+    )
     return total_a - total_b
 
 
@@ -154,7 +166,7 @@ def why_not_entire(density: Density) -> str | None:
         high = density.beta_k.min() > 0
         filled = np.flatnonzero(density.count_b)
         last = filled[-1] if high else filled[0]
-        share = float(np.exp(density.log_g_b[last] - logsumexp(density.log_g_b)))
+        share = float(np.exp(density.log_g_b[last] - scipy.special.logsumexp(density.log_g_b)))
         return (
             f"the {'high' if high else 'low'} tail was not reached (no beta "
             f"{'<=' if high else '>='} 0): its last bin, {density.edges[last]:g} to "

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from scipy.special import fdtrc, logsumexp, stdtr
+import scipy
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
@@ -98,7 +98,9 @@ def compare_samplers(a: Density, b: Density) -> SamplerComparison:
         shift = float(np.average(delta_r, weights=1.0 / error_r**2))
     variances = [e[use] ** 2 for e in each]
     degrees_r = welch_degrees(variances[0], len(a.lanes_g) - 1, variances[1], len(b.lanes_g) - 1)
-    chance_r = 2.0 * stdtr(np.minimum(degrees_r, 1e9), -np.abs(delta_r - shift) / error_r)
+    chance_r = 2.0 * scipy.special.stdtr(
+        np.minimum(degrees_r, 1e9), -np.abs(delta_r - shift) / error_r
+    )
 
     n_groups = min(MAX_BIN_GROUPS, (min(len(a.lanes_g), len(b.lanes_g)) + 1) // 2, len(first_r))
     spans = [slice(i, j) for i, j in zip(first_r, stop_r, strict=True)]
@@ -194,7 +196,7 @@ def _hotelling(a: Density, b: Density, limits: IntArray) -> tuple[float, float]:
     if degrees <= m:
         return t_squared, np.nan
     scaled = t_squared * (degrees - m + 1) / (degrees * m)
-    return t_squared, float(fdtrc(m, degrees - m + 1, scaled))
+    return t_squared, float(scipy.special.fdtrc(m, degrees - m + 1, scaled))
 
 
 def value_shares(
@@ -225,7 +227,7 @@ def value_shares(
     # each of n counts in a range represents about g / n inputs; dividing by it prevents overflow
     reference_m = np.array(
         [
-            logsumexp(density.log_g_b[range_b == r])
+            scipy.special.logsumexp(density.log_g_b[range_b == r])
             - np.log(max(density.count_b[range_b == r].sum(), 1))
             for r in range(m)
         ]
@@ -321,7 +323,7 @@ def compare_inputs(
         return np.nan, "", n
     t = np.abs(np.where(use, one - other, 0.0)) / np.sqrt(np.where(use, variance, 1.0))
     freedom = np.where(use, welch_degrees(variances[0], degrees[0], variances[1], degrees[1]), 1.0)
-    p = np.where(use, 2.0 * stdtr(freedom, -t), 1.0)
+    p = np.where(use, 2.0 * scipy.special.stdtr(freedom, -t), 1.0)
     g, feature = np.unravel_index(int(np.argmin(p)), p.shape)
     n_values = groups[0][0].n_ids
     classes = min(MAX_VALUE_CLASSES, n_values)

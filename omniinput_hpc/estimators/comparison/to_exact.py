@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import MIN_EFFECTIVE_COUNT, Density
@@ -96,8 +96,8 @@ def coarsen_exact(exact: Exact, fine: FloatArray, edges: FloatArray) -> Exact:
         log_right_b = np.where(
             np.isfinite(exact.log_g_b), exact.log_g_b + np.log(exact.r_b), -np.inf
         )
-        log_g_b = np.array([logsumexp(exact.log_g_b[s]) for s in spans])
-        r_b = np.exp(np.array([logsumexp(log_right_b[s]) for s in spans]) - log_g_b)
+        log_g_b = np.array([scipy.special.logsumexp(exact.log_g_b[s]) for s in spans])
+        r_b = np.exp(np.array([scipy.special.logsumexp(log_right_b[s]) for s in spans]) - log_g_b)
     return Exact(log_g_b, r_b)
 
 
@@ -122,7 +122,7 @@ def compared_densities(density: Density, exact: Exact) -> list[Comparison]:
     """Compare over the bins with many inputs; in a small space or under a law over all bins."""
     if density.measure == "probability":
         return [compare_density(density, exact, 0)]
-    small = logsumexp(exact.log_g_b) < np.log(LARGE_SPACE)
+    small = scipy.special.logsumexp(exact.log_g_b) < np.log(LARGE_SPACE)
     fewest = (10_000, MIN_TRUE_INPUTS, *([1] if small else []))
     return [compare_density(density, exact, n) for n in fewest]
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import betaincinv, logsumexp
+import scipy
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.errors.jackknife import LEVEL
@@ -108,7 +108,7 @@ def certify(
         raise EstimateError(f"{run.path}: one draw per beta gives no bounds; raise run.rounds")
     b_k = run.beta_k / n_predicted
     n_free = run.n_sites - n_predicted
-    log_v_jk = np.log(log_q_jkk.shape[2]) - logsumexp(log_q_jkk, axis=2)
+    log_v_jk = np.log(log_q_jkk.shape[2]) - scipy.special.logsumexp(log_q_jkk, axis=2)
     apart = _apart(log_q_jkk, z_jk, b_k, n_predicted, n_free * np.log(run.n_values))
     z_t = _thresholds(run.edges) if z_t is None else z_t
     log_most_t = _log_most(z_t + apart, b_k, n_predicted, n_free, np.log(run.n_values))
@@ -171,8 +171,10 @@ def draws_at_zero(run: RunData) -> FloatArray:
 def share_bounds(n_t: IntArray, n: int) -> tuple[FloatArray, FloatArray]:
     """Return the ends of the 95 % intervals of shares of which n_t of n draws were seen [T]."""
     half = 0.5 * (1.0 - LEVEL)
-    low_t = np.where(n_t > 0, betaincinv(np.maximum(n_t, 1), n - n_t + 1, half), 0.0)
-    high_t = np.where(n_t < n, betaincinv(n_t + 1, np.maximum(n - n_t, 1), 1.0 - half), 1.0)
+    low_t = np.where(n_t > 0, scipy.special.betaincinv(np.maximum(n_t, 1), n - n_t + 1, half), 0.0)
+    high_t = np.where(
+        n_t < n, scipy.special.betaincinv(n_t + 1, np.maximum(n - n_t, 1), 1.0 - half), 1.0
+    )
     return low_t, high_t
 
 
@@ -218,7 +220,7 @@ def _log_owned(y_tj: FloatArray, mean_t: FloatArray, share_s: FloatArray) -> Flo
     for s, share in enumerate(share_s):
         stake_t = np.minimum(share, _MOST / np.maximum(mean_t, 1e-300))
         log_owned_st[s] = np.log1p(stake_t[:, None] * (y_tj - mean_t[:, None])).sum(axis=1)
-    return np.asarray(logsumexp(log_owned_st, axis=0) - np.log(len(share_s)))
+    return np.asarray(scipy.special.logsumexp(log_owned_st, axis=0) - np.log(len(share_s)))
 
 
 def _groups_of_draws(run: RunData) -> tuple[FloatArray, FloatArray]:
@@ -256,7 +258,7 @@ def _log_most(
         raise EstimateError("no rung has beta >= 0: the draws' probabilities have no lower bound")
     least = -n_free * log_values - n_predicted * log_values * np.maximum(0.0, 1.0 - b_k)
     log_least = least - n_predicted * np.multiply.outer(z, b_k)
-    log_sum = logsumexp(np.where(usable_k, log_least, -np.inf), axis=-1)
+    log_sum = scipy.special.logsumexp(np.where(usable_k, log_least, -np.inf), axis=-1)
     return np.asarray(np.log(len(b_k)) - log_sum + np.log1p(ROUNDING))
 
 

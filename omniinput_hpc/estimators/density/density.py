@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray
 from omniinput_hpc.estimators.density import checks
@@ -56,7 +56,7 @@ class _Problem:
             known_f_k=system.known_f_k,
             label_k=self.label_k,
         )
-        shift = 0.0 if self.absolute else -float(logsumexp(solution.log_g_b))
+        shift = 0.0 if self.absolute else -float(scipy.special.logsumexp(solution.log_g_b))
         return solution.log_g_b + shift, solution.f_k - shift
 
     def without_each(self, terms: Sequence[Terms], f_k: FloatArray) -> tuple[FloatArray, str]:
@@ -207,8 +207,10 @@ def log_total(density: Density, low: float, high: float) -> tuple[Interval, floa
     seen_b = inside_b & (density.count_b > 0) & np.isfinite(density.log_g_b)
     if not seen_b.any():
         raise EstimateError(f"--range {low:g} {high:g}: no whole bin with counts lies inside")
-    value = logsumexp(density.log_g_b[seen_b])
-    found = _with_interval(density, value, logsumexp(density.log_g_jb[:, seen_b], axis=1))
+    value = scipy.special.logsumexp(density.log_g_b[seen_b])
+    found = _with_interval(
+        density, value, scipy.special.logsumexp(density.log_g_jb[:, seen_b], axis=1)
+    )
     first, last = np.flatnonzero(inside_b)[[0, -1]]
     return found, float(edges[first]), float(edges[last + 1])
 
@@ -216,8 +218,8 @@ def log_total(density: Density, low: float, high: float) -> tuple[Interval, floa
 def log_mean_exp(density: Density) -> Interval:
     """Return ln of the mean of exp(-z) over a law of inputs, from an absolute density."""
     seen = density.count_b > 0
-    value = logsumexp(density.log_g_b[seen] - density.z_b[seen])
-    value_j = logsumexp(density.log_g_jb[:, seen] - density.z_b[seen], axis=1)
+    value = scipy.special.logsumexp(density.log_g_b[seen] - density.z_b[seen])
+    value_j = scipy.special.logsumexp(density.log_g_jb[:, seen] - density.z_b[seen], axis=1)
     return _with_interval(density, value, value_j)
 
 

@@ -9,7 +9,7 @@ a width that suits the density.
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 
 from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error
@@ -41,10 +41,10 @@ def constants_apart(run: RunData, beta: float) -> tuple[float, float, int]:
     log_sum_2g = np.full((2, n_groups), -np.inf)
     for round_, log_q_ksj in enumerate(log_q):
         z_ks = run.z_of(round_)
-        log_v_ks = np.log(len(run.beta_k)) - logsumexp(log_q_ksj, axis=2)
+        log_v_ks = np.log(len(run.beta_k)) - scipy.special.logsumexp(log_q_ksj, axis=2)
         for row, weight in enumerate((0.0, beta)):
             log_w_ks = log_v_ks - weight * z_ks
-            parts = [logsumexp(log_w_ks[:, group_s == g]) for g in range(n_groups)]
+            parts = [scipy.special.logsumexp(log_w_ks[:, group_s == g]) for g in range(n_groups)]
             log_sum_2g[row] = np.logaddexp(log_sum_2g[row], parts)
     value = _apart(log_sum_2g)
     others = [_apart(np.delete(log_sum_2g, g, axis=1)) for g in range(n_groups)]
@@ -53,5 +53,5 @@ def constants_apart(run: RunData, beta: float) -> tuple[float, float, int]:
 
 
 def _apart(log_sum_2g: FloatArray) -> float:
-    of_all, weighted = logsumexp(log_sum_2g, axis=1)
+    of_all, weighted = scipy.special.logsumexp(log_sum_2g, axis=1)
     return float(of_all - weighted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.terms import DrawSums, DrawTerms, Units
@@ -42,7 +42,7 @@ def sum_draws(
         group_i = np.broadcast_to(np.resize(group_w, z_ks.shape[1]), z_ks.shape).ravel()
         bin_i = bin_of(z_ks.ravel(), run.edges)
         inside = (bin_i >= 0) & (bin_i < n_bins)
-        log_v_i = -logsumexp(log_q_ksj + log_share_k, axis=2).ravel()[inside]
+        log_v_i = -scipy.special.logsumexp(log_q_ksj + log_share_k, axis=2).ravel()[inside]
         group_i, bin_i = group_i[inside], bin_i[inside]
         counts_b = np.bincount(bin_i, minlength=n_bins)
         seen_b += counts_b

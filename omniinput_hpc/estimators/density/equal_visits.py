@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import bdtr
 
 from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.errors.convergence import Check
@@ -61,7 +61,7 @@ def unequal_visits(
         p_lane = float((-np.expm1(-visits * in_bin_w / len(lane_i))).mean())
         tested += len(lanes_u)
         fewest = int(lanes_u.min())
-        p = float(bdtr(fewest, run.walkers, p_lane))
+        p = float(scipy.special.bdtr(fewest, run.walkers, p_lane))
         if 2 * fewest >= run.walkers and 0.5**run.walkers < FALSE_ALARMS:
             p = 1.0
         least = min(least, (p, b, len(lanes_u), fewest, p_lane * run.walkers))

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
 from omniinput_hpc.estimators.density.result import Density
@@ -79,8 +79,10 @@ def broken_facts(
     inhabited = np.isfinite(density.log_g_b)
     half_b = half_widths(density, int(inhabited.sum()))
     lowest_b = np.where(inhabited, np.where(inhabited, density.log_g_b, 0.0) - half_b, -np.inf)
-    total = float(logsumexp(density.log_g_b))
-    error = jackknife_error(total, logsumexp(density.log_g_jb, axis=1), density.lanes_g)
+    total = float(scipy.special.logsumexp(density.log_g_b))
+    error = jackknife_error(
+        total, scipy.special.logsumexp(density.log_g_jb, axis=1), density.lanes_g
+    )
     least = total - t_quantile(len(density.lanes_g), 1.0 - FALSE_ALARMS) * error
     sentences = []
     counts = density.measure == "count"

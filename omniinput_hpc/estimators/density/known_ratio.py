@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
 from omniinput_hpc.estimators.density.rung_weights import InsideBins
@@ -131,7 +131,10 @@ def log_constants_apart(
 
     def apart(log_g: FloatArray) -> FloatArray:
         some = log_g[..., bins]
-        return np.asarray(logsumexp(some + start_b, axis=-1) - logsumexp(some + beta_b, axis=-1))
+        return np.asarray(
+            scipy.special.logsumexp(some + start_b, axis=-1)
+            - scipy.special.logsumexp(some + beta_b, axis=-1)
+        )
 
     value = apart(log_g_b)
     return float(value), float(jackknife_error(value, apart(log_g_jb), lanes_g))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy.special import gammaincinv, logsumexp
+import scipy
 
 from omniinput_hpc.estimators import BoolArray, FloatArray
 from omniinput_hpc.estimators.density.known_ratio import Ends
@@ -85,7 +85,7 @@ class Density(Observed):
     @property
     def whole(self) -> str:
         """What the bins with counts hold, in words: all inputs, or those that the run could see."""
-        if self.absolute and logsumexp(self.log_g_b) > self.log_measure + LOG_WHOLE:
+        if self.absolute and scipy.special.logsumexp(self.log_g_b) > self.log_measure + LOG_WHOLE:
             return self.words.whole
         seen = "in visited bins" if np.isnan(self.share_inside) else "inside the bins"
         return f"the {self.words.things} {seen}"
@@ -124,7 +124,7 @@ class Density(Observed):
         log_w_ki = part.rung_weights.at(z_i) if log_q_ik is None else np.asarray(log_q_ik).T
         some = n_k > 0
         log_nf_k = np.log(n_k[some].astype(np.float64)) + f_k[some]
-        return np.asarray(logsumexp(log_nf_k[:, None] + log_w_ki[some], axis=0))
+        return np.asarray(scipy.special.logsumexp(log_nf_k[:, None] + log_w_ki[some], axis=0))
 
 
 def errors_and_bounds(
@@ -170,7 +170,7 @@ def upper_bounds(
     upper_b = np.full(len(log_g_b), np.nan)
     known = np.isfinite(error_b[few])
     n = np.maximum(np.where(known, effective_b[few], np.minimum(effective_b[few], 1.0)), 1e-3)
-    by_count = np.log(gammaincinv(n + 1.0, 0.95) / n)
+    by_count = np.log(scipy.special.gammaincinv(n + 1.0, 0.95) / n)
     factor = t_quantile(n_groups, 0.9) if n_groups > 1 else 0.0
     by_lanes = factor * np.where(known, error_b[few], 0.0)
     upper_b[few] = log_g_b[few] + np.maximum(by_count, by_lanes)

@@ -9,7 +9,7 @@ hottest rung may visit a part of the space that colder ones miss, at outputs tha
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import betainc, logsumexp
+import scipy
 
 from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.density.observations import dispersion
@@ -50,7 +50,7 @@ def rungs_agree(
     exact_k, both_b, worth_b = weights.uniform_k, all_gb.sum(axis=0), dispersion(all_gb, lanes_g)
     for i, k in enumerate(map(int, rungs)):
         own_gb, rest_gb = counts_kgb[k], all_gb - counts_kgb[k]
-        log_rest_b = logsumexp(np.delete(log_np_kb, i, axis=0), axis=0)
+        log_rest_b = scipy.special.logsumexp(np.delete(log_np_kb, i, axis=0), axis=0)
         with np.errstate(invalid="ignore"):
             share_b = np.nan_to_num(np.exp(log_np_kb[i] - np.logaddexp(log_np_kb[i], log_rest_b)))
         near_b = dispersion(rest_gb, lanes_g)
@@ -97,10 +97,10 @@ def _chance(
     odds = shares[0] / worth[0] / max(shares[1] / worth[1], 1e-300)
     if seen > odds * forgiven * rest:
         odds *= forgiven
-        p = float(betainc(max(seen, 1e-9), rest + 1.0, odds / (1.0 + odds)))
+        p = float(scipy.special.betainc(max(seen, 1e-9), rest + 1.0, odds / (1.0 + odds)))
     elif seen < odds / forgiven * rest:
         odds /= forgiven
-        p = float(betainc(max(rest, 1e-9), seen + 1.0, 1.0 / (1.0 + odds)))
+        p = float(scipy.special.betainc(max(rest, 1e-9), seen + 1.0, 1.0 / (1.0 + odds)))
     else:
         p = 1.0
     return p, seen, odds * rest
@@ -121,11 +121,11 @@ def _worth(
 
 def _log_shares(log_w_kb: FloatArray, density: Density) -> tuple[FloatArray, FloatArray]:
     """Return log w / Z [K, B], and the jackknife error of log Z [K] up to a common factor of Z."""
-    log_z_k = logsumexp(log_w_kb + density.log_g_b, axis=1)
+    log_z_k = scipy.special.logsumexp(log_w_kb + density.log_g_b, axis=1)
     known_j = ~np.isnan(density.log_g_jb).any(axis=1)
     error_k = np.zeros(len(log_z_k))
     if known_j.sum() > 1:
-        log_z_jk = logsumexp(log_w_kb + density.log_g_jb[known_j, None, :], axis=2)
+        log_z_jk = scipy.special.logsumexp(log_w_kb + density.log_g_jb[known_j, None, :], axis=2)
         middle_jk = log_z_jk - log_z_jk.mean(axis=1, keepdims=True)
         error_k = jackknife_error(log_z_k - log_z_k.mean(), middle_jk, density.lanes_g[known_j])
     return log_w_kb - log_z_k[:, None], np.nan_to_num(error_k, posinf=0.0)

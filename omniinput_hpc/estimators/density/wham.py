@@ -26,9 +26,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
-from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.newton import minimize
@@ -90,7 +89,7 @@ def require_connected(
         joined |= np.outer(known_k[active], known_k[active])
     if joined.diagonal(1).all():  # each with the next, as in most runs
         return
-    n_parts, part_k = connected_components(joined, directed=False)
+    n_parts, part_k = scipy.sparse.csgraph.connected_components(joined, directed=False)
     if n_parts > 1:
         order = _order_in_z(np.asarray(counts_kb)[active])
         gaps = [
@@ -157,7 +156,7 @@ def solve(
 
     log_g_b = np.full(counts_kb.shape[1], -np.inf)
     log_g_b[bins] = np.log(h_b) - found.log_mix_b
-    f_all = -logsumexp(log_g_b[bins] + np.asarray(log_w_kb)[:, bins], axis=1)
+    f_all = -scipy.special.logsumexp(log_g_b[bins] + np.asarray(log_w_kb)[:, bins], axis=1)
     f_all[rungs] = found.f_k - shift_k
     f_all[np.isfinite(known)] = known[np.isfinite(known)]  # to the last bit
     return Solution(f_all, log_g_b, found.iterations)

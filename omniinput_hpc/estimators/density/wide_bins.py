@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density, errors_and_bounds
@@ -148,7 +148,7 @@ def joined_effective(density: Density, span: slice) -> float:
     known = (n_b > 0) & np.isfinite(log_g_b)
     if not known.any():
         return 0.0
-    share_b = np.exp(log_g_b[known] - logsumexp(log_g_b[known]))
+    share_b = np.exp(log_g_b[known] - scipy.special.logsumexp(log_g_b[known]))
     return float(1.0 / np.sum(share_b**2 / n_b[known]))
 
 

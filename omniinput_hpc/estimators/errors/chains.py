@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import chdtri, ndtri
+import scipy
 
 from omniinput_hpc.estimators import BoolArray, FloatArray
 from omniinput_hpc.estimators.run_data import RunData
@@ -50,7 +50,7 @@ def _normal_scores(values: FloatArray) -> FloatArray:
     _, which, count = np.unique(values.ravel(), return_inverse=True, return_counts=True)
     middle = np.cumsum(count) - 0.5 * (count - 1)  # equal values share the mean of their ranks
     rank = middle[which].reshape(values.shape)
-    return np.asarray(ndtri((rank - 0.375) / (values.size + 0.25)))
+    return np.asarray(scipy.special.ndtri((rank - 0.375) / (values.size + 0.25)))
 
 
 def half_chains(x_tw: FloatArray) -> FloatArray:
@@ -80,7 +80,7 @@ def rhat_limit(n_tests: int, n_lanes: int, most: float = MAX_RHAT) -> float:
     lanes, it is its true value times chi^2 / (C - 1) with C - 1 degrees of freedom.
     """
     degrees = max(2 * n_lanes - 1, 1)
-    spread = float(chdtri(degrees, FALSE_ALARMS / max(n_tests, 1))) / degrees
+    spread = float(scipy.special.chdtri(degrees, FALSE_ALARMS / max(n_tests, 1))) / degrees
     return float(np.sqrt(1.0 + (most**2 - 1.0) * max(spread, 1.0)))
 
 

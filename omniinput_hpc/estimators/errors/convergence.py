@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
-from scipy.special import fdtri, stdtr
+import scipy
 
 from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.errors.chains import lanes_disagree, rhat_limit
@@ -211,7 +211,9 @@ def _errors_agree(ratio: float, n_bins: int, n_blocks: int, n_groups: int) -> Ch
     degrees = INDEPENDENT_BINS * (n_groups - 1), INDEPENDENT_BINS * (n_blocks - 1)
     if ratio < 1.0:
         degrees = degrees[::-1]
-    limit = max(MAX_ERROR_RATIO, float(np.sqrt(fdtri(*degrees, 1.0 - 0.5 * FALSE_ALARMS))))
+    limit = max(
+        MAX_ERROR_RATIO, float(np.sqrt(scipy.special.fdtri(*degrees, 1.0 - 0.5 * FALSE_ALARMS)))
+    )
     check = replace(check, threshold=limit)
     if max(ratio, 1.0 / ratio) <= limit:
         return check
@@ -229,7 +231,7 @@ def _no_drift(mixing: Mixing, label_k: Sequence[str]) -> Check:
     if not n:
         return Check(name)
     worst = int(np.nanargmax(t_k))
-    p = min(1.0, 2.0 * n * float(stdtr(max(mixing.n_lanes - 1, 1), -t_k[worst])))
+    p = min(1.0, 2.0 * n * float(scipy.special.stdtr(max(mixing.n_lanes - 1, 1), -t_k[worst])))
     check = Check(name, p, DRIFT_ALARMS, at_least=True)
     if p >= DRIFT_ALARMS:
         return check

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import logsumexp, stdtrit
 
 from omniinput_hpc.estimators import BoolArray, FloatArray
 from omniinput_hpc.text import interval, shown
@@ -90,7 +90,7 @@ def jackknife_error(
 
 def t_quantile(n_groups: int, level: float = LEVEL) -> float:
     """Return the half-width of an interval in errors (Student's t); inf for one group."""
-    return float(stdtrit(n_groups - 1, 0.5 + 0.5 * level)) if n_groups > 1 else np.inf
+    return float(scipy.special.stdtrit(n_groups - 1, 0.5 + 0.5 * level)) if n_groups > 1 else np.inf
 
 
 def draw_together(
@@ -142,11 +142,11 @@ def draw_log_g(
     so samples of log g alone would all have too large a sum: samples of the shares g_b / sum(g)
     are normalized, and that of the log of the sum is drawn together with them.
     """
-    total, total_j = logsumexp(log_g_b), logsumexp(log_g_jb, axis=1)
+    total, total_j = scipy.special.logsumexp(log_g_b), scipy.special.logsumexp(log_g_jb, axis=1)
     theta_b = np.append(log_g_b - total, total)
     theta_jb = np.column_stack([log_g_jb - total_j[:, None], total_j])
     drawn = draw_together(theta_b, theta_jb, size_j, rng, n)
-    shares = drawn[:, :-1] - logsumexp(drawn[:, :-1], axis=1, keepdims=True)
+    shares = drawn[:, :-1] - scipy.special.logsumexp(drawn[:, :-1], axis=1, keepdims=True)
     return np.asarray(shares + drawn[:, -1:])
 
 
@@ -237,6 +237,6 @@ def estimate(
     variance = variance_a + variance_b
     degrees = welch_degrees(variance_a, len(size_a) - 1, variance_b, len(size_b) - 1)
     error = np.sqrt(variance)
-    factor = stdtrit(np.minimum(degrees, 1e9), 0.5 + 0.5 * LEVEL)
+    factor = scipy.special.stdtrit(np.minimum(degrees, 1e9), 0.5 + 0.5 * LEVEL)
     half = np.where(np.isfinite(error), factor * np.where(np.isfinite(error), error, 0.0), np.inf)
     return Interval(value, value - half, value + half, error)

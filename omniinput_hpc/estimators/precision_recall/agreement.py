@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import EstimateError, FloatArray
@@ -104,9 +105,8 @@ def rank_correlation(a: FloatArray, b: FloatArray) -> float:
     """Return Spearman's rank correlation of two samples [n]; NaN if either is constant."""
     if len(a) < 2 or np.ptp(a) == 0.0 or np.ptp(b) == 0.0:
         return np.nan
-    from scipy.stats import spearmanr  # slow to import, and rarely used
 
-    return float(spearmanr(a, b).statistic)
+    return float(scipy.stats.spearmanr(a, b).statistic)
 
 
 def compare_pair(a_i: FloatArray, b_i: FloatArray) -> Pair:

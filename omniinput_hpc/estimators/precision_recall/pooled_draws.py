@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr
+import scipy
 
 from omniinput_hpc.estimators import FloatArray, IntArray
 
@@ -126,7 +126,7 @@ def _transitions(grid: _Grid, step_s: FloatArray) -> FloatArray:
     found = np.zeros((len(step_s), len(grid.middle_g), len(grid.middle_g)))
     for image in (grid.edges, -grid.edges, np.pi - grid.edges):
         for s, step in enumerate(step_s):
-            upto_gh = ndtr((image - grid.middle_g[:, None]) / step)
+            upto_gh = scipy.special.ndtr((image - grid.middle_g[:, None]) / step)
             found[s] += np.abs(np.diff(upto_gh, axis=1))
     found /= found.sum(axis=2, keepdims=True)
     return np.asarray((1.0 - JUMP) * found + JUMP * grid.width_g / _RIGHT_ANGLE)

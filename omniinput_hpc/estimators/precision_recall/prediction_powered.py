@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from scipy.special import chdtrc
+import scipy
 
 from omniinput_hpc.estimators import BoolArray, EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.precision_recall import curves, mid_p
@@ -354,7 +354,7 @@ def _selection_p(fit: _Fit, lane_i: IntArray) -> float:
     use_b = (both.kish_b > 1) & (rest.kish_b > 1) & (variance_b > 0)
     number_b = 1.0 / (1.0 / both.kish_b[use_b] + 1.0 / rest.kish_b[use_b])
     square = (mean_b - rest_b)[use_b] ** 2 * number_b / variance_b[use_b]
-    return float(chdtrc(int(use_b.sum()), square.sum())) if use_b.any() else 1.0
+    return float(scipy.special.chdtrc(int(use_b.sum()), square.sum())) if use_b.any() else 1.0
 
 
 def aupr_gain(result: ScoredCurve, scores: PoweredScores) -> float:

@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.errors.jackknife import LEVEL
@@ -138,7 +138,7 @@ def _sums_over_bins(deviation_gb: FloatArray, part_tb: FloatArray, half: int) ->
     ratio_t = np.where(bottom_t > 0, top_t / np.maximum(bottom_t, 1e-300), 1.0)
     if n_groups < 2:
         return np.ones(len(part_tb))
-    wider_t = (stdtrit(_degrees(square_gt), 0.5 + 0.5 * LEVEL) / _NORMAL) ** 2
+    wider_t = (scipy.special.stdtrit(_degrees(square_gt), 0.5 + 0.5 * LEVEL) / _NORMAL) ** 2
     return np.asarray(1.0 + np.maximum(ratio_t - 1.0, 0.0) * wider_t)
 
 

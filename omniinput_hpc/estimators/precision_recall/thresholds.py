@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 
 from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.density.density import Density
@@ -144,7 +144,7 @@ def none_right(curve: Curve, density: Density) -> NoneRight | None:
     return NoneRight(
         float(density.edges[beyond[0] + side]),
         int(scored.size),
-        min(log_most, float(logsumexp(log_g_b))),
+        min(log_most, float(scipy.special.logsumexp(log_g_b))),
     )
 
 
@@ -181,7 +181,7 @@ def left_out(curve: Curve, density: Density) -> LeftOut | None:
     out = before & density.believed_b & (curve.inputs_b > 0) & np.isfinite(density.log_g_b)
     if not out.any():
         return None
-    log_inputs = float(logsumexp(density.log_g_b[out]))
+    log_inputs = float(scipy.special.logsumexp(density.log_g_b[out]))
     counted_t = np.logaddexp(curve.log_recall_t, curve.trace.log_wrong_t)
     share_t = np.exp(log_inputs - np.logaddexp(log_inputs, counted_t))
     small = np.flatnonzero(share_t < SMALL)
