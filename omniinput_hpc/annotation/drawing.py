@@ -323,6 +323,7 @@ def draw_independently(
     per_bin: int,
     seed: int = 0,
     most: int | None = None,
+    number: int | None = None,
 ) -> list[Drawn]:
     """Draw inputs of each bin independently, with probability proportional to their weight.
 
@@ -331,14 +332,16 @@ def draw_independently(
     keeps a row per recorded sample and reads the file twice.
 
     Repeated draws of an input are counted in its `draws`. With `most`, about so many samples of the
-    run are looked at. Raises a UserError if no samples are inside the edges, float64 [B + 1].
+    run are looked at. `number` is the run's, from 0, if the density is of several.
+
+    Raises a UserError if no samples are inside the edges, float64 [B + 1].
     """
     n_bins = len(edges) - 1
     rng = np.random.default_rng(seed)
     total_b = np.full(n_bins, -np.inf)
     kept: list[list[tuple[float, IntArray] | None]] = [[None] * per_bin for _ in range(n_bins)]
     for part in samples_in_bins(run, edges, most):
-        log_w_i = -density.log_mixture(part.z_i, part.log_q_ik)
+        log_w_i = -density.log_mixture(part.z_i, part.log_q_ik, number)
         for b in np.unique(part.bin_i):
             mine = np.flatnonzero(part.bin_i == b)
             sum_i = np.logaddexp.accumulate(log_w_i[mine])

@@ -17,6 +17,8 @@ from omniinput_hpc.histogram import bin_of
 
 FEWEST_ROUNDS = 32
 """Rounds that a few samples are spread over, if there are so many."""
+FEWEST_TIMES = 8
+"""Times of each rung that a few samples are spread over; of wide rungs, only some lanes each."""
 MAX_SAMPLES = 1_000_000
 """Recorded samples to search for different inputs."""
 
@@ -80,23 +82,29 @@ def samples_in_bins(
     `rounds`, ascending, are read one after the other (default: all).
 
     Rungs without a sample inside the bins are skipped. The edges, float64 [B + 1], may differ from
-    those of the run. With `most`, only about so many samples of the run are looked at: evenly
-    spaced in time, and the same number of each lane.
+    those of the run. With `most`, only about so many samples of the run are looked at: of each rung
+    as many, evenly spaced in time.
     """
     rounds, stride = range(run.rounds) if rounds is None else rounds, 1
-    per_round = len(run.beta_k) * run.samples_per_round
+    per_round, times = len(run.beta_k) * run.samples_per_round, run.samples_per_round // run.walkers
     if most is not None and run.rounds:
         spaced = evenly_spaced_rounds(run, max(most, FEWEST_ROUNDS * per_round))
         rounds, stride = spaced.tolist(), max(1, len(spaced) * per_round // most)
+        apart = min(stride, max(1, len(spaced) * times // FEWEST_TIMES))
+    else:
+        apart = 1
+    lanes_apart = min(stride // apart, run.walkers)
+    time_s, lane_s = np.divmod(np.arange(run.samples_per_round), run.walkers)
     log_q, read = log_q_of(run), 0
-    for round_ in rounds:
+    for n, round_ in enumerate(rounds):
         ((x_ksd, z_ks),) = run.source.samples([round_])
         log_q_ksj = next(islice(log_q, round_ - read, None)) if log_q is not None else None
         read = round_ + 1
         for rung, z_s in enumerate(z_ks.astype(np.float64)):
             bin_s = bin_within(run, z_s, edges)
             inside_s = (bin_s >= 0) & (bin_s < len(edges) - 1)
-            inside_s &= (np.arange(len(z_s)) // run.walkers + rung + round_) % stride == 0
+            nth_s, late_s = np.divmod(n * times + time_s + rung, apart)
+            inside_s &= (late_s == 0) & ((lane_s + nth_s) % lanes_apart == 0)
             index_i = np.flatnonzero(inside_s)
             if index_i.size:
                 yield RecordedSamples(

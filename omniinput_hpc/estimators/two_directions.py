@@ -25,6 +25,7 @@ from omniinput_hpc.estimators.errors.chains import (
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error
 from omniinput_hpc.estimators.observables import Joint, is_known, shares_of_cells
 from omniinput_hpc.estimators.run_data import RunData
+from omniinput_hpc.estimators.samples import bin_within
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def joint_density(found: TwoDirections, z_edges: FloatArray, y_edges: FloatArray
     """
     n_bins, n_cells, n_groups = len(z_edges) - 1, len(y_edges) - 1, int(found.group_i.max()) + 1
     z_i, y_i = found.z_ktw.ravel(), found.y_ktw.ravel()
-    bin_i = np.searchsorted(z_edges, z_i, side="right") - 1
+    bin_i = bin_within(found.run, z_i, z_edges)
     cell_i = np.searchsorted(y_edges, y_i, side="right") - 1
     cell_i[y_i == y_edges[-1]] = n_cells - 1
     inside_i = (bin_i >= 0) & (bin_i < n_bins) & (cell_i >= 0) & (cell_i < n_cells)

@@ -81,7 +81,7 @@ def _rhat(axes: Axes, d: Diagnosis) -> None:
     right.spines["right"].set_visible(True)
     right.grid(False)
     right.plot(rung_k, d.rhat_k, "s--", color=style.exact(), ms=4)
-    limit = rhat_limit(len(d.beta_k), len(d.trips_v) // len(d.beta_k))
+    limit = float(rhat_limit(len(d.beta_k), len(d.trips_v) // len(d.beta_k)))
     right.axhline(limit, color=style.FAINT, lw=1)
     right.annotate(
         f"limit {limit:.3g}", (1.0, limit), xycoords=("axes fraction", "data"),

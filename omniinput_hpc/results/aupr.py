@@ -142,7 +142,7 @@ def example_lines(runs: Sequence[DescribedRun], density: Density, curve: Curve) 
     tenth = 0.1 * (last - first)
     edges = np.sort([first, first + tenth, last - tenth, last])
     try:
-        drawn = draw_independently(runs[0].data, density, edges, 8, most=MOST_SAMPLES)
+        drawn = draw_independently(runs[0].data, density, edges, 8, most=MOST_SAMPLES, number=0)
     except UserError:  # no sample was looked at
         return []
     sign = 1.0 if curve.side == "low" else -1.0

@@ -69,7 +69,7 @@ class CanonicalShare:
         name = f"{of}: canonical share"
         ends = (low.precision_t[-1], high.precision_t[-1])
         into.add_value(name, curve.precision_t[-1], np.nan, *ends)
-        for b in sorted(curve.bin_t):
+        for b in sorted(set(curve.bin_t) - set(np.flatnonzero(curve.interpolated_b))):
             numbers = (curve.r_b[b], curve.r_error_b[b], curve.r_low_b[b], curve.r_high_b[b])
             into.add_value(f"{name} at z = {edges[b]:.6g} to {edges[b + 1]:.6g}", *numbers)
 

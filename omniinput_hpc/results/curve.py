@@ -197,7 +197,7 @@ class CurveResult(Written):
     def about(self) -> list[str]:
         """Return the lines that explain the columns, the notes, and those of the density."""
         curve, fewest = self.curve, self.fewest
-        sign = "<=" if curve.side == "low" else ">="
+        sign = "<" if curve.side == "low" else ">="
         lines = [
             f"precision and log recall of the inputs with z {sign} threshold; scores: {self.by}",
             "log_recall: natural log of the sum of r g over those inputs, the right ones; "
@@ -353,7 +353,7 @@ def wrong_way_lines(curve: Curve, density: Density) -> list[str]:
 
 def threshold_lines(found: Sequence[AtThreshold], curve: Curve, unit: str) -> list[str]:
     """Return a line for each chosen threshold: precision and recall with their bands."""
-    sign, lines = "<=" if curve.side == "low" else ">=", []
+    sign, lines = "<" if curve.side == "low" else ">=", []
     for one in found:
         where = f"{one.threshold:.6g}"
         if one.threshold != one.asked:

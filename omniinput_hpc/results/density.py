@@ -157,7 +157,7 @@ class DensityResult(Written):
         ends = float(found.low), float(found.high)
         return [
             "probability that a target comes next, over all inputs of the law: "
-            f"{tens(float(found.value), ends)}, 95% interval {tens_interval(*ends)}"
+            f"{tens(float(found.value), ends)}, {_in_words(ends)}"
         ]
 
     def summary(self) -> list[str]:
@@ -375,7 +375,13 @@ def total_line(
         low, high = interval[0] - density.log_measure, interval[1] - density.log_measure
         part = f", {tens(float(total.value) - density.log_measure, (low, high))} of all"
         part += f" ({tens_interval(low, high)})" if low > LOG_LARGE_SHARE else ""
-    return f"{span}: {value} {of}{part}, 95% interval {tens_interval(*interval)}{truth}"
+    return f"{span}: {value} {of}{part}, {_in_words(interval)}{truth}"
+
+
+def _in_words(interval: tuple[float, float]) -> str:
+    """Return a 95 % interval, given by ln of its ends, in words."""
+    known = np.isfinite(interval).any()
+    return f"95% interval {tens_interval(*interval)}" if known else "interval not known"
 
 
 def other_bins_clause(run: RunData) -> str:

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from omniinput_hpc.config import input_file
-from omniinput_hpc.estimators.errors.chains import lanes_disagree
+from omniinput_hpc.estimators.errors.chains import MAX_RHAT, lanes_disagree
 from omniinput_hpc.results.diagnosis import diagnose
 from omniinput_hpc.runfile.reader import open_run
 
@@ -149,7 +149,8 @@ def cold(model: str, d: Any, seconds: float, drawn: bool) -> dict[str, Any]:
     Ancestral draws have the law of an ensemble at b = 1 only; elsewhere they bring weights.
     """
     b_k = d.beta_k / PREDICTED[model]
-    good = np.flatnonzero(~lanes_disagree(d.rhat_k) & np.isfinite(d.ess_k))
+    apart_k = lanes_disagree(d.rhat_k, len(d.trips_v) // len(d.beta_k))
+    good = np.flatnonzero(~apart_k & np.isfinite(d.ess_k))
     found: dict[str, Any] = {}
     own = np.flatnonzero(np.isclose(b_k, 1.0))
     if own.size and np.isfinite(d.ess_k[own[0]]):
@@ -169,7 +170,7 @@ def line(row: dict[str, Any]) -> str:
         return f"| {row['method']}, {row['kernel']} | no counted round | | | | |"
     own = f"{'' if row['agrees'] else '< '}{row['ess_own']:.3g}" if "ess_own" in row else "-"
     coldest = f"{row['coldest']}: {row['ess_coldest']:.3g}" if "coldest" in row else "none"
-    if lanes_disagree(row.get("rhat", 0.0)):
+    if row.get("rhat", 0.0) > MAX_RHAT:
         coldest += f" (R-hat {row['rhat']:.2f})"
     trips = "-" if np.isnan(row["of_ideal"]) else f"{row['trips_per_h']:,.0f}"
     share = "-" if np.isnan(row["of_ideal"]) else f"{row['of_ideal']:.0%}"

@@ -1,5 +1,7 @@
 """A ladder in two directions against the exact joint density; the tail of y is reached."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import two_sums
@@ -148,3 +150,11 @@ def test_one_lane_has_no_errors(tmp_path):
         joint = joint_of(run, "sum").found
     assert np.isfinite(joint.log_g_c).any()
     assert not np.isfinite(joint.error_bc).any()
+
+
+def test_an_output_at_the_upper_end_is_counted_as_in_the_histogram(found):
+    two, joint = found.two, found.found
+    z_edges, top = joint.z_edges, two.run.edges[-1]
+    at_the_end = replace(two, z_ktw=np.where(two.z_ktw > z_edges[3], top, two.z_ktw))
+    again = two_directions.joint_density(at_the_end, two.run.edges, joint.y_edges)
+    assert again.count_bc[-1].sum() == (two.z_ktw > z_edges[3]).sum()

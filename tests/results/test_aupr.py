@@ -82,3 +82,6 @@ def test_texts_of_both_ends_are_shown_and_nothing_else(tmp_path, inside, undrawn
     (line,) = [line for line in out.splitlines() if line.startswith("accepted first are")]
     near, far = (float(z) for z in re.findall(r"\(z = ([\d.]+)\)", line))
     assert near < far and "\0" not in line and "\u202e" not in line
+    write_run(tmp_path / "two.h5", walkers=8, seed=2, config_seed=2)
+    code, out, err = inside(call[0], "one.h5+two.h5", *call[2:])
+    assert (code, err) == (0, "") and line in out  # of the first run

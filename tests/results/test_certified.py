@@ -6,6 +6,8 @@ import law_runs
 import numpy as np
 import pytest
 
+from omniinput_hpc.cli import omniinput
+from omniinput_hpc.estimators import run_data
 from omniinput_hpc.estimators.density.certified import certify, predicted_sites
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.results.certified import CertifiedResult, drawn_line
@@ -27,6 +29,14 @@ def test_the_share_among_the_draws(run):
     n = int(line.split()[1].replace(",", ""))
     assert share == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / n))
     assert drawn_line(run.data, -9.0, -8.0) == []
+
+
+def test_a_run_too_large_to_be_held_is_read_before_it_is_closed(run, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(run_data, "MAX_HELD", 0)
+    words = [str(run.path), "--results", str(tmp_path), "--range", "-1.5", "-0.5"]
+    assert omniinput.main(["reweight", *words]) == 0
+    printed = capsys.readouterr().out
+    assert drawn_line(run.data, -1.5, -0.5)[0] in printed
 
 
 def test_a_density_is_compared_with_its_bounds(run):

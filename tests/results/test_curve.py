@@ -99,7 +99,7 @@ def test_lines_on_thresholds_and_on_test_data_out_of_reach(run):
     curve = rule_curve(density, sums, whole=True)
     lines = threshold_lines(at_thresholds(curve, EDGES, [2.0, 2.125]), curve, recall_unit(density))
     assert "(the bin edge nearest to 2)" in lines[0] and "nearest" not in lines[1]
-    assert lines[1].startswith("at z <= 2.125: precision 0.") and "(95% bands)" in lines[1]
+    assert lines[1].startswith("at z < 2.125: precision 0.") and "(95% bands)" in lines[1]
     assert re.search(r", recall [\d,]+ \([\d,]+ to [\d,]+\) inputs \(95% bands\)", lines[1])
     sets = {
         "all in": np.array([1.0, 2.0]),

@@ -94,13 +94,13 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
             bounds = certify(files[0].data, predicted_sites(files[0].data), known)
             certified = CertifiedResult(files, [density], bounds)
             more, further = certified.write(record), further + certified.summary()
-    exact = tables.read_exact(options.exact, density.edges) if options.exact else None
-    for low, high in options.range:
-        total, *ends = log_total(density, low, high)
-        what = "all inputs" if density.absolute else "the share of inputs"
-        record.add_interval(f"ln of {what} from {ends[0]:.6g} to {ends[1]:.6g}", total)
-        further.append(results.total_line(density, total, ends, exact))
-        further += [line for run in runs for line in drawn_line(run, *ends)]
+        exact = tables.read_exact(options.exact, density.edges) if options.exact else None
+        for low, high in options.range:
+            total, *ends = log_total(density, low, high)
+            what = "all inputs" if density.absolute else "the share of inputs"
+            record.add_interval(f"ln of {what} from {ends[0]:.6g} to {ends[1]:.6g}", total)
+            further.append(results.total_line(density, total, ends, exact))
+            further += [line for run in runs for line in drawn_line(run, *ends)]
     result = results.DensityResult(files, [density], exact, further, bins, remark, share)
     written = result.write(record)
     record.notes = result.lines()

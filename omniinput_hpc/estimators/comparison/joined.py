@@ -46,11 +46,12 @@ def agreement(annealed: Sequence[RunData], others: Sequence[RunData]) -> list[Ch
 
     Each of the two tests raises a false alarm for 1 of 100 pairs of correct runs.
     """
-    apart = [density_of_runs(annealed), density_of_runs(others)]
+    other = found = None
     try:
-        found = compare_samplers(*apart)
+        other = density_of_runs(others)
+        found = compare_samplers(density_of_runs(annealed), other)
     except EstimateError:
-        found = None  # the runs share no bins with known errors: nothing to compare
+        pass  # one alone has no density, or they share no bins with known errors
     sentence = ""
     if found is not None and found.p < MIN_P_VALUE:
         sentence = (
@@ -61,7 +62,7 @@ def agreement(annealed: Sequence[RunData], others: Sequence[RunData]) -> list[Ch
     checks = [
         Check("densities of populations and of the rest", p, MIN_P_VALUE, sentence, at_least=True)
     ]
-    tests = [test for run in annealed for test in _tests_of_constants(run, apart[1])]
+    tests = [test for run in annealed if other for test in _tests_of_constants(run, other)]
     if tests:
         p, words = min(tests)
         p, sentence = min(1.0, p * len(tests)), ""

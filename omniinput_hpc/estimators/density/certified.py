@@ -161,9 +161,10 @@ def draws_at_zero(run: RunData) -> FloatArray:
     They are independent: uniform inputs, or draws of the law.
     """
     zero = np.flatnonzero((run.beta_k == 0.0) & (run.weights.kappa_k == 0.0))
-    z_rks, drawn = run.z()[:, zero], run.config.drawn_samples
+    drawn = run.config.drawn_samples
     if not zero.size or not drawn.size:
         return np.zeros(0)
+    z_rks = np.concatenate([run.z(rungs=slice(k, k + 1)) for k in zero], axis=1)
     z = z_rks.reshape(*z_rks.shape[:2], -1, run.walkers)[:, :, drawn]
     return np.sort(z.astype(np.float64), axis=None)
 

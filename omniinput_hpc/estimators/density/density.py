@@ -34,6 +34,9 @@ from omniinput_hpc.estimators.errors.convergence import WELL_FILLED, check_conve
 from omniinput_hpc.estimators.errors.jackknife import Interval, jackknife_error, t_quantile
 from omniinput_hpc.estimators.run_data import RunData
 
+LOG_UNKNOWN_SHARE = np.log(0.01)
+"""Ln of the largest share of a sum that bins without errors may hold, if its error is known."""
+
 
 @dataclass(frozen=True)
 class _Problem:
@@ -208,9 +211,8 @@ def log_total(density: Density, low: float, high: float) -> tuple[Interval, floa
     if not seen_b.any():
         raise EstimateError(f"--range {low:g} {high:g}: no whole bin with counts lies inside")
     value = scipy.special.logsumexp(density.log_g_b[seen_b])
-    found = _with_interval(
-        density, value, scipy.special.logsumexp(density.log_g_jb[:, seen_b], axis=1)
-    )
+    value_j = scipy.special.logsumexp(density.log_g_jb[:, seen_b], axis=1)
+    found = _with_interval(density, value, value_j, seen_b, density.log_g_b)
     first, last = np.flatnonzero(inside_b)[[0, -1]]
     return found, float(edges[first]), float(edges[last + 1])
 
@@ -218,13 +220,22 @@ def log_total(density: Density, low: float, high: float) -> tuple[Interval, floa
 def log_mean_exp(density: Density) -> Interval:
     """Return ln of the mean of exp(-z) over a law of inputs, from an absolute density."""
     seen = density.count_b > 0
-    value = scipy.special.logsumexp(density.log_g_b[seen] - density.z_b[seen])
+    term_b = density.log_g_b - density.z_b
+    value = scipy.special.logsumexp(term_b[seen])
     value_j = scipy.special.logsumexp(density.log_g_jb[:, seen] - density.z_b[seen], axis=1)
-    return _with_interval(density, value, value_j)
+    return _with_interval(density, value, value_j, seen, term_b)
 
 
-def _with_interval(density: Density, value: float, value_j: FloatArray) -> Interval:
-    """Return an estimate with its 95 % interval, from its jackknife replicates [G]."""
+def _with_interval(
+    density: Density, value: float, value_j: FloatArray, used_b: BoolArray, term_b: FloatArray
+) -> Interval:
+    """Return ln of a sum of exp(term_b) with its 95 % interval, from its replicates [G].
+
+    The error is infinite if bins below the density's floor hold over 1 % of the sum.
+    """
     error = float(jackknife_error(np.asarray(value), value_j, density.lanes_g))
+    below_b = used_b & ~density.believed_b
+    if below_b.any() and scipy.special.logsumexp(term_b[below_b]) - value > LOG_UNKNOWN_SHARE:
+        error = np.inf
     half = t_quantile(len(density.lanes_g)) * error if np.isfinite(error) else np.inf
     return Interval(*map(np.asarray, (value, value - half, value + half, error)))

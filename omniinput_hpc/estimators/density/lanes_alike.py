@@ -16,6 +16,7 @@ from omniinput_hpc.estimators import FloatArray, IntArray
 from omniinput_hpc.estimators.errors.chains import half_chains, rhat, rhat_limit
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.run_data import RunData, evenly_spaced_rounds
+from omniinput_hpc.estimators.samples import FEWEST_ROUNDS
 from omniinput_hpc.text import WORDS_OF, shown
 
 MAX_RHAT_OF_X = 1.1
@@ -37,7 +38,7 @@ def alike_at_equal_z(run: RunData) -> Check:
     rhat_k, n_numbers = rhat_at_equal_z(run)
     if np.isnan(rhat_k).all():
         return Check(name)
-    limit = rhat_limit(n_numbers * len(rhat_k), run.walkers, MAX_RHAT_OF_X)
+    limit = float(rhat_limit(n_numbers * len(rhat_k), run.walkers, MAX_RHAT_OF_X))
     bad, label_k = np.flatnonzero(rhat_k > limit), run.weights.label_k
     check = Check(name, float(np.nanmax(rhat_k)), limit)
     if not bad.size:
@@ -58,8 +59,14 @@ def rhat_at_equal_z(run: RunData) -> tuple[FloatArray, int]:
     NaN if a lane has fewer than 8 samples.
     """
     n_rungs, n_numbers = len(run.beta_k), 0
-    rounds = evenly_spaced_rounds(run, max(MAX_VALUES // run.n_sites, 16 * n_rungs * run.walkers))
-    parts = list(run.source.samples(rounds))
+    most = max(MAX_VALUES // run.n_sites, 16 * n_rungs * run.walkers)
+    rounds = evenly_spaced_rounds(run, max(most, FEWEST_ROUNDS * n_rungs * run.samples_per_round))
+    apart = max(1, len(rounds) * n_rungs * run.samples_per_round // most)
+    time_s = np.arange(run.samples_per_round) // run.walkers
+    parts = []
+    for n, (x_ksd, z_ks) in enumerate(run.source.samples(rounds)):
+        keep_s = (n * (time_s[-1] + 1) + time_s) % apart == 0
+        parts.append((x_ksd[:, keep_s], z_ks[:, keep_s]))
     rhat_k = np.full(n_rungs, np.nan)
     for k in range(n_rungs if parts else 0):
         x_td = np.concatenate([x_ksd[k] for x_ksd, _ in parts])

@@ -273,9 +273,9 @@ def observe(runs: Sequence[RunData]) -> Observations:
 def _mixing(reads: Sequence[_Read], n_groups: int) -> Mixing:
     """Return how lanes and successive samples of all rungs depend on each other."""
     rhat_k, tau_k, drift_k = np.concatenate([read.diagnostics for read in reads], axis=1)
-    n_lanes = min(read.run.walkers for read in reads)
+    n_lanes_k = np.concatenate([np.full(len(r.run.beta_k), r.run.walkers) for r in reads])
     independent = all(read.run.ancestral for read in reads)
-    return Mixing(rhat_k, tau_k, drift_k, n_lanes, n_groups, independent)
+    return Mixing(rhat_k, tau_k, drift_k, n_lanes_k, n_groups, independent)
 
 
 def _inside(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy
 
-from omniinput_hpc.estimators import BoolArray, FloatArray
+from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
 from omniinput_hpc.estimators.run_data import RunData
 
 MAX_RHAT = 1.05
@@ -73,15 +73,17 @@ def rhat(x_tc: FloatArray) -> FloatArray:
     return np.where(still, np.where(alike, 1.0, np.inf), moving)
 
 
-def rhat_limit(n_tests: int, n_lanes: int, most: float = MAX_RHAT) -> float:
+def rhat_limit(n_tests: int, n_lanes: int | IntArray, most: float = MAX_RHAT) -> FloatArray:
     """Return the limit of the largest of `n_tests` R-hats, if no true one should exceed `most`.
+
+    It has the shape of `n_lanes`, the number of lanes that an R-hat compares.
 
     R-hat^2 - 1 is the variance between half lanes over that within them. Estimated from C half
     lanes, it is its true value times chi^2 / (C - 1) with C - 1 degrees of freedom.
     """
-    degrees = max(2 * n_lanes - 1, 1)
-    spread = float(scipy.special.chdtri(degrees, FALSE_ALARMS / max(n_tests, 1))) / degrees
-    return float(np.sqrt(1.0 + (most**2 - 1.0) * max(spread, 1.0)))
+    degrees = np.maximum(2 * np.asarray(n_lanes) - 1, 1)
+    spread = scipy.special.chdtri(degrees, FALSE_ALARMS / max(n_tests, 1)) / degrees
+    return np.asarray(np.sqrt(1.0 + (most**2 - 1.0) * np.maximum(spread, 1.0)))
 
 
 def lanes_disagree(rhat_k: FloatArray, n_lanes: int) -> BoolArray:

@@ -20,7 +20,7 @@ import numpy as np
 import scipy
 
 from omniinput_hpc.estimators import FloatArray, IntArray
-from omniinput_hpc.estimators.errors.chains import lanes_disagree, rhat_limit
+from omniinput_hpc.estimators.errors.chains import rhat_limit
 from omniinput_hpc.histogram import parts_of_groups
 from omniinput_hpc.text import shown
 
@@ -122,14 +122,15 @@ class Mixing:
     ----------
     rhat_k, tau_k : float64 [K], see `chain_diagnostics`
     drift_k : float64 [K], see `chain_diagnostics`
-    n_lanes, n_groups : W, and the number of groups of lanes that errors come from
+    n_lanes_k : int64 [K], W of each rung's run
+    n_groups : number of groups of lanes that errors come from
     independent : whether all samples are independent draws by construction
     """
 
     rhat_k: FloatArray
     tau_k: FloatArray
     drift_k: FloatArray
-    n_lanes: int
+    n_lanes_k: IntArray
     n_groups: int
     independent: bool = False
 
@@ -230,8 +231,9 @@ def _no_drift(mixing: Mixing, label_k: Sequence[str]) -> Check:
     n, name = int(np.isfinite(t_k).sum()), "drift of z (p-value)"
     if not n:
         return Check(name)
-    worst = int(np.nanargmax(t_k))
-    p = min(1.0, 2.0 * n * float(scipy.special.stdtr(max(mixing.n_lanes - 1, 1), -t_k[worst])))
+    p_k = 2.0 * n * scipy.special.stdtr(np.maximum(mixing.n_lanes_k - 1, 1), -t_k)
+    worst = int(np.lexsort((-t_k, p_k))[0])  # of those whose p is rounded to 0 the largest t
+    p = min(1.0, float(p_k[worst]))
     check = Check(name, p, DRIFT_ALARMS, at_least=True)
     if p >= DRIFT_ALARMS:
         return check
@@ -245,18 +247,20 @@ def _no_drift(mixing: Mixing, label_k: Sequence[str]) -> Check:
 
 def _lanes_agree(mixing: Mixing, label_k: Sequence[str]) -> Check:
     """Check that lanes sample the same outputs on every rung."""
-    rhat_k, n_lanes = mixing.rhat_k, mixing.n_lanes
-    said, limit = [], rhat_limit(len(rhat_k), n_lanes)
-    each = zip(label_k, rhat_k, lanes_disagree(rhat_k, n_lanes), strict=True)
-    bad = [f"{label} ({shown(r, '.2f', 'infinite')})" for label, r, disagree in each if disagree]
-    if bad:
+    rhat_k, said = mixing.rhat_k, []
+    limit_k = rhat_limit(len(rhat_k), mixing.n_lanes_k)
+    bad_k = rhat_k > limit_k
+    if bad_k.any():
+        each = zip(label_k, rhat_k, bad_k, strict=True)
+        bad = [f"{label} ({shown(r, '.2f', 'infinite')})" for label, r, is_bad in each if is_bad]
         more = f" and {len(bad) - 6} more" if len(bad) > 6 else ""
-        said.append(f"lanes disagree (R-hat over {limit:.3g}) at {', '.join(bad[:6])}{more}")
+        over = f"R-hat over {limit_k[bad_k].min():.3g}"
+        said.append(f"lanes disagree ({over}) at {', '.join(bad[:6])}{more}")
     unknown = int(np.isnan(rhat_k).sum())
     if unknown:
         said.append(f"too few samples to compare the lanes on {unknown} of {len(rhat_k)} rungs")
-    worst = float(np.nanmax(rhat_k)) if unknown < len(rhat_k) else np.nan
-    check = Check("R-hat of z", worst, limit)
+    worst = int(np.nanargmax(rhat_k - limit_k)) if unknown < len(rhat_k) else 0
+    check = Check("R-hat of z", float(rhat_k[worst]), float(limit_k[worst]))
     return check.failed("; ".join(said), "raise run.burn_in and run.rounds") if said else check
 
 
@@ -338,7 +342,13 @@ def check_cold_rungs(
     cold_k = cold_k[counts_kgb[cold_k].any(axis=(1, 2))]
     if cold_k.size == 0 or np.isnan(model_beta):
         return ColdRungs()
-    apart_kp = part_distances(counts_kgb[cold_k], z_b, n_parts) > MAX_DISTANCE
+    distance_kp = part_distances(counts_kgb[cold_k], z_b, n_parts)
+    if np.isnan(distance_kp).any():
+        return ColdRungs(
+            reason="too few walkers to compare lanes that started from different texts at beta = "
+            f"{beta_k[cold_k[0]]:.4g} and above; raise sampler.walkers to {2 * n_parts} or more"
+        )
+    apart_kp = distance_kp > MAX_DISTANCE
     apart = np.flatnonzero(apart_kp.any(axis=1))
     if not apart.size and round_trips:
         return ColdRungs(n_apart=0)

@@ -6,6 +6,7 @@ from configs import config_with
 from lattice import LEVEL_EDGES, MODEL, ArrayRun, independent_run
 from populations import BETA_K, annealed_run
 
+from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison import joined
 from omniinput_hpc.estimators.comparison.joined import agreement, joined_density
 from omniinput_hpc.estimators.density import arrivals
@@ -75,6 +76,20 @@ def test_populations_that_missed_something_are_not_converged():
     (reason,) = [r for r in both.verdict.reasons if "ln Z(" in r]
     assert "ln Z(6) - ln Z(0)" in reason or "ln Z(4) - ln Z(0)" in reason
     assert not both.verdict.converged
+
+
+def test_ladders_that_only_the_populations_connect_are_joined_untested():
+    others = []
+    for seed, keep in ((1, slice(0, 4)), (2, slice(8, None))):
+        run = independent_run(MODEL, BETA_K[1:], LEVEL_EDGES, rounds=32, walkers=64, seed=seed)
+        run.config, counts = config_with(run={"seed": seed}), run.counts_rkgb
+        run.counts_rkgb = np.zeros_like(counts)
+        run.counts_rkgb[..., keep] = counts[..., keep]
+        others.append(run)
+    with pytest.raises(EstimateError):
+        density_of_runs(others)
+    (check,) = agreement([populations(1)], others)
+    assert check.passed and np.isnan(check.value)
 
 
 def test_runs_of_one_kind_are_not_compared(monkeypatch):

@@ -13,7 +13,7 @@ from lattice import BETA_K, MODEL, canonical, independent_run
 from lattice import LEVEL_EDGES as EDGES
 from run_tools import loaded
 
-from omniinput_hpc.estimators.density import checks
+from omniinput_hpc.estimators.density import checks, lanes_alike
 from omniinput_hpc.estimators.density.arrivals import MAX_OLD, follow
 from omniinput_hpc.estimators.density.density import density_of_run, density_of_runs
 from omniinput_hpc.estimators.density.lanes_alike import alike_at_equal_z
@@ -107,6 +107,17 @@ def test_lanes_in_different_parts_of_equal_outputs_are_seen(n_other, passed):
     assert alike_at_equal_z(run).passed is passed
     if not passed:
         assert (density_of_run(run).verdict.rhat_k < 1.05).all()  # z does not tell
+
+
+def test_wide_rounds_are_not_judged_by_the_first_alone(monkeypatch):
+    """In it, lanes stayed where they were; over the run they did not."""
+    run = independent_run(MODEL, BETA_K, EDGES, rounds=64, walkers=16, seed=3)
+    first = np.arange(run.x_rksd.shape[2]) % 16
+    run.x_rksd, run.z_rks = run.x_rksd[:, :, first], run.z_rks[:, :, first]
+    monkeypatch.setattr(lanes_alike, "MAX_VALUES", 1)
+    assert alike_at_equal_z(run).passed
+    monkeypatch.setattr(lanes_alike, "FEWEST_ROUNDS", 1)
+    assert not alike_at_equal_z(run).passed
 
 
 class Travelling:

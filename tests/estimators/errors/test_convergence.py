@@ -5,7 +5,7 @@ import pytest
 from cold_runs import cold_run
 from lattice import Lattice
 
-from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.density.density import density_of_run, log_total
 from omniinput_hpc.estimators.errors.convergence import (
     MAX_DISTANCE,
     Mixing,
@@ -30,14 +30,14 @@ def test_blocks_are_ten_times_longer_than_the_longest_memory():
 
 def verdict(
     lane=1.0, block=1.0, n_blocks=16, rhat=(1.0, 1.01), bins=9, tau=0.5, drawn=False,
-    drift=(0.0, 1.0),
+    drift=(0.0, 1.0), lanes=(4096, 4096),
 ):  # fmt: skip
     error_b = np.r_[np.ones(8), 100.0, np.inf]
     return check_convergence(
         lane * error_b[:bins],
         block * error_b[:bins],
         n_blocks,
-        Mixing(np.array(rhat), np.array([0.3, tau]), np.array(drift), 4096, 16, drawn),
+        Mixing(np.array(rhat), np.array([0.3, tau]), np.array(drift), np.array(lanes), 16, drawn),
         ["beta = 0", "beta = 4"],
     )
 
@@ -61,6 +61,17 @@ def test_verdict():
     assert "no bin" in verdict(bins=0).reasons[0]
     assert "1 of 2 rungs" in verdict(rhat=(1.0, np.nan)).reasons[0]
     assert len(verdict(lane=3.0, rhat=(2.0, 2.0)).reasons) == 2
+
+
+def test_a_joined_run_of_few_walkers_does_not_excuse_the_other():
+    """Each rung is judged by the number of its own run's walkers."""
+    for few in ((2, 64), (64, 2)):
+        own = int(np.argmax(few))
+        for what, bad in (("R-hat", {"rhat": (1.15, 1.15)}), ("falls", {"drift": (-10.0, -10.0)})):
+            (reason,) = verdict(lanes=few, **bad).reasons
+            assert what in reason and f"beta = {4 * own}" in reason
+            assert f"beta = {4 - 4 * own} (" not in reason
+            assert verdict(lanes=(2, 2), **bad).converged
 
 
 def test_errors_that_are_rounding_agree():
@@ -140,6 +151,16 @@ def test_without_a_round_trip_no_cold_rung_is_believed():
     assert "round trip" in check_cold_rungs(counts(means()), Z_B, BETA_K, 24.0, 0, 2).reason
 
 
+@pytest.mark.parametrize(
+    ("n_groups", "n_parts", "few"), [(4, 3, True), (6, 3, False), (3, 2, True)]
+)
+def test_too_few_walkers_to_compare_starts_are_no_agreement(n_groups, n_parts, few):
+    found = check_cold_rungs(counts(means())[:, :n_groups], Z_B, BETA_K, 24.0, 10, n_parts)
+    assert found.floor == -np.inf and bool(found.reason) == few
+    if few:
+        assert f"sampler.walkers to {2 * n_parts} or more" in found.reason
+
+
 def test_warm_ladders_are_left_alone():
     disagreeing = counts(means(1.5, 1.0))
     assert floor(disagreeing, model_beta=40.0, round_trips=0) == -np.inf
@@ -156,6 +177,13 @@ def test_no_errors_are_given_where_a_run_has_not_equilibrated():
     assert not stuck.verdict.converged
     assert any("not equilibrated below" in reason for reason in stuck.verdict.reasons)
     assert not stuck.believed_b[below].any()
+    for density, known in ((good, True), (stuck, False)):
+        unknown = float(density.edges[0]), float(stuck.edges[:-1][above][0])
+        assert np.isfinite(log_total(density, *unknown)[0].error) == known
+        believed = log_total(density, stuck.floor, density.edges[-1])[0]
+        assert np.isfinite(believed.error)
+    trusted = log_total(stuck.trusting(), *unknown)[0]
+    assert np.isfinite(trusted.error)
 
 
 def test_a_density_that_trusts_them_believes_all_bins_and_says_so():
