@@ -54,7 +54,11 @@ def sum_draws(
             block = (round_ - first) // length
             block_sums.add(np.full(len(log_v_i), block), bin_i, log_v_i)
             block_counts_nb[block] += counts_b
-    _require_all(run, seen_b)
+    if not np.array_equal(seen_b, run.counts_kb.sum(axis=0)):
+        raise EstimateError(
+            f"{run.path}: not every draw was recorded as a sample, as the density of an ancestral "
+            "or annealed run needs"
+        )
     units = None
     if population_s is not None:
         units = Units(run.rounds * (int(population_s.max()) + 1), seen_b)
@@ -70,14 +74,6 @@ def sum_draws(
     )
     blocks = block_sums.terms(float(total_k.sum()) * share, one_n, part)
     return lanes, blocks, block_counts_nb.min(axis=0)
-
-
-def _require_all(run: RunData, seen_b: IntArray) -> None:
-    if not np.array_equal(seen_b, run.counts_kb.sum(axis=0)):
-        raise EstimateError(
-            f"{run.path}: not every draw was recorded as a sample, as the density of an ancestral "
-            "or annealed run needs"
-        )
 
 
 def by_unit(

@@ -16,6 +16,7 @@ from transformers import GPT2LMHeadModel
 
 from omniinput_hpc.models.language import output_head
 
+GELU_KINDS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none"}
 MAX_TINY_HEAD, MAX_TINY_LENGTH = 16, 16
 """Up to these sizes attention is computed with walkers as the last, vectorized dimension."""
 MIN_ROWS, MIN_PRODUCTS = 4, 400
@@ -158,7 +159,7 @@ class Gpt2Decoder:
         self._n_positions, self._n_heads = n_positions, lm.config.n_head
         self._tokens, self._positions = body.wte.weight, body.wpe.weight[:n_positions, None]
         self._norm = body.ln_f
-        self._gelu = _gelu_kind(lm)
+        self._gelu = GELU_KINDS[lm.config.activation_function]
         self._layers = [Layer(block) for block in body.h]
         whole = output_head.gives_float32(lm.lm_head.weight)
         self._head = output_head.head_of(lm) if whole else Linear(lm.lm_head.weight, None)
@@ -247,12 +248,6 @@ class Layer:
 
 def _normalize(x: torch.Tensor, norm: Any) -> torch.Tensor:
     return F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
-
-
-def _gelu_kind(lm: Any) -> str:
-    return {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none"}[
-        lm.config.activation_function
-    ]
 
 
 def is_gpt2(lm: Any) -> bool:
