@@ -162,7 +162,7 @@ class Gpt2Decoder:
         self._gelu = GELU_KINDS[lm.config.activation_function]
         self._layers = [Layer(block) for block in body.h]
         whole = output_head.gives_float32(lm.lm_head.weight)
-        self._head = output_head.head_of(lm) if whole else Linear(lm.lm_head.weight, None)
+        self.head = output_head.head_of(lm) if whole else Linear(lm.lm_head.weight, None)
         self.n_vocab = len(lm.lm_head.weight)
         n_embedded = self._tokens.shape[1]
         self._head_size = n_embedded // self._n_heads
@@ -172,10 +172,6 @@ class Gpt2Decoder:
         self.walker_dim = 4 if self._tiny else 3
         mask = torch.full((n_positions, n_positions), -torch.inf, device=self._tokens.device)
         self._mask = mask.triu_(1).to(self._tokens.dtype)
-
-    def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the logits, [..., V], of hidden states [..., E]."""
-        return self._head(hidden)
 
     def allocate(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return keys and values [layers, 2, T, W, E], or with tiny heads [layers, 2, T, E, W]."""
