@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.terms import DrawSums, DrawTerms, Units
@@ -42,7 +42,7 @@ def sum_draws(
         group_i = np.broadcast_to(np.resize(group_w, z_ks.shape[1]), z_ks.shape).ravel()
         bin_i = bin_of(z_ks.ravel(), run.edges)
         inside = (bin_i >= 0) & (bin_i < n_bins)
-        log_v_i = -logsumexp(log_q_ksj + log_share_k, axis=2).ravel()[inside]
+        log_v_i = -scipy.special.logsumexp(log_q_ksj + log_share_k, axis=2).ravel()[inside]
         group_i, bin_i = group_i[inside], bin_i[inside]
         counts_b = np.bincount(bin_i, minlength=n_bins)
         seen_b += counts_b
@@ -54,11 +54,7 @@ def sum_draws(
             block = (round_ - first) // length
             block_sums.add(np.full(len(log_v_i), block), bin_i, log_v_i)
             block_counts_nb[block] += counts_b
-    if not np.array_equal(seen_b, run.counts_kb.sum(axis=0)):
-        raise EstimateError(
-            f"{run.path}: not every draw was recorded as a sample, as the density of an ancestral "
-            "or annealed run needs"
-        )
+    _require_all(run, seen_b)
     units = None
     if population_s is not None:
         units = Units(run.rounds * (int(population_s.max()) + 1), seen_b)
@@ -74,6 +70,14 @@ def sum_draws(
     )
     blocks = block_sums.terms(float(total_k.sum()) * share, one_n, part)
     return lanes, blocks, block_counts_nb.min(axis=0)
+
+
+def _require_all(run: RunData, seen_b: IntArray) -> None:
+    if not np.array_equal(seen_b, run.counts_kb.sum(axis=0)):
+        raise EstimateError(
+            f"{run.path}: not every draw was recorded as a sample, as the density of an ancestral "
+            "or annealed run needs"
+        )
 
 
 def by_unit(
