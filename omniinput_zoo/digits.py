@@ -58,12 +58,12 @@ def pictures_of_ones() -> NDArray[np.uint8]:
 def _nearest(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
     """Return the largest correlations with images of a 1 and with those of other digits, [2, n]."""
     images = read_digits()
-    known, ones = _standardized(images.x), images.y == 1
-    parts = (_standardized(x[i : i + 4096]) @ known.T for i in range(0, len(x), 4096))
+    known, ones = standardized(images.x), images.y == 1
+    parts = (standardized(x[i : i + 4096]) @ known.T for i in range(0, len(x), 4096))
     return np.hstack([(part[:, ones].max(axis=1), part[:, ~ones].max(axis=1)) for part in parts])
 
 
-def _standardized(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
+def standardized(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
     """Return images with mean 0 and norm 1, or norm 0 if all pixels are equal."""
     centred = x - x.mean(axis=1, keepdims=True)
     norm = np.linalg.norm(centred, axis=1, keepdims=True)

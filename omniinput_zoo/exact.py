@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from math import factorial
 from typing import Any
 
@@ -194,11 +193,6 @@ class MarkovChain(Enumerated):
         rows = self.table[x[:, :-1]]
         return self.output(x), torch.cat([torch.zeros_like(rows[:, :1]), rows], dim=1)
 
-    def exact_distribution(self, beta: float) -> FloatArray:
-        """Return exp(-beta z) of all inputs, normalized, float64 [V^D]."""
-        log_p = -beta * self.output(self.all_inputs()).double()
-        return np.asarray((log_p - log_p.logsumexp(0)).exp().numpy())
-
 
 class PassageChain(Enumerated):
     """A language model that has memorized a passage, rarely begun and then hardly ever left.
@@ -266,31 +260,3 @@ def passage(
 ) -> PassageChain:
     """Return a `PassageChain`."""
     return PassageChain(n_sites, n_values, enter, stay, device)
-
-
-DECODERS: Sequence[str] = ("gpt2", "llama", "olmo2")
-
-
-def save_decoder(architecture: str, folder: Any, n_values: int = 8, seed: int = 4) -> None:
-    """Write a small Hugging Face decoder with random weights, for ``kind = "causal-lm"``.
-
-    With `n_values` = 8 and 6 tokens it can be enumerated (``omniinput enumerate``).
-    `architecture` is one of `DECODERS`.
-    """
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    names = {"gpt2": ("n_embd", "n_layer", "n_head", "n_positions")}.get(
-        architecture,
-        ("hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"),
-    )
-    sizes: dict[str, int | None] = dict(zip(names, (16, 2, 4, 16), strict=True))
-    if architecture != "gpt2":
-        sizes |= {"intermediate_size": 24, "num_key_value_heads": 4, "pad_token_id": None}
-    config = AutoConfig.for_model(
-        architecture, vocab_size=n_values, bos_token_id=None, eos_token_id=None, **sizes
-    )
-    torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config)
-    for parameter in model.parameters():
-        parameter.data *= 4.0  # outputs far from uniform
-    model.save_pretrained(folder)

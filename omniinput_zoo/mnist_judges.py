@@ -97,15 +97,8 @@ def _share_of_ones(correlation: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _correlations(x: NDArray[np.integer[Any]]) -> list[NDArray[np.float64]]:
     """Return the correlations of inputs with all prototypes, as batches [n, 1000]."""
-    known = _standardized(prototypes().x).T
-    return [_standardized(x[i : i + BATCH]) @ known for i in range(0, max(1, len(x)), BATCH)]
-
-
-def _standardized(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
-    """Return images with mean 0 and norm 1, or norm 0 if all pixels are equal."""
-    centred = x - x.mean(axis=1, keepdims=True)
-    norm = np.linalg.norm(centred, axis=1, keepdims=True)
-    return np.asarray(centred / np.where(norm > 0, norm, 1.0), dtype=np.float64)
+    known = digits.standardized(prototypes().x).T
+    return [digits.standardized(x[i : i + BATCH]) @ known for i in range(0, max(1, len(x)), BATCH)]
 
 
 def uniform_noise(n: int = 1000) -> NDArray[np.uint8]:

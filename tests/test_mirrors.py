@@ -76,7 +76,7 @@ TESTED_ELSEWHERE = {
         "kernels/test_lm_conditional.py": ["conditionals", "spans"],
     },
     "models": {
-        "cli/test_run.py": ["protocol", "table"],
+        "cli/test_run.py": ["protocol"],
         "models/language/test_fits.py": ["device"],
         "annotation/test_display.py": ["display"],
         "cli/test_enumerate.py": ["batches"],

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from omniinput_hpc.annotation.join import check_who, key_beside, scores_by_annotator
+from omniinput_hpc.annotation.join import check_who, scores_by_annotator, scores_by_key
 from omniinput_hpc.annotation.jsonl import (
     Finite,
     Flag,
@@ -29,7 +29,6 @@ from omniinput_hpc.annotation.jsonl import (
     read_objects,
     write_objects,
 )
-from omniinput_hpc.annotation.scores import Scores, read_scores
 from omniinput_hpc.annotation.tasks import KEY_MODE, Draws, Key, KeyItem, read_key
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import FloatArray
@@ -205,9 +204,7 @@ def scored_items(
     UserError
         Unreadable files, no score of this run, or inputs that were not drawn by weight.
     """
-    by_key: dict[Path, list[Scores]] = defaultdict(list)
-    for path in score_paths:
-        by_key[key_path or key_beside(path)].append(read_scores(path))
+    by_key = scores_by_key(score_paths, key_path)
     files = [file for some in by_key.values() for file in some]
     check_who(files)
     found, notes = [], [note for file in files for note in file.notes]

@@ -117,8 +117,11 @@ def from_inspect(tasks: TaskSet, options: ImportOptions) -> Imported:
     ModuleNotFoundError without inspect_ai.
     """
     collected, without = Collected(tasks, options), 0
-    is_log = options.path.suffix.lower() == INSPECT_LOG
-    for where, row in (_logged if is_log else _listed)(options.path):
+    if options.path.suffix.lower() == INSPECT_LOG:
+        samples = _logged(options.path)
+    else:
+        samples = read_objects(options.path, "file of precomputed scores")
+    for where, row in samples:
         sample = checked(_InspectSample, row, where)
         for scorer, given in sample.scores.items():
             given = given if isinstance(given, dict) else {"value": given}
@@ -139,11 +142,6 @@ def from_inspect(tasks: TaskSet, options: ImportOptions) -> Imported:
             collected.add(value, where, scorer)
     collected.note(without, "null score")
     return _check_unique(collected.found, options.path)
-
-
-def _listed(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Return the samples of a file of JSON lines, each with its place."""
-    return read_objects(path, "file of precomputed scores")
 
 
 def _logged(path: Path) -> list[tuple[str, dict[str, Any]]]:

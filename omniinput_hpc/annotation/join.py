@@ -50,6 +50,14 @@ def key_beside(scores_path: Path) -> Path:
     return scores_path.with_name(f"{stem}.tasks.key.jsonl")
 
 
+def scores_by_key(score_paths: Sequence[Path], key_path: Path | None) -> dict[Path, list[Scores]]:
+    """Read score files, by their key: `key_path`, or the one beside each file."""
+    found: dict[Path, list[Scores]] = defaultdict(list)
+    for path in score_paths:
+        found[key_path or key_beside(path)].append(read_scores(path))
+    return found
+
+
 def scores_of_model(
     fingerprint: str, score_paths: Sequence[Path], key_path: Path | None = None
 ) -> list[Path]:
@@ -76,9 +84,7 @@ def join_scores(
         Unreadable files, no task or no score of this model, tasks of another length, unknown ids,
         one name used by different scorers, or keys that differ in bin width or draw method.
     """
-    by_key: dict[Path, list[Scores]] = defaultdict(list)
-    for path in score_paths:
-        by_key[key_path or key_beside(path)].append(read_scores(path))
+    by_key = scores_by_key(score_paths, key_path)
     keys = {path: read_key(path) for path in by_key}
     files = [file for path in keys for file in by_key[path]]
     check_who(files)

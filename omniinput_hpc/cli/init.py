@@ -92,7 +92,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     text = commented.text(found, run_file, aim, [written_by, *notes])
     input_file.parse(text, str(output))  # raises if the text is not a valid input
     _write(output, text)
-    for line in [*notes, *commented.summary(found, aim)]:
+    for line in [*notes, *commented.summary(found)]:
         print(line)
     # the script starts a process per core; a wheel has none
     start = "bash jobscripts/local.sh" if Path("jobscripts/local.sh").is_file() else "omniinput run"

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from omniinput_hpc.results.curves import CurveOptions
     from omniinput_hpc.results.record import Record
     from omniinput_hpc.results.result import Written
+    from omniinput_hpc.runfile.reader import RunReader
 
 
 def run_script(main: Callable[[list[str]], int | None], arguments: list[str] | None = None) -> int:
@@ -295,6 +296,19 @@ def new_record(
     if "on_damage" in given:
         given["damaged"] = given.pop("on_damage") is checked_datasets.warn
     return Record(run_path, verb, f"{called(program)} {shlex.join(map(str, arguments))}", given)
+
+
+@contextmanager
+def recorded_run(
+    program: str, arguments: Sequence[str], options: argparse.Namespace
+) -> Iterator[tuple[Record, RunReader]]:
+    """Begin the record of an analysis of one run, and open this run."""
+    from omniinput_hpc.runfile.reader import open_run
+
+    record = new_record(program, arguments, options, options.run)
+    with open_run(options.run, options.on_damage) as run:
+        record.add_run(run)
+        yield record, run
 
 
 def finish(record: Record, result: Written, tag: str = "", more: Sequence[str] = ()) -> None:

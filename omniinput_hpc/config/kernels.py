@@ -10,7 +10,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, create_model, field_validator, model_validator
+from pydantic import AfterValidator, Field, create_model, field_validator, model_validator
 
 from omniinput_hpc.config.table import NotNegative, Positive, Range, Table, WholePositive
 
@@ -28,14 +28,17 @@ UNDER_LAW = {
 """The default kernel under a law, and in a space that `pattern`, `end` or lists constrain."""
 LEAST_BURN_IN = 4
 """The fewest rounds of burn-in in which `look_ahead` can learn."""
-Lengths = Annotated[list[WholePositive], Field(min_length=2, max_length=2)]
 
 
-def ascending(lengths: list[int] | None) -> list[int] | None:
-    """Return the lengths; raise a ValueError if they descend."""
-    if lengths is not None and lengths[0] > lengths[1]:
+def _ascending(lengths: list[int]) -> list[int]:
+    if lengths[0] > lengths[1]:
         raise ValueError(f"expected [shortest, longest], found {lengths}")
     return lengths
+
+
+Lengths = Annotated[
+    list[WholePositive], Field(min_length=2, max_length=2), AfterValidator(_ascending)
+]
 
 
 class KernelTable(Table):
@@ -193,11 +196,6 @@ class LmConditional(KernelTable):
         "sites. The run file stores the decision.",
     )
 
-    @field_validator("block_lengths", "suffix_lengths")
-    @classmethod
-    def _ascend(cls, value: list[int] | None) -> list[int] | None:
-        return ascending(value)
-
     @property
     def part_names(self) -> tuple[str, ...]:
         """The four kinds of moves."""
@@ -244,11 +242,6 @@ class FromLaw(KernelTable):
         "with a tenth of whole inputs.",
     )
     look_ahead: ClassVar = False
-
-    @field_validator("block_lengths", "suffix_lengths")
-    @classmethod
-    def _ascend(cls, value: list[int] | None) -> list[int] | None:
-        return ascending(value)
 
     @property
     def part_names(self) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from omniinput_hpc.annotation.join import check_who, key_beside, require_length
-from omniinput_hpc.annotation.scores import Score, Scores, read_scores
+from omniinput_hpc.annotation.join import check_who, require_length, scores_by_key
+from omniinput_hpc.annotation.scores import Score, Scores
 from omniinput_hpc.annotation.tasks import Key, KeyItem, Task, read_key, read_tasks
 from omniinput_hpc.errors import UserError
 
@@ -47,13 +47,11 @@ def scored_inputs(
         Unreadable files, scores of other tasks, one name used by different scorers, or no score of
         this model.
     """
-    by_key: dict[Path, list[Scores]] = defaultdict(list)
-    for path in score_paths:
-        by_key[key_path or key_beside(path)].append(read_scores(path))
+    by_key = scores_by_key(score_paths, key_path)
     check_who([file for files in by_key.values() for file in files])
     found = []
     for path, files in by_key.items():
-        tasks = read_tasks(_tasks_beside(path))
+        tasks = read_tasks(path.with_name(path.name.removesuffix(".key.jsonl") + ".jsonl"))
         key, latest = read_key(path, tasks.tasks_id), _by_task(files)
         if unknown := latest.keys() - tasks.ids:
             raise UserError(f"{tasks.path} holds no task with the scored id {min(unknown)}")
@@ -67,11 +65,6 @@ def scored_inputs(
     if not found:
         raise UserError(f"{', '.join(map(str, score_paths))}: no input of this model is scored yet")
     return found
-
-
-def _tasks_beside(key_path: Path) -> Path:
-    """Return ``RUN.tasks.jsonl`` for ``RUN.tasks.key.jsonl``."""
-    return key_path.with_name(key_path.name.removesuffix(".key.jsonl") + ".jsonl")
 
 
 def _by_task(files: Sequence[Scores]) -> dict[str, dict[str, Score]]:

@@ -226,7 +226,8 @@ class LmConditional(Untuned):
         If the ensemble is not canonical, `log_z` of the cache is valid only on the span.
         """
         x_new, log_p, log_z = x.clone(), cache.log_p.clone(), cache.log_z.clone()
-        new = RowCache(cache.beta, log_p, log_z, 0, cache.ahead, _clone(cache.lead))
+        lead = None if cache.lead is None else cache.lead.clone()
+        new = RowCache(cache.beta, log_p, log_z, 0, cache.ahead, lead)
         prefixes = conditionals.begin(self._conditional_logits, self._kv_cache, x, span.begin)
         canonical = cache.beta is not None
         for t in range(span.begin, span.end):
@@ -360,10 +361,6 @@ class LmConditional(Untuned):
             return None
         b = float(ensemble.beta / (n_sites - self._first))
         return b if b > 1.0 and n_sites > CONTEXT_LENGTH else None
-
-
-def _clone(lead: torch.Tensor | None) -> torch.Tensor | None:
-    return None if lead is None else lead.clone()
 
 
 def _accept_lead(accepted: torch.Tensor, new: RowCache, old: RowCache) -> torch.Tensor | None:

@@ -7,7 +7,9 @@ under `models`, and a row in `KINDS`.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -24,7 +26,6 @@ from omniinput_hpc.config.output import models_of
 from omniinput_hpc.config.stored import OtherOutput
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.display import Display, values_as_text
-from omniinput_hpc.models.fingerprints import PendingFingerprint
 from omniinput_hpc.models.outputs.table import OUTPUTS, OutputKind
 from omniinput_hpc.models.protocol import Model
 
@@ -176,9 +177,22 @@ def options_text(model: Table) -> list[str]:
     return [f"options:{json.dumps(given, sort_keys=True)}"] if given else []
 
 
-def pending_fingerprint(config: Config, about: Mapping[str, Any]) -> PendingFingerprint:
-    """Compute the fingerprint in a thread, from what `preflight` found without `hashed`."""
-    return PendingFingerprint(lambda: _fingerprint(config, about))
+def pending_fingerprint(config: Config, about: Mapping[str, Any]) -> Future[str]:
+    """Compute the fingerprint in a thread, from what `preflight` found without `hashed`.
+
+    Hashing 14 GB takes seconds. It releases Python's lock, so the model can be loaded meanwhile.
+    The thread is a daemon: it does not delay the end of the program.
+    """
+    found: Future[str] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(_fingerprint(config, about))
+        except BaseException as error:  # raised again by `found.result`
+            found.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return found
 
 
 def _fingerprint(config: Config, about: Mapping[str, Any]) -> str:

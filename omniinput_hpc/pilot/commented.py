@@ -64,7 +64,7 @@ def text(proposal: Proposal, output: str, aim: Aim, about: Sequence[str]) -> str
     run = tree["run"] | {"output": output, "rounds": length.rounds} | tuned
     parts = [
         _comment(*about),
-        _comment(*summary(proposal, aim)),
+        _comment(*summary(proposal)),
         "",
         _table("run", run, {
             "rounds": _rounds(proposal, aim),
@@ -92,7 +92,7 @@ def text(proposal: Proposal, output: str, aim: Aim, about: Sequence[str]) -> str
     return "\n".join(parts).rstrip() + "\n"
 
 
-def summary(proposal: Proposal, aim: Aim) -> list[str]:
+def summary(proposal: Proposal) -> list[str]:
     """Return the pilot's findings and the estimated cost of the run, as readable lines."""
     mean, sd = proposal.z_at_zero
     spread, betas = proposal.spread, proposal.tree["ladder"]["betas"]

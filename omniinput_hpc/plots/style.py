@@ -230,16 +230,13 @@ def legend_above(axes: Axes, ncols: int) -> None:
     )  # fmt: skip
 
 
-def legend_below(axes: Axes, entry_height: float = 0.2) -> None:
-    """Put a legend of many long entries below a panel, and enlarge the figure accordingly.
-
-    `entry_height` is the height of an entry in inches.
-    """
+def legend_below(axes: Axes) -> None:
+    """Put a legend of many long entries below a panel, and enlarge the figure accordingly."""
     axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0.0, -0.3), borderaxespad=0.0)
     figure = axes.get_figure(root=True)
     assert figure is not None
     n_entries = len(axes.get_legend_handles_labels()[1])
-    figure.set_figheight(figure.get_figheight() + entry_height * n_entries)
+    figure.set_figheight(figure.get_figheight() + 0.2 * n_entries)  # inches
 
 
 def plain_names(figure: Figure) -> None:

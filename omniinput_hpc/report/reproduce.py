@@ -181,12 +181,9 @@ def ours(row: Mapping[str, str], folder: Path) -> str:
         return "-"
     text = log.read_text(encoding="utf-8", errors="replace")
     found = re.search(row["find"], text, re.MULTILINE)
-    parts = [LONG_NUMBER.sub(_rounded, part) for part in found.groups() if part] if found else ["-"]
-    return ", ".join(parts)
-
-
-def _rounded(number: re.Match[str]) -> str:
-    return f"{float(number[0]):.3g}"
+    parts = [part for part in found.groups() if part] if found else ["-"]
+    rounded = (LONG_NUMBER.sub(lambda number: f"{float(number[0]):.3g}", part) for part in parts)
+    return ", ".join(rounded)
 
 
 def published(row: Mapping[str, str], numbers: Mapping[str, Any]) -> str:

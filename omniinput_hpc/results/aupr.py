@@ -29,9 +29,10 @@ def aupr_line(curve: Curve, density: Density, digits: int | None = None) -> str:
         return f"AUPR: not defined: 0 of {curve.n_scored:,} inputs were right; {interval}"
     if np.isnan(curve.aupr):
         return f"AUPR: not defined (right inputs in fewer than two bins); {interval}"
+    origin = "set by --recall-range" if curve.range_given else "the curve's own ends"
     return (
         f"AUPR: {curve.aupr:.{digits or aupr_digits(curve)}f}, {interval}, over recall "
-        f"{range_words(curve.aupr_range)}{recall_unit(density)} ({which_range(curve)})"
+        f"{range_words(curve.aupr_range)}{recall_unit(density)} ({origin})"
     )
 
 
@@ -59,11 +60,6 @@ def one_sided_words(one_sided: int, low: str, high: str) -> str:
     if one_sided == 0:
         return ""
     return f" (one-sided: at least {low})" if one_sided < 0 else f" (one-sided: at most {high})"
-
-
-def which_range(curve: Curve) -> str:
-    """Return the origin of an AUPR's range as text."""
-    return "set by --recall-range" if curve.range_given else "the curve's own ends"
 
 
 def scale_lines(density: Density, curve: Curve) -> list[str]:

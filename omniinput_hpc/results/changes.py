@@ -190,9 +190,7 @@ class ChangesResult(Written):
         return [str(table), *super().write(into, tag)]
 
 
-def extremes(
-    run: RunReader, found: Changed, n: int, below: float, masked: bool = True
-) -> list[str]:
+def extremes(run: RunReader, found: Changed, n: int, below: float) -> list[str]:
     """Return lines on the n draws with z <= `below` whose z' rose most, and n that fell most."""
     own, other = found.runs
     z_i, other_i = own.z().ravel(), other.z().ravel()
@@ -205,19 +203,18 @@ def extremes(
     chosen = chosen[np.argsort(-d_i[chosen], kind="stable")]
     return [
         f"{d_i[i]:+.4f} (z {z_i[i]:.3f}, z' {other_i[i]:.3f}): {text}"
-        for i, text in zip(chosen, inputs_at(run, chosen, masked), strict=True)
+        for i, text in zip(chosen, inputs_at(run, chosen), strict=True)
     ]
 
 
-def inputs_at(run: RunReader, places: IntArray, masked: bool = True) -> list[str]:
-    """Return recorded inputs as quoted texts; `places` are their indices in [rounds, K, S]."""
+def inputs_at(run: RunReader, places: IntArray) -> list[str]:
+    """Return inputs as quoted, masked texts; `places` are their indices in [rounds, K, S]."""
     if not len(places):
         return []
     per_round = len(run.beta_k) * run.samples_per_round
     x_nd = np.stack([_input(run, *divmod(int(place), per_round)) for place in places])
     texts = how_to_show(run.config, render=False).show(x_nd)
-    shown = (mask(text) if masked else text for text in texts)
-    return [json.dumps(text, ensure_ascii=False) for text in shown]
+    return [json.dumps(mask(text), ensure_ascii=False) for text in texts]
 
 
 def _input(run: RunReader, round_: int, place: int) -> IntArray:

@@ -213,9 +213,7 @@ class DifferenceResult(Written):
         return [str(table), *super().write(into, tag)]
 
 
-def examples(
-    result: DifferenceResult, runs: Sequence[RunReader], n: int, masked: bool = True
-) -> list[str]:
+def examples(result: DifferenceResult, runs: Sequence[RunReader], n: int) -> list[str]:
     """Return lines on n texts of each end of D on both sides, drawn by weight (see `at_ends`)."""
     lines: list[str] = []
     if not n or how_to_show(runs[0].config, render=False).kind != "text":
@@ -227,7 +225,7 @@ def examples(
         lines.append(f"of the 1 % of {name}'s inputs with highest and lowest D:")
         lines += [
             f"{found.d_i[i]:+.4f} (z {found.own_i[i]:.3f}, z' {found.other_i[i]:.3f}): {text}"
-            for i, text in zip(chosen, inputs_at(run, found.place_i[chosen], masked), strict=True)
+            for i, text in zip(chosen, inputs_at(run, found.place_i[chosen]), strict=True)
         ]
     return lines
 

@@ -128,13 +128,9 @@ class Record:
         """Write these columns [n] to a CSV file; record the meaning of its numbers, `about`."""
         write_table(path, columns)
         rows = len(next(iter(columns.values()))) if columns else 0
-        self.note_table(path, about, list(columns), rows)
-
-    def note_table(self, path: Path, about: Sequence[str], names: Sequence[str], rows: int) -> None:
-        """Record a CSV file that was written, with columns of these names."""
         self.files.append(str(path))
         self.tables.append(
-            {"file": self._name(path), "columns": list(names), "rows": rows, "about": list(about)}
+            {"file": self._name(path), "columns": list(columns), "rows": rows, "about": list(about)}
         )
 
     def save(self) -> Path:

@@ -77,11 +77,6 @@ def rounds_per_block(rounds: int, n_histograms: int | None, counts_per_round: in
     return wanted
 
 
-def whole_blocks(run: CountedRun) -> int:
-    """Return the number of complete blocks."""
-    return run.rounds // run.geometry.rounds_per_block
-
-
 class BlockCounts:
     """The counts of the current block, for the rungs that this rank writes.
 
@@ -111,7 +106,7 @@ def counts_before(run: CountedRun, rungs: range) -> NDArray[np.int64]:
     """Return the total counts of all complete blocks, int64 [rungs, B]."""
     total_kb = np.zeros((len(rungs), run.geometry.n_bins), dtype=np.int64)
     size = run.geometry.rounds_per_block
-    for block in range(whole_blocks(run) if rungs else 0):
+    for block in range(run.rounds // size if rungs else 0):
         total_kb += run.slab("histogram/counts", (block + 1) * size - 1, rungs)
     return total_kb
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.runfile import checksums, hdf5_trial, untrusted_hdf5
+from omniinput_hpc.runfile import checksums, untrusted_hdf5
 from omniinput_hpc.runfile.fields import Field, entry_of, slab
 from omniinput_hpc.text import first_line
 
@@ -67,8 +67,7 @@ class CheckedFile(untrusted_hdf5.UntrustedFile):
     ----------
     on_damage : called for data that do not match their checksum
     on_impossible : called for values that no run writes
-    tried : whether HDF5 is known not to crash on the file (see `hdf5_trial`); rank 0 tests each
-        file once, for all ranks
+    tried : see `UntrustedFile`
     live : whether another process may be writing the file; the reader then holds the data that are
         soon overwritten in memory, for all rungs
     """
@@ -85,10 +84,7 @@ class CheckedFile(untrusted_hdf5.UntrustedFile):
     ) -> None:
         self.live = live
         self.on_damage, self._on_impossible = on_damage, on_impossible
-        crash = None if tried else hdf5_trial.crash_on(path)
-        if crash is not None:
-            raise BrokenRun(f"{path} is damaged: the HDF5 library {crash} when it reads it")
-        super().__init__(path)
+        super().__init__(path, tried)
 
 
 class CheckedDatasets:

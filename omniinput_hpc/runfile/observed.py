@@ -18,7 +18,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.runfile import hdf5_trial, untrusted_hdf5
+from omniinput_hpc.runfile import untrusted_hdf5
 from omniinput_hpc.runfile.layout import making
 from omniinput_hpc.runfile.reader import RunReader
 
@@ -64,9 +64,6 @@ def read(run: RunReader, name: str) -> NDArray[np.float64]:
         The file is missing, damaged or of other samples, or lacks rounds that were added since.
     """
     path = path_of(run.path, name)
-    crash = hdf5_trial.crash_on(path)
-    if crash is not None:
-        raise UserError(f"{path} is damaged: the HDF5 library {crash} when it reads it")
     with _ObservedFile(path) as file:
         y_rks = file.values(name)
         if file.run != (run.created, run.fingerprint):

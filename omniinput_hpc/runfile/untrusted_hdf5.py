@@ -20,6 +20,7 @@ import h5py
 import numpy as np
 
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.runfile import hdf5_trial
 from omniinput_hpc.text import first_line
 from omniinput_hpc.untrusted.files import open_regular
 
@@ -46,6 +47,9 @@ class NotHdf5(UserError):
 class UntrustedFile(ABC):
     """An HDF5 file opened for reading, with its header checked, as a context manager.
 
+    `tried` says that HDF5 is known not to crash on the file (see `hdf5_trial`): rank 0 tests each
+    file once, for all ranks.
+
     Raises a UserError if the file is missing, unreadable, not HDF5 (`NotHdf5`) or damaged
     (`DAMAGED`).
     """
@@ -53,8 +57,11 @@ class UntrustedFile(ABC):
     NAME: ClassVar[str]
     DAMAGED: ClassVar[type[UserError]] = UserError
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, tried: bool = False) -> None:
         self.path = path
+        crash = None if tried else hdf5_trial.crash_on(path)
+        if crash is not None:
+            raise self.DAMAGED(f"{path} is damaged: the HDF5 library {crash} when it reads it")
         if os.path.isdir(path):
             raise UserError(f"{path} is a folder; expected a {self.NAME}")
         if not is_file(path):

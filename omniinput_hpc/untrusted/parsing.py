@@ -29,21 +29,17 @@ _DOTTED = re.compile(
 )
 
 
-def parse_json(data: bytes, unique_keys: bool = False) -> Any:
+def parse_json(data: bytes) -> Any:
     """Return the value of a JSON text.
 
     Integers may have at most 300 digits, so that they fit in a float (the `model_max_length` of
     tokenizers has 31). NaN and infinity are accepted, as by Python's json.
 
-    Parameters
-    ----------
-    unique_keys : whether duplicate keys are an error, since another reader might use the other one
-
     Raises
     ------
     ValueError
         The text is not JSON, is nested deeper than `MAX_DEPTH`, has more than `MAX_JSON_VALUES`
-        values, or contains a number that is too long or (with `unique_keys`) a duplicate key.
+        values, or contains a number that is too long.
     """
     text = data.decode(json.detect_encoding(data), "surrogatepass")
     n_brackets = text.count("[") + text.count("{")
@@ -52,8 +48,6 @@ def parse_json(data: bytes, unique_keys: bool = False) -> Any:
     options: dict[str, Any] = {}
     if _MANY_DIGITS.search(text):  # these hooks are slower, so they are used only if needed
         options = {"parse_int": _whole, "parse_float": _float}
-    if unique_keys:
-        options["object_pairs_hook"] = _unique
     try:
         value = json.loads(text, **options)
     except RecursionError:
@@ -143,10 +137,3 @@ def _float(text: str) -> float:
     if len(text) > _MAX_NUMBER_LENGTH:
         raise ValueError(f"a number of more than {_MAX_NUMBER_LENGTH} characters")
     return float(text)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise ValueError("a key occurs twice")
-    return value

@@ -6,13 +6,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from enumerable_decoders import save_decoder
 from transformers import MistralConfig, MistralForCausalLM
 
 from omniinput_hpc.config.models import CausalLm
 from omniinput_hpc.models.language import causal_lm
 from omniinput_hpc.models.prefix_tree import PrefixTree, render
 from omniinput_hpc.models.protocol import Offers, offers_of
-from omniinput_zoo.exact import MarkovChain, save_decoder
+from omniinput_zoo.exact import MarkovChain
 
 
 def build(folder, **options):

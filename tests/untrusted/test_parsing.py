@@ -61,12 +61,6 @@ def test_the_deepest_json_is_read():
     assert parse_json(nested(MAX_DEPTH)) is not None
 
 
-def test_a_key_may_be_forbidden_to_occur_twice():
-    assert parse_json(b'{"a": 1, "a": 2}') == {"a": 2}
-    with pytest.raises(ValueError, match="twice"):
-        parse_json(b'{"b": {"a": 1, "a": 2}}', unique_keys=True)
-
-
 def test_toml_is_read():
     text = 'a = -9223372036854775808\nb.c = [1.5, "x"]\n["d.e"."f"]\ng = 2026-01-01\n'
     assert parse_toml(text) == tomllib.loads(text)

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from omniinput_hpc.config import CausalLm
-from omniinput_hpc.models.language import causal_lm
 from omniinput_zoo import exact
 
 
@@ -68,14 +66,3 @@ def test_bins_are_those_of_the_program():
     log_g_b = model.log_g(np.array([0.0, 0.5, 1.0]))  # the last bin holds its upper end
     assert log_g_b[0] == pytest.approx(np.logaddexp.reduce(log_count[z < 0.5]))
     assert log_g_b[1] == pytest.approx(np.logaddexp.reduce(log_count[(z >= 0.5) & (z <= 1.0)]))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("architecture", exact.DECODERS)
-def test_decoders_that_can_be_enumerated(tmp_path, architecture):
-    exact.save_decoder(architecture, tmp_path)
-    model = causal_lm.build(CausalLm(kind="causal-lm", path=str(tmp_path), length=3), "cpu")
-    assert (model.n_sites, model.n_values) == (3, 8)
-    x = torch.cartesian_prod(*[torch.arange(8)] * 3)
-    total = torch.logsumexp(-2.0 * model.output(x).double(), 0)
-    assert total == pytest.approx(np.log(8), abs=1e-4)

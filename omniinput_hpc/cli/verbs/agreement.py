@@ -15,7 +15,7 @@ from omniinput_hpc.cli.scripts import (
     add_key,
     finish,
     new_parser,
-    new_record,
+    recorded_run,
 )
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
@@ -23,7 +23,6 @@ from omniinput_hpc.estimators.precision_recall.agreement import compare_with_peo
 from omniinput_hpc.plots import look
 from omniinput_hpc.results.banked import labels_for
 from omniinput_hpc.results.scores import AgreementResult
-from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str], program: str = "agreement.py") -> None:
@@ -39,10 +38,7 @@ def main(arguments: list[str], program: str = "agreement.py") -> None:
     add_figure_options(parser)
     options = parser.parse_args(arguments)
     look.use([[options.run]], options.label, options.title, options.style)
-    record = new_record(program, arguments, options, options.run)
-
-    with open_run(options.run, options.on_damage) as run:
-        record.add_run(run)
+    with recorded_run(program, arguments, options) as (record, run):
         if run.rounds == 0:
             raise UserError(f"{options.run} holds no committed round yet")
         if options.bank:

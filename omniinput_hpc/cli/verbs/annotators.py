@@ -11,14 +11,13 @@ from omniinput_hpc.cli.scripts import (
     curve_options,
     finish,
     new_parser,
-    new_record,
+    recorded_run,
 )
 from omniinput_hpc.estimators.precision_recall.annotators import convergence, steps_from
 from omniinput_hpc.plots import look
 from omniinput_hpc.results.curves import curve_by_scores, density_for, other_side
 from omniinput_hpc.results.names import claim_name, words_of
 from omniinput_hpc.results.scores import AnnotatorsResult
-from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str], program: str = "annotators.py") -> None:
@@ -28,10 +27,7 @@ def main(arguments: list[str], program: str = "annotators.py") -> None:
     add_figure_options(parser)
     options = parser.parse_args(arguments)
     look.use([[options.run]], options.label, options.title, options.style)
-    record = new_record(program, arguments, options, options.run)
-
-    with open_run(options.run, options.on_damage) as run:
-        record.add_run(run)
+    with recorded_run(program, arguments, options) as (record, run):
         by = curve_options(options)
         density = density_for([run], by)
         joined, scored = curve_by_scores([run], density, by)

@@ -12,11 +12,10 @@ from omniinput_hpc.cli.scripts import (
     add_range,
     finish,
     new_parser,
-    new_record,
+    recorded_run,
 )
 from omniinput_hpc.plots import look
 from omniinput_hpc.results.observables import NAMES, average_of
-from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str], program: str = "average.py") -> None:
@@ -31,8 +30,6 @@ def main(arguments: list[str], program: str = "average.py") -> None:
     add_figure_options(parser)
     options = parser.parse_args(arguments)
     look.use([[options.run]], options.label, options.title, options.style)
-    record = new_record(program, arguments, options, options.run)
-    with open_run(options.run, options.on_damage) as run:
-        record.add_run(run)
+    with recorded_run(program, arguments, options) as (record, run):
         found = average_of(run, options.observable, options.range, options.width, options.render)
     finish(record, found)

@@ -16,7 +16,7 @@ from omniinput_hpc.cli.scripts import (
     check_output,
     finish,
     new_parser,
-    new_record,
+    recorded_run,
 )
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
@@ -24,7 +24,6 @@ from omniinput_hpc.plots import look
 from omniinput_hpc.results.banked import added, labels_for
 from omniinput_hpc.results.labels import LabelsResult
 from omniinput_hpc.results.names import claim_name, words_of
-from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str], program: str = "bank.py") -> None:
@@ -41,9 +40,7 @@ def main(arguments: list[str], program: str = "bank.py") -> None:
     options = parser.parse_args(arguments)
     check_output(options.bank, [*(options.scores or []), options.key], ".jsonl")
     look.use([[options.run]], options.label, options.title, options.style)
-    record = new_record(program, arguments, options, options.run)
-    with open_run(options.run, options.on_damage) as run:
-        record.add_run(run)
+    with recorded_run(program, arguments, options) as (record, run):
         density = density_of_run(run.data)
         if options.scores:
             bank, lines = added(options.bank, run, density, options.scores, options.key)

@@ -15,15 +15,14 @@ from omniinput_hpc.cli.scripts import (
     add_figure_options,
     finish,
     new_parser,
-    new_record,
     recall_range,
+    recorded_run,
 )
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.other_outputs import AuprChange
 from omniinput_hpc.plots import look
 from omniinput_hpc.results.changes import ChangesResult, aupr_of, extremes, read_changed
-from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str], program: str = "changes.py") -> None:
@@ -48,9 +47,7 @@ def main(arguments: list[str], program: str = "changes.py") -> None:
     if options.show < 0:
         raise UserError(f"--show {options.show}: expected 0 or more")
 
-    record = new_record(program, arguments, options, options.run)
-    with open_run(options.run, options.on_damage) as run:
-        record.add_run(run)
+    with recorded_run(program, arguments, options) as (record, run):
         found = read_changed(run, options.rescored, options.width)
         name = options.rescored.stem.rpartition(".rescored.")[2]
         aupr: AuprChange | EstimateError | None = None

@@ -5,10 +5,9 @@ Writes RUN.diagnose.csv and .png.
 
 from __future__ import annotations
 
-from omniinput_hpc.cli.scripts import add_figure_options, finish, new_parser, new_record
+from omniinput_hpc.cli.scripts import add_figure_options, finish, new_parser, recorded_run
 from omniinput_hpc.plots import look
 from omniinput_hpc.results.diagnosis import diagnosis_of
-from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str], program: str = "diagnose.py") -> None:
@@ -17,8 +16,6 @@ def main(arguments: list[str], program: str = "diagnose.py") -> None:
     add_figure_options(parser)
     options = parser.parse_args(arguments)
     look.use([[options.run]], options.label, options.title, options.style)
-    record = new_record(program, arguments, options, options.run)
-    with open_run(options.run, options.on_damage) as run:
-        record.add_run(run)
+    with recorded_run(program, arguments, options) as (record, run):
         found = diagnosis_of(run)
     finish(record, found)

@@ -12,12 +12,11 @@ from omniinput_hpc.cli.scripts import (
     add_range,
     finish,
     new_parser,
-    new_record,
+    recorded_run,
 )
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.plots import look
 from omniinput_hpc.results.observables import MAX_CELLS, NAMES, joint_of
-from omniinput_hpc.runfile.reader import open_run
 
 
 def main(arguments: list[str], program: str = "joint.py") -> None:
@@ -35,9 +34,7 @@ def main(arguments: list[str], program: str = "joint.py") -> None:
     look.use([[options.run]], options.label, options.title, options.style)
     if options.cells < 1:
         raise UserError(f"--cells {options.cells}: expected 1 or more")
-    record = new_record(program, arguments, options, options.run)
-    with open_run(options.run, options.on_damage) as run:
-        record.add_run(run)
+    with recorded_run(program, arguments, options) as (record, run):
         found = joint_of(
             run, options.observable, options.range, options.width, options.cells, options.render
         )

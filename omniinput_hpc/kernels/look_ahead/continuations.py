@@ -240,7 +240,8 @@ def learn(
 def _with_ordinary(merged: Continuations, texts: Texts, n_values: int, first: int) -> Continuations:
     """Return `merged` with growth and shares of ordinary text, from the tempered draws."""
     n_sites = texts.x.shape[1]
-    at = _contexts_of(merged, texts)
+    known = merged.index_of(contexts_of(texts.x))
+    at = np.pad(known, ((0, 0), (1, 0)), constant_values=-1)  # [N, D]; none at the first site
     # Most sites of tempered draws are ordinary; each pass leaves out those that are not.
     predicted = slice(max(first, 1), None)
     use = np.zeros(texts.x.shape, dtype=bool)
@@ -298,11 +299,6 @@ def _shares(drawn: IntArray, known: Continuations, n_values: int) -> FloatArray:
     """Return the frequencies of values among `drawn` [n], for contexts of one value; else 0."""
     share_v = (np.bincount(drawn, minlength=n_values) + 0.5) / (len(drawn) + 0.5 * n_values)
     return np.where(known.length == 1, share_v[known.values[:, -1]], 0.0)
-
-
-def _contexts_of(known: Continuations, texts: Texts) -> IntArray:
-    """Return the index of the context before each site, int64 [N, D]; -1 at the first site."""
-    return np.pad(known.index_of(contexts_of(texts.x)), ((0, 0), (1, 0)), constant_values=-1)
 
 
 def _growth(log_z: FloatArray, use: NDArray[np.bool_], before: float) -> float:

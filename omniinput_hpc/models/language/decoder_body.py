@@ -11,7 +11,6 @@ import torch
 from torch import nn
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
-from omniinput_hpc.models.language import output_head
 from omniinput_hpc.models.language.prefix_cache import cache_argument
 
 
@@ -69,6 +68,7 @@ class BodyAndHead:
     Attributes
     ----------
     body : gives the last hidden state
+    head : returns the logits, [..., V], of hidden states [..., E]
     n_vocab : V
     n_single_tokens : how many tokens a trial appends one by one, as draws do
     """
@@ -78,20 +78,8 @@ class BodyAndHead:
 
     def __init__(self, lm: Any, special: Sequence[int] = ()) -> None:
         self.body, self.special = body_of(lm), special
-        self._head: Callable[[torch.Tensor], torch.Tensor] = lm.get_output_embeddings()
+        self.head: Callable[[torch.Tensor], torch.Tensor] = lm.get_output_embeddings()
         self.n_vocab = int(lm.get_output_embeddings().weight.shape[0])
-
-    def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the logits, [..., V], of hidden states [..., E]."""
-        return self._head(hidden)
-
-    def use_full_head(self, lm: Any) -> None:
-        """Apply everything that the model does to hidden states, not only its output layer."""
-        self._head = FullHead(lm, self.body)
-
-    def use_float32_head(self, lm: Any) -> None:
-        """Apply the output layer without rounding to its dtype, if the device can."""
-        self._head = output_head.head_of(lm)
 
 
 def body_of(lm: Any) -> Any:

@@ -16,6 +16,7 @@ from transformers import GPT2LMHeadModel
 
 from omniinput_hpc.models.language import output_head
 
+GELU_KINDS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none"}
 MAX_TINY_HEAD, MAX_TINY_LENGTH = 16, 16
 """Up to these sizes attention is computed with walkers as the last, vectorized dimension."""
 MIN_ROWS, MIN_PRODUCTS = 4, 400
@@ -158,10 +159,10 @@ class Gpt2Decoder:
         self._n_positions, self._n_heads = n_positions, lm.config.n_head
         self._tokens, self._positions = body.wte.weight, body.wpe.weight[:n_positions, None]
         self._norm = body.ln_f
-        self._gelu = _gelu_kind(lm)
+        self._gelu = GELU_KINDS[lm.config.activation_function]
         self._layers = [Layer(block) for block in body.h]
         whole = output_head.gives_float32(lm.lm_head.weight)
-        self._head = output_head.head_of(lm) if whole else Linear(lm.lm_head.weight, None)
+        self.head = output_head.head_of(lm) if whole else Linear(lm.lm_head.weight, None)
         self.n_vocab = len(lm.lm_head.weight)
         n_embedded = self._tokens.shape[1]
         self._head_size = n_embedded // self._n_heads
@@ -171,10 +172,6 @@ class Gpt2Decoder:
         self.walker_dim = 4 if self._tiny else 3
         mask = torch.full((n_positions, n_positions), -torch.inf, device=self._tokens.device)
         self._mask = mask.triu_(1).to(self._tokens.dtype)
-
-    def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the logits, [..., V], of hidden states [..., E]."""
-        return self._head(hidden)
 
     def allocate(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return keys and values [layers, 2, T, W, E], or with tiny heads [layers, 2, T, E, W]."""
@@ -247,12 +244,6 @@ class Layer:
 
 def _normalize(x: torch.Tensor, norm: Any) -> torch.Tensor:
     return F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
-
-
-def _gelu_kind(lm: Any) -> str:
-    return {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none"}[
-        lm.config.activation_function
-    ]
 
 
 def is_gpt2(lm: Any) -> bool:

@@ -19,9 +19,11 @@ from transformers import DynamicCache
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
 from omniinput_hpc.models.device import multiplies_in_tf32
+from omniinput_hpc.models.language import output_head
 from omniinput_hpc.models.language.attention_masks import CausalMasks, narrowest_window
 from omniinput_hpc.models.language.decoder_body import (
     BodyAndHead,
+    FullHead,
     UnsupportedDecoder,
     body_of,
     takes_a_cache,
@@ -262,9 +264,9 @@ def whole_rows(lm: Any, decoder: TriedDecoder, tokens: torch.Tensor) -> torch.Te
         logits = lm(input_ids=tokens.T, use_cache=False).logits
         states = decoder.body(input_ids=tokens.T, use_cache=False).last_hidden_state
     if _gives(decoder, states, logits):
-        decoder.use_float32_head(lm)
+        decoder.head = output_head.head_of(lm)
     else:
-        decoder.use_full_head(lm)
+        decoder.head = FullHead(lm, decoder.body)
         if not _gives(decoder, states, logits):
             raise UnsupportedDecoder("its logits depend on more than the last hidden state")
     rows: torch.Tensor = logits.float().log_softmax(-1).transpose(0, 1)

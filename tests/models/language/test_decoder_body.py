@@ -5,7 +5,7 @@ import torch
 from language_folders import DECODERS, LLAMA_LIKE, STATES, V
 from transformers import AutoModelForCausalLM, BartConfig, BartForCausalLM, GraniteConfig
 
-from omniinput_hpc.models.language.decoder_body import BodyAndHead, body_of, takes_a_cache
+from omniinput_hpc.models.language.decoder_body import BodyAndHead, FullHead, body_of, takes_a_cache
 
 BART = BartConfig(
     vocab_size=V, d_model=16, decoder_layers=1, decoder_attention_heads=2, decoder_ffn_dim=16,
@@ -31,7 +31,7 @@ def lm(request):
 def test_body_and_head_are_the_model(lm):
     parts, tokens = BodyAndHead(lm), torch.arange(10).view(2, 5) % V
     logits = lm(input_ids=tokens).logits
-    parts.use_full_head(lm)
+    parts.head = FullHead(lm, parts.body)
     hidden = parts.body(input_ids=tokens, use_cache=False).last_hidden_state
     torch.testing.assert_close(parts.head(hidden), logits)
     torch.testing.assert_close(parts.head(hidden[:, 3]), logits[:, 3])

@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 from census_cases import enumerated
+from enumerable_decoders import save_decoder
 from run_tools import PATIENCE, ROOT, command, environment
 
 from omniinput_hpc.parallel import stopping
@@ -19,7 +20,7 @@ from omniinput_hpc.runfile import census_file
 from omniinput_zoo.census import command as census
 from omniinput_zoo.census import report
 from omniinput_zoo.census.report import complete_bins
-from omniinput_zoo.exact import MarkovChain, save_decoder
+from omniinput_zoo.exact import MarkovChain
 
 MARKOV = """
 [run]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from census_cases import MARGIN, WALKERS, enumerated, expected, finish, found, search, thresholds
+from enumerable_decoders import save_decoder
 
 from omniinput_hpc.config.models import CausalLm
 from omniinput_hpc.errors import UserError
@@ -11,7 +12,7 @@ from omniinput_hpc.models.language import causal_lm
 from omniinput_hpc.models.prefix_tree import PrefixTree, Walked
 from omniinput_zoo.census.frontier import Frontier
 from omniinput_zoo.census.search import Search, Space
-from omniinput_zoo.exact import MarkovChain, PassageChain, save_decoder
+from omniinput_zoo.exact import MarkovChain, PassageChain
 
 
 @pytest.fixture(scope="module")
