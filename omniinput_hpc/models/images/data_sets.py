@@ -86,8 +86,8 @@ def split_digits(images: Images) -> tuple[Images, Images]:
 def digits_test_set() -> Images:
     """Return the test images of all digits; no model of the zoo learned from its 0s and 1s."""
     pair, every = (split_digits(images)[1] for images in (read_digits(0, 1), read_digits()))
-    others = every.y > 1
-    return Images(*map(np.concatenate, ((pair.x, every.x[others]), (pair.y, every.y[others]))))
+    x, y = every.x[every.y > 1], every.y[every.y > 1]
+    return Images(np.concatenate([pair.x, x]), np.concatenate([pair.y, y]))
 
 
 def read_idx(path: Path) -> NDArray[Any]:
