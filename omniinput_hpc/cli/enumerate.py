@@ -157,8 +157,6 @@ def count_all(
         The time of the first block predicts more than `max_hours`, or the rule fails.
     """
     v, d, ids = model.n_values, model.n_sites, models.space_of(model)
-    if d * np.log10(v) > 300:  # beyond float64
-        raise UserError(f"{v}^{d} inputs cannot be enumerated; sample this space instead")
     depth = block_depth(v, d)
     if rule is not None:
         first = ids.to_ids(inputs_of(0, depth, v, d)[:INPUTS_TRIED])
@@ -274,6 +272,9 @@ def run(world: World, argv: Sequence[str] | None, program: str = PROGRAM) -> int
 
     device = shapes.choose_device(world, config)
     model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
+    v, d = model.n_values, model.n_sites
+    if d * np.log10(v) > 300:  # beyond float64
+        raise UserError(f"{v}^{d} inputs cannot be enumerated; sample this space instead")
     zero = zero_inputs(1, model.n_sites, device)
     world.together(lambda: try_out(model, zero, f"the model ({config.model.kind})"))
     begin = time.monotonic()
