@@ -9,7 +9,7 @@
 # What is drawn stands in the input file's table [analysis] (--set analysis.rule=... overrides it):
 # `rule` gives the precision-recall curve, `side` the confident end of z (left out: what the model's
 # kind has), `test_data` the outputs of test sets. Where the input's folder holds exact/NAME.csv (the
-# exact truth), the pictures show it.
+# exact truth), the pictures show it, unless --set or RULE changes what it is the truth of.
 # Exit code: the program's own (2 bad input, 75 stopped early: run again to resume), or the analysis's.
 set -euo pipefail
 
@@ -23,7 +23,7 @@ setup ""
 
 show_and_run() { printf '+'; printf ' %q' "$@"; echo; "$@" </dev/null; }
 
-input=$1 cores=$(nproc)
+input=$1 cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
 code=0 launch=()
 if [[ ${#mpirun[@]} != 0 ]]; then
     launch=("${mpirun[@]}" -n "${RANKS:-$((cores >= 4 ? 4 : cores >= 2 ? 2 : 1))}")
@@ -38,6 +38,7 @@ case " $* " in *' --check '* | *' --help '* | *' -h '*) exit 0 ;; esac
 
 mapfile -d '' -t analysis < <("$python" - "$@" <<'PYTHON'
 import argparse
+import os
 from pathlib import Path
 
 from omniinput_hpc.config import Analysis
@@ -48,9 +49,12 @@ parser.add_argument("input", type=Path)
 parser.add_argument("--set", action="append", default=[])
 args, _ = parser.parse_known_args()
 config = given_input.load(args.input, args.set)
-wanted = config.analysis or Analysis()
+plain, wanted = given_input.load(args.input), config.analysis or Analysis()
+tables = ("model", "output", "law", "space", "bins")
+same = all(getattr(plain, name) == getattr(config, name) for name in tables)
+same = same and (plain.analysis or Analysis()).rule == (os.environ.get("RULE") or wanted.rule)
 run = Path(config.run.output).absolute() if config.run.output.startswith("-") else config.run.output
-for word in (run, wanted.rule or "", wanted.side or "", wanted.test_data or ""):
+for word in (run, wanted.rule or "", wanted.side or "", wanted.test_data or "", "same" if same else ""):
     print(word, end="\0")  # a name may hold line ends
 PYTHON
 )
@@ -59,7 +63,11 @@ exact=$(dirname "$input")/exact/$(basename "$input" .toml).csv
 truth=() given=()
 [[ ! $side ]] || given+=(--side "$side")
 [[ ! $test_data ]] || given+=(--test-sets "$test_data")
-[[ ! -f $exact ]] || truth=(--exact "$exact")
+if [[ -f $exact && ${analysis[4]} ]]; then
+    truth=(--exact "$exact")
+elif [[ -f $exact ]]; then
+    echo "note: $exact is not shown, since --set or RULE changes the model, the bins or the rule"
+fi
 
 show_and_run "$python" -m omniinput_hpc reweight "$run" "${truth[@]}"
 if [[ $rule ]]; then

@@ -35,4 +35,4 @@ cd "$root"
 export OMP_NUM_THREADS=1
 launch=() # one rank where there is no mpirun
 if [[ ${#mpirun[@]} != 0 ]]; then launch=("${mpirun[@]}" -n "${RANKS:-2}"); fi
-OMNIINPUT_MPIRUN="${launch[*]}" exec "$python" -m omniinput_hpc.report.reproduce "${arguments[@]}"
+OMNIINPUT_MPIRUN="${launch[*]@Q}" exec "$python" -m omniinput_hpc.report.reproduce "${arguments[@]}"

@@ -96,7 +96,7 @@ requeue() { # CODE BEFORE OUTPUT WORD...
         say "stopped, and not queued again: $idle restarts in a row committed no $unit. $remedy"
     else
         say "stopped, $now $unit committed; queueing it again"
-        echo "$job $idle" >"$note"
+        { mkdir -p "$(dirname "$note")" && echo "$job $idle" >"$note"; } || true # the run may not have made it yet
         trap '' USR1 TERM # SLURM ends this script now
         scontrol requeue "$job" && return
         say "scontrol requeue failed; to resume, submit it again"
@@ -106,6 +106,8 @@ requeue() { # CODE BEFORE OUTPUT WORD...
 
 run_and_requeue() { # WORD...
     local code=0 before output launch=(srun --mpi="$mpi" --kill-on-bad-exit=0 --wait=60)
+    # At its first start the run file was not there: the one that is there now is this job's own.
+    if ((restarts > 0)) && [[ " $* " == *' --restart'[\ =]'never '* ]]; then set -- "$@" --restart auto; fi
     trap 'on_signal USR1' USR1
     trap 'on_signal TERM' TERM
     committed "$@"

@@ -62,7 +62,7 @@ export OMNIINPUT_GPU_TINY=0
 for word in "$@"; do
     case $word in
         --tiny) OMNIINPUT_GPU_TINY=1 ;;
-        wheels) fetch_wheels && exit ;;
+        wheels) fetch_wheels; exit ;; # set -e would not hold in `fetch_wheels && exit`
         right | speed | memory) parts+=("$word") ;;
         *) echo "test_gpu.sh: '$word' is not one of right, speed, memory, wheels, --tiny" >&2; exit 2 ;;
     esac

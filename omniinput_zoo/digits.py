@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.models.images.data_sets import read_digits, split_digits
 from omniinput_hpc.models.images.files import Architecture, Shape
-from omniinput_zoo import new_parser
+from omniinput_zoo import keep_existing, new_parser
 from omniinput_zoo.images import RECIPES
 
 SHAPE = Shape(8, 8, 1, 17)
@@ -70,16 +70,18 @@ def standardized(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
     return np.asarray(centred / np.where(norm > 0, norm, 1.0), dtype=np.float64)
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run ``python -m omniinput_hpc.zoo.digits``."""
     parser = new_parser("digits", __doc__)
     parser.add_argument(
         "models", nargs="*", metavar="MODEL", help=f"default: all of {', '.join(MODELS)}"
     )
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     unknown = [name for name in args.models if name not in MODELS]
     if unknown:
         parser.error(f"unknown model {unknown[0]}; known: {', '.join(MODELS)}")
+    for name in args.models or MODELS:
+        keep_existing(args, args.output / f"digits-{name}")
 
     import torch
 

@@ -28,7 +28,7 @@ from tqdm import trange
 from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 from transformers.utils import logging as hf_logging
 
-from omniinput_zoo import new_parser
+from omniinput_zoo import keep_existing, new_parser
 from omniinput_zoo.training import build_gpt2, cosine_rate, descend
 
 # Not part of every installation (Debian packages them separately), or not meant to be read.
@@ -190,7 +190,7 @@ def _save(model: GPT2LMHeadModel, folder: Path, report: dict[str, Any]) -> None:
     (folder / "training.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run ``python -m omniinput_hpc.zoo.english``."""
     parser = new_parser("english", __doc__, "english")
     parser.add_argument("--steps", type=int, default=3000)
@@ -201,7 +201,8 @@ def main() -> int:
     parser.add_argument("--width", type=int, default=192)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--dropout", type=float, default=0.15)
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
+    keep_existing(args, args.output)
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
     torch.set_num_threads(args.threads)

@@ -22,7 +22,7 @@ from omniinput_hpc.models.images.data_sets import (
     read_idx_set,
 )
 from omniinput_hpc.models.images.files import Architecture
-from omniinput_zoo import new_parser
+from omniinput_zoo import keep_existing, new_parser
 
 SIZES = {"cnn": 1, "mlp": 128, "resnet": 64}
 CPU_CHANNELS = 16
@@ -96,7 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
     add("--effort", choices=("full", "cpu"), default="full", help="cpu: minutes, MNIST only")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU, if any")
     args = parser.parse_args(arguments)
-    recipe = RECIPES[args.recipe]
+    recipe, output = RECIPES[args.recipe], args.output or Path("inputs/models", args.recipe)
     try:
         if args.effort == "cpu" and recipe.data != "mnist":
             raise UserError(f"--effort cpu: only for networks of MNIST, not for {args.recipe}")
@@ -105,6 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
+    keep_existing(args, output)
 
     from omniinput_zoo.image_training import Task, train_and_save
 
@@ -113,7 +114,7 @@ def main(arguments: list[str] | None = None) -> int:
         size = CPU_CHANNELS
     architecture = Architecture(recipe.architecture, shape, recipe.n_outputs, size)
     task = Task(architecture, recipe.training, data, args.effort, recipe.papers_accuracy, device)
-    line = train_and_save(task, args.output or Path("inputs/models", args.recipe), args.seed)
+    line = train_and_save(task, output, args.seed)
     print(f"{args.recipe}: {line}")
     return EXIT_COMPLETE
 

@@ -90,7 +90,7 @@ def _sha256(path: Path) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run ``python -m omniinput_hpc.zoo.smollm2``; return 0, or 2 for bad input."""
-    parser = new_parser("smollm2", __doc__, NAME)
+    parser = new_parser("smollm2", __doc__, NAME, replaces=False)
     parser.add_argument("--gguf", type=Path, help=f"the model's file (default: that of {PACKAGE})")
     args = parser.parse_args(arguments)
     try:

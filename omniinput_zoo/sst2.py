@@ -17,7 +17,7 @@ from typing import Any
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 from omniinput_hpc.models.language import hf_folder
 from omniinput_hpc.untrusted.files import read_text
-from omniinput_zoo import new_parser
+from omniinput_zoo import keep_existing, new_parser
 
 BASE = "distilbert/distilbert-base-uncased"
 PAPERS_ACCURACY = 91.0
@@ -83,6 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
+    keep_existing(args, args.output)
 
     import torch
 

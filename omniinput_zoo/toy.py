@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_zoo import new_parser
+from omniinput_zoo import keep_existing, new_parser
 
 if TYPE_CHECKING:
     from transformers import GPT2LMHeadModel
@@ -157,14 +157,15 @@ def train(
     return share_valid(model.float(), 20_000, seed + 1)
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run ``python -m omniinput_hpc.zoo.toy``."""
     parser = new_parser("toy", __doc__, "toy")
     parser.add_argument("--steps", type=int, default=18_000)
     parser.add_argument("--minutes", type=float, default=30.0, help="stop after this many")
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--half", action="store_true", help="save the weights as float16")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
+    keep_existing(args, args.output)
 
     import torch
 

@@ -255,6 +255,20 @@ def test_the_python_page_runs(tmp_path, monkeypatch):
         assert attribute in dir(names["reader"])
 
 
+def test_the_notebook_installs_where_the_clone_is_all_there_is(monkeypatch):
+    """As on Colab, which has torch: that the folder can be imported does not mean that it runs."""
+    cells = nbformat.read(ROOT / "docs/notebook.ipynb", as_version=4).cells
+    source = next(cell.source for cell in cells if cell.cell_type == "code")
+    found, commands = importlib.util.find_spec, []
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "mpi4py" else found(name)
+    )
+    monkeypatch.setattr(subprocess, "run", lambda command, check: commands.append(command))
+    exec(source, {})
+    assert [command[-1] for command in commands] == [".[mpich]"]
+
+
 def test_the_notebook_runs(tmp_path, monkeypatch, capsys):
     """All its cells in order, from its run with fewer rounds; its format is a notebook's."""
     notebook = nbformat.read(ROOT / "docs/notebook.ipynb", as_version=4)

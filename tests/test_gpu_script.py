@@ -33,6 +33,16 @@ def test_without_a_gpu_nothing_passes(tmp_path):
     assert "sees no GPU here, so nothing was tested" in done.stderr
 
 
+def test_wheels_that_cannot_be_fetched_are_a_failure(tmp_path):
+    script = tmp_path / "jobscripts/test_gpu.sh"
+    script.parent.mkdir()
+    script.write_text(SCRIPT.read_text())
+    command = ["bash", str(script), "wheels", "--tiny"]
+    done = subprocess.run(command, capture_output=True, env={**environment(), "PYTHON": "false"})
+    assert done.returncode == 1
+    assert done.stderr == b""  # nothing follows what failed
+
+
 def test_a_part_that_fails_is_named(tmp_path):
     done = call("--tiny", "memory", "speed", out=tmp_path, python="false")
     assert done.returncode == 1

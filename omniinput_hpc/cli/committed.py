@@ -32,6 +32,9 @@ Found = tuple[int, Path]
 
 def split(words: Sequence[str]) -> tuple[str, list[str]]:
     """Return the name of the verb or module that Python's arguments start, and its arguments."""
+    words = list(words)
+    while words and words[0].startswith("-") and words[0] != "-m":  # Python's own, as in -u -m ...
+        del words[: 2 if words[0] in ("-W", "-X") else 1]
     first, *rest = words or [""]
     if first != "-m":
         return Path(first).stem.replace("_", "-"), rest

@@ -169,7 +169,7 @@ def count_all(
     begin = time.monotonic()
     evaluate(0)
     seconds = float(world.max(np.array([time.monotonic() - begin]))[0]) * n_blocks / world.size
-    size = f"{v}^{d} = {float(v) ** d:.3g} inputs" if d * np.log10(v) < 300 else f"{v}^{d} inputs"
+    size = f"{v}^{d} = {float(v) ** d:.3g} inputs"
     if seconds > 3600 * max_hours:
         years = seconds / 3.156e7
         wait = f"{years:.3g} years" if years > 1 else duration(seconds)
@@ -272,6 +272,9 @@ def run(world: World, argv: Sequence[str] | None, program: str = PROGRAM) -> int
 
     device = shapes.choose_device(world, config)
     model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
+    v, d = model.n_values, model.n_sites
+    if d * np.log10(v) > 300:  # beyond float64
+        raise UserError(f"{v}^{d} inputs cannot be enumerated; sample this space instead")
     zero = zero_inputs(1, model.n_sites, device)
     world.together(lambda: try_out(model, zero, f"the model ({config.model.kind})"))
     begin = time.monotonic()
@@ -294,12 +297,17 @@ def _arguments(world: World, argv: Sequence[str] | None, program: str) -> Any:
     parser = arguments.new_parser(program, words, example)
     parser.add_argument("input", type=Path, metavar="INPUT.toml", help="the input file")
     parser.add_argument("--rule", metavar="RULE", help="function that scores inputs")
-    where = "the table to write (default: inputs/exact/INPUT.csv)"
+    where = "the table to write (default without --set: inputs/exact/INPUT.csv)"
     parser.add_argument("--output", type=Path, metavar="FILE.csv", help=where)
     hours = "refuse if it would take longer (default: %(default)g)"
     parser.add_argument("--max-hours", type=float, default=1.0, metavar="HOURS", help=hours)
     arguments.add_set(parser)
-    return arguments.parse(parser, world.rank, argv)
+    args = arguments.parse(parser, world.rank, argv)
+    if args.set and args.output is None:
+        raise UserError(
+            "--set changes the input file's density: name the table to write with --output FILE.csv"
+        )
+    return args
 
 
 def main(

@@ -4,7 +4,7 @@ All positives are compared with each set of negatives (OmniInput, Tables 1 to 3;
 docs/papers.md, Table 1)::
 
     omniinput test-sets inputs/cnn-mnist.toml --positives mnist:FOLDER:1 \
-        --negatives mnist:FOLDER:0 --negatives fashion:FOLDER
+        --negatives mnist:FOLDER:0 --negatives fashion:OTHER_FOLDER
     omniinput test-sets inputs/english-25.toml --data my_texts.txt
 
 A set is one of these:
@@ -50,10 +50,9 @@ from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
 from omniinput_hpc.models.images.data_sets import (
     IDX_SETS,
     Images,
+    digits_test_set,
     read_cifar,
-    read_digits,
     read_idx_set,
-    split_digits,
 )
 from omniinput_hpc.models.table import side_of
 from omniinput_hpc.results.record import Record
@@ -80,7 +79,7 @@ def read_set(text: str) -> Images:
     if name != "digits" and not folder:
         raise UserError(f"{text}: expected {name}:FOLDER or {name}:FOLDER:CLASSES")
     if name == "digits":
-        images = split_digits(read_digits())[1]
+        images = digits_test_set()
     elif name in IDX_SETS:
         images = read_idx_set(Path(folder), name, "test")
     else:
@@ -155,6 +154,20 @@ def _is_known(name: str) -> bool:
     return name.partition(":")[0] in KNOWN_SETS
 
 
+def _refuse_shared_folders(names: Sequence[str]) -> None:
+    """Raise a UserError if one folder is given for two sets whose files have the same names."""
+    of_folder: dict[Path, str] = {}
+    for name, folder in (text.split(":")[:2] for text in names if ":" in text):
+        if IDX_SETS.get(name, ("", ""))[1] != IDX_SETS["mnist"][1]:
+            continue
+        first = of_folder.setdefault(Path(folder).resolve(), name)
+        if first != name:
+            raise UserError(
+                f"{first}:{folder} and {name}:{folder} are the same files, since the files of the "
+                "two sets have the same names; keep each set in a folder of its own"
+            )
+
+
 def outputs_of(model: models.Model, config: Config, name: str, role: str) -> list[Outputs]:
     """Return the outputs of a set as named on the command line; labels split a file by role.
 
@@ -179,6 +192,11 @@ def outputs_of(model: models.Model, config: Config, name: str, role: str) -> lis
         print(f"note: {note}")
     z, roles = _outputs(model, data.x), np.array(data.role)
     ids = models.space_of(model).to_ids(data.x)
+    if role != "data" and not {"data", role}.issuperset(data.role):
+        raise UserError(
+            f"{name}: some of its labels contradict --{role}s; give the file to --data, which "
+            "divides it by its labels"
+        )
     if role != "data" or data.names:  # sequences of a FASTA file have no labels
         return [Outputs(name, role, z, ids, data.names)]
     parts = [(one, roles == one) for one in ROLES if (roles == one).any()]
@@ -323,6 +341,7 @@ def _run(arguments: Sequence[str] | None, program: str) -> None:
     own = [Path(name) for name, _ in named if not _is_known(name)]
     check_output(args.output, [args.input, *own], ".csv")
     check_output(args.output and args.output.with_suffix(".fasta"), own)
+    _refuse_shared_folders([name for name, _ in named if _is_known(name)])
     for name, _ in named:  # report mistakes before the model is loaded
         if _is_known(name) and isinstance(config.model, ImageClassifier):
             read_set(name)

@@ -71,7 +71,7 @@ def propose(
     seconds : for the draws of the pilot
     errors, hours : the aim of the run, as in `proposal.Aim`
     """
-    deadline = measure.Deadline(seconds, clock_of(built.device, built.config.run.threads))
+    deadline = measure.Deadline(seconds, clock_of(built.device, built.config))
     spread, per_text = measure.drawn_spread(built, z_n, deadline, after_move, PILOT_WALKERS)
     m = float(spread.beta_i[-1])
     beta_k = settings.ladder(spread.beta_i, settings.barrier(spread), (0.0, m), REJECTION)

@@ -107,7 +107,7 @@ def drawn_spread(
     (rung,) = built.rungs  # draws at any beta
     rung.start()
     z_i: list[list[NDArray[Any]]] = [[z_at_zero], *([] for _ in beta_i[1:])]
-    clock = clock_of(built.device, built.config.run.threads)
+    clock = clock_of(built.device, built.config)
     batches, begin = 0, clock()
     fewest, per_batch = n_walkers or FEWEST, built.geometry.n_walkers
     while batches * per_batch < (fewest if deadline.is_over else N_DRAWN):
@@ -160,7 +160,7 @@ def _cool(
     Returns the spread at the betas in the order of the visits, and why the chain ended, as half a
     sentence. `moves` are those at each beta.
     """
-    deadline = Deadline(seconds, clock_of(built.device, built.config.run.threads))
+    deadline = Deadline(seconds, clock_of(built.device, built.config))
     built = build.with_input(built, _with_steps(built.config, moves), [0])
     (rung,) = built.rungs
     rung.start()

@@ -115,7 +115,7 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
         return _of_draws(built, aim, seconds, stopping)
     kernel = measure.kernel_table(built.model, built.law)
     built, a_move = _with_walkers(world, measure.with_kernel(built, kernel, 16))
-    clock = clock_of(built.device, built.config.run.threads)
+    clock = clock_of(built.device, built.config)
     z = _z_at_zero(built, seconds, stopping)
     m, reach = built.model_beta, question.reach_of(built.config, built.model, aim.end)
     if m is not None and aim.end:
@@ -148,6 +148,9 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
             lambda_k = settings.measured_barrier(seen.spread, seen.rejection_k)
             tree = _input(built, kernel, spread, z, steps, lambda_k, kept)
     assert seen is not None
+    more = len(tree["ladder"]["betas"]) / len(config.beta_k)  # rungs than in the last rehearsal
+    seconds = more * seen.rehearsal.seconds
+    seen = replace(seen, rehearsal=replace(seen.rehearsal, seconds=seconds))
     length = (
         settings.length_for_errors(aim.errors, seen.rehearsal, steps)
         if aim.hours is None
@@ -162,7 +165,7 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
 
 
 def _z_at_zero(built: Built, seconds: float, stopping: StopCheck) -> FloatArray:
-    clock = clock_of(built.device, built.config.run.threads)
+    clock = clock_of(built.device, built.config)
     deadline = measure.Deadline(SHARES["at zero"] * seconds, clock)
     z = measure.outputs_at_zero(built, deadline, stopping.after_move)
     log.info("z of %d inputs at beta = 0: %.4g +- %.3g", len(z), z.mean(), z.std())

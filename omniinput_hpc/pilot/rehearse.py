@@ -78,7 +78,7 @@ def run(
     """
     built = build.with_input(built, config, range(len(config.beta_k)))
     built.check_is_function()
-    clock = clock_of(built.device, config.run.threads)
+    clock = clock_of(built.device, config)
     tried = try_exchanges(world, built, 2, share * seconds, clock, stopping.after_move)
     once, steps = max(tried.seconds, 1e-4), config.sampler.steps
     times = once * (BURN_IN + ROUNDS) / (PATIENCE * share * seconds)  # one exchange per round

@@ -45,11 +45,13 @@ class Step:
     name : of the log
     command : words, with {python}, {mpirun} and {data} filled in
     needs_data : whether it is skipped without --data; a name: without this folder in that of --data
+    makes : a folder; the step is finished if it exists, whoever made it
     """
 
     name: str
     command: str
     needs_data: bool | str = False
+    makes: str = ""
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,11 @@ def make(target: Target, folder: Path, words: Mapping[str, str], data: str | Non
             continue
         command = step.command.format(**words, data=shlex.quote(data or ""))
         done, log = folder / f"{step.name}.done", folder / f"{step.name}.log"
-        if done.is_file() and done.read_text(encoding="utf-8").splitlines()[:1] == [command]:
+        if step.makes:
+            finished = Path(step.makes).is_dir()
+        else:
+            finished = done.is_file() and done.read_text(encoding="utf-8").split("\n")[0] == command
+        if finished:
             print(f"finished before: {step.name}", flush=True)
             continue
         print(f"+ {command}", flush=True)

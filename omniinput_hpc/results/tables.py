@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -107,21 +108,27 @@ def read_exact(path: Path, edges: FloatArray, needed: Sequence[str] = ()) -> Exa
 def read_test_sets(path: Path) -> dict[str, FloatArray]:
     """Read the outputs z, float64 [n], of each test set that ``omniinput test-sets`` wrote.
 
+    If a set has inputs of several roles, its parts are named ``SET (ROLE)``.
+
     Raises
     ------
     EstimateError
         The file is missing, or a row is not ``set,role,z``.
     """
-    found: dict[str, list[float]] = {}
+    found: dict[tuple[str, str], list[float]] = {}
     table = _table(path, ["set", "role", "z"])
-    z_n, at = _columns(table, ["z"])["z"], table.names.index("set")
+    z_n, at = _columns(table, ["z"])["z"], [table.names.index(name) for name in ("set", "role")]
     for (line, cells), z in zip(table.rows, z_n.tolist(), strict=True):
         if not np.isfinite(z):
             raise EstimateError(f"{path}, line {line}: z must be a finite number, found {z}")
-        found.setdefault(read_cell(cells[at]), []).append(z)
+        found.setdefault((read_cell(cells[at[0]]), cells[at[1]]), []).append(z)
     if not found:
         raise EstimateError(f"{path} holds no outputs")
-    return {name: np.array(z) for name, z in found.items()}
+    roles = Counter(name for name, _ in found)
+    return {
+        f"{name} ({role})" if roles[name] > 1 else name: np.array(z)
+        for (name, role), z in found.items()
+    }
 
 
 def _table(path: Path, needed: Sequence[str]) -> tables.Table:

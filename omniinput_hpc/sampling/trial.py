@@ -22,6 +22,7 @@ from omniinput_hpc.sampling.built import Built
 from omniinput_hpc.sampling.stats import RoundStats
 
 if TYPE_CHECKING:
+    from omniinput_hpc.config import Config
     from omniinput_hpc.parallel.comm import World
     from omniinput_hpc.sampling.rung import Rung
     from omniinput_hpc.sampling.walkers import Walkers
@@ -36,9 +37,14 @@ Clock = Callable[[], float]
 Streams = tuple[np.random.Generator, np.random.Generator]
 
 
-def clock_of(device: str, threads: int) -> Clock:
-    """Return CPU time if single-threaded, which other load does not disturb; else real time."""
-    return time.process_time if (device, threads) == ("cpu", 1) else time.monotonic
+def clock_of(device: str, config: Config) -> Clock:
+    """Return CPU time if single-threaded, which other load does not disturb; else real time.
+
+    A python model, law or output may wait for another process, or have threads of its own.
+    """
+    single = device == "cpu" and config.run.threads == 1
+    parts = (config.model.kind, getattr(config.law, "kind", ""), getattr(config.output, "name", ""))
+    return time.process_time if single and "python" not in parts else time.monotonic
 
 
 def streams(seed: int, first: int, *key: int) -> Streams:
@@ -87,7 +93,7 @@ def try_batch(built: Built, n_walkers: int, k: int, several: bool) -> BatchTrial
     update = {"walkers": n_walkers, "blocks": 1, "steps": BATCH_MOVES}
     sampler = built.config.sampler.model_copy(update=update)
     config, device = built.config.model_copy(update={"sampler": sampler}), built.device
-    clock = clock_of(device, config.run.threads)
+    clock = clock_of(device, config)
     devices.reset_peak(device)
     before, outside = devices.held_bytes(device), devices.outside_bytes(device)
     times = [float("inf")]

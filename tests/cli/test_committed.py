@@ -1,5 +1,7 @@
 """What a job script is told of a command: ranks, how far it has come, and where that is."""
 
+import subprocess
+
 import pytest
 from run_files import write_run
 from run_tools import ROOT
@@ -33,6 +35,7 @@ def here(tmp_path, monkeypatch):
         ("-m omniinput_hpc no-such.toml", "many 0 rounds"),
         ("-m omniinput_hpc run", "many 0 rounds"),
         ("-m omniinput_hpc.rescore a.h5", "many 0 rounds"),
+        ("-u -X dev -m omniinput_hpc rescore a.h5 b.toml", "many 0 rounds a.rescored.b.h5"),
         ("-m omniinput_hpc.rescore a.h5 other/b.toml", "many 0 rounds a.rescored.b.h5"),
         ("-m omniinput_hpc rescore --set a.b=8 a.h5 b.toml", "many 0 rounds a.rescored.b.h5"),
         (f"-m omniinput_hpc {TOY} --set run.output=c.h5", "many 0 rounds c.h5"),
@@ -79,3 +82,26 @@ def test_scores_of_a_judge_grow(here):
         (here / "there/a.judge-scores.f.jsonl").write_text(lines)
         found.append(committed.described(words))
     assert found == [f"one {n} scores there/a.tasks.jsonl" for n in (0, 1, 3, 3)]
+
+
+SLURM = """
+export SLURM_JOB_ID=7 SLURM_NTASKS=1 SLURM_JOB_NODELIST=n1 SLURM_RESTART_COUNT={restarts}
+mpi=pmi2 python=(python_)
+python_() {{ echo "many 0 rounds runs/a.h5"; }}
+srun() {{ echo "srun $*"; return 75; }}
+scontrol() {{ echo "$* JobState=RUNNING"; }}
+source {script}
+run_and_requeue -m omniinput_hpc a.toml --restart never
+"""
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_job_is_queued_again_before_its_run_has_a_folder(restarts, tmp_path):
+    """Its next start resumes what the first one made, also with --restart never."""
+    text = SLURM.format(restarts=restarts, script=ROOT / "jobscripts/slurm.sh")
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 75, done.stderr
+    assert "requeue 7 JobState" in done.stdout
+    assert (tmp_path / "runs/a.h5.slurm").read_text() == f"7 {restarts}\n"
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("srun ")]
+    assert line.endswith("--restart auto" if restarts else "--restart never")

@@ -90,10 +90,25 @@ def test_exact_counts_of_a_model_with_a_known_answer(capfd, tmp_path, lattice_to
 def test_a_large_space_is_refused_with_its_size_and_time(capfd, tmp_path, lattice_toml):
     toml = tmp_path / "lattice.toml"
     toml.write_text(lattice_toml.format(output=tmp_path / "run.h5"))
-    code, text = call(capfd, toml, "--set", "model.options.n_sites=40")
+    words = [toml, "--output", tmp_path / "exact.csv", "--set"]
+    code, text = call(capfd, *words, "model.options.n_sites=40")
     assert code == 2
     assert "4^40 = 1.21e+24 inputs would take about" in text
     assert "years" in text
+    code, text = call(capfd, *words, "model.options.n_sites=600")  # beyond float64
+    assert code == 2
+    assert "4^600 inputs cannot be enumerated; sample this space instead" in text
+
+
+def test_a_changed_input_does_not_replace_the_table_of_the_file(
+    capfd, tmp_path, lattice_toml, monkeypatch
+):
+    toml = tmp_path / "lattice.toml"
+    toml.write_text(lattice_toml.format(output=tmp_path / "run.h5"))
+    monkeypatch.chdir(tmp_path)
+    code, text = call(capfd, toml, "--set", "model.options.n_sites=3")
+    assert code == 2 and "name the table to write with --output" in text
+    assert not (tmp_path / "inputs").exists()
 
 
 def test_the_rule_counts_sums_divisible_by_30():
@@ -137,6 +152,7 @@ def test_a_wrong_rule_is_bad_input(rule, said, capfd, tmp_path, lattice_toml, mo
 def test_outputs_that_are_none_are_refused(factory, capfd, tmp_path, lattice_toml):
     toml = tmp_path / "lattice.toml"
     toml.write_text(lattice_toml.format(output=tmp_path / "run.h5"))
-    code, text = call(capfd, toml, "--set", f"model.factory=toy_models:{factory}")
+    words = [toml, "--output", tmp_path / "exact.csv"]
+    code, text = call(capfd, *words, "--set", f"model.factory=toy_models:{factory}")
     assert (code, "Traceback" in text) == (2, False)
     assert "output(x) must return" in text

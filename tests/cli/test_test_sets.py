@@ -5,12 +5,14 @@ import json
 import numpy as np
 import pytest
 import torch
+from idx_files import write_mnist
 from run_tools import ROOT
 
 from omniinput_hpc import models
 from omniinput_hpc.cli import test_sets
 from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.images.data_sets import read_digits, split_digits
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.tables import read_test_sets
 
@@ -46,6 +48,15 @@ def test_the_digits_family_on_its_own_test_set(tmp_path, capsys, monkeypatch):
     rows = path.read_text().splitlines()
     assert rows[0] == "set,role,z" and rows[1].startswith("digits:1,positive,")
     assert len(rows) == 1 + len(test_sets.read_set("digits"))
+
+
+def test_no_image_of_the_test_set_was_trained_on():
+    trained, tested = split_digits(read_digits(0, 1))
+    found = test_sets.read_set("digits:0,1")
+    assert not set(map(bytes, trained.x)) & set(map(bytes, found.x))
+    assert sorted(map(bytes, found.x)) == sorted(map(bytes, tested.x))
+    threes = test_sets.read_set("digits:3,7").only(0)
+    assert set(map(bytes, threes.x)) < set(map(bytes, read_digits(3).x))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +125,35 @@ def test_labelled_values_of_ones_own_on_the_low_side(tmp_path, capsys, monkeypat
     (row,) = [line for line in out if line.startswith(str(file)) and "%" not in line]
     assert row.split()[1:] == [str((label == 0).sum()), *(f"{s:.2f}" for s in numbers)]
     assert f"positives: {label.sum()}, found at low z" in out
-    np.testing.assert_allclose(np.sort(read_test_sets(path)[str(file)]), np.sort(z), rtol=1e-6)
+    back = read_test_sets(path)
+    assert sorted(back) == [f"{file} (negative)", f"{file} (positive)"]
+    for name, its in zip(sorted(back), (z[label == 0], z[label == 1]), strict=True):
+        np.testing.assert_allclose(np.sort(back[name]), np.sort(its), rtol=1e-6)
+
+
+def test_labels_that_contradict_the_role_are_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    row = '{"values": [1, 2, 3, 4, 5, 6, 7, 0], "label": %d}\n'
+    for name, labels in {"good": (1, 1), "bad": (0, 0), "mixed": (1, 0)}.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(row % one for one in labels))
+    good, bad, mixed = (str(tmp_path / f"{name}.jsonl") for name in ("good", "bad", "mixed"))
+    path = tmp_path / "z.csv"
+    for words in ([mixed, "--negatives", bad], [good, "--negatives", mixed]):
+        words = ["inputs/toy.toml", "--positives", *words, "--output", str(path)]
+        assert test_sets.main(words) == 2
+        assert f"{mixed}: some of its labels contradict" in capsys.readouterr().err
+    words = ["inputs/toy.toml", "--positives", good, "--negatives", bad, "--output", str(path)]
+    assert test_sets.main(words) == 0
+
+
+def test_one_folder_is_not_two_sets(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    write_mnist(tmp_path, 30)
+    (tmp_path / "fashion").symlink_to(tmp_path)
+    words = ["inputs/mnist-cpu/cnn.toml", "--positives", f"mnist:{tmp_path}:1", "--negatives"]
+    for other in (f"fashion:{tmp_path}/fashion", f"kuzushiji:{tmp_path}:0"):
+        assert test_sets.main([*words, other, "--output", str(tmp_path / "z.csv")]) == 2
+        assert "are the same files" in capsys.readouterr().err
 
 
 def test_the_share_that_a_rule_calls_right(tmp_path, capsys, monkeypatch):

@@ -1,11 +1,14 @@
 """The table [analysis]: free on resume, and what the job script takes its options from."""
 
+import os
+import shutil
 import subprocess
+import sys
 
 import pytest
 from configs import config_with
 from pydantic import TypeAdapter
-from run_tools import LATTICE, ROOT, contents
+from run_tools import LATTICE, ROOT, contents, environment
 
 from omniinput_hpc.cli.run import main
 from omniinput_hpc.config import input_file, stored
@@ -49,6 +52,43 @@ def test_the_job_script_reads_keys_and_no_comments():
     for file in (ROOT / "inputs").glob("*.toml"):
         assert "# rule" not in file.read_text() and "# side" not in file.read_text()
     subprocess.run(["bash", "-n", str(ROOT / "jobscripts/local.sh")], check=True)
+
+
+SET_UP = """
+setup() {{ python={folder}/python mpirun=(true); }}
+"""
+PYTHON = """#!/usr/bin/env bash
+[[ $1 != - ]] || exec {python} "$@"  # of the commands only the lines are wanted
+"""
+
+
+@pytest.mark.slow
+def test_the_job_script_shows_the_exact_values_of_what_was_run(tmp_path):
+    """It starts a rank per core, up to 4, whatever OMP_NUM_THREADS is."""
+    shutil.copy(ROOT / "jobscripts/local.sh", tmp_path)
+    (tmp_path / "setup.sh").write_text(SET_UP.format(folder=tmp_path))
+    (tmp_path / "python").write_text(PYTHON.format(python=sys.executable))
+    (tmp_path / "nproc").write_text("#!/bin/sh\necho ${OMP_NUM_THREADS:-8}\n")
+    for name in ("python", "nproc"):
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "exact").mkdir()
+    (tmp_path / "exact/a.csv").touch()
+    (tmp_path / "a.toml").write_text(LATTICE.format(output=tmp_path / "a.h5"))
+    env = {**environment(), "PATH": f"{tmp_path}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    for words, rule, shown in (
+        ([], "", True),
+        (["--set", "run.rounds=2"], "", True),
+        (["--set", "bins.width=0.125"], "", False),
+        ([], "a:b", False),
+    ):
+        command = ["bash", "local.sh", "a.toml", *words]
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path, env={**env, "RULE": rule}
+        )
+        assert done.returncode == 0, done.stderr
+        assert "+ true -n 4 " in done.stdout
+        assert ("--exact exact/a.csv" in done.stdout.replace("./", "")) == shown
+        assert ("a.csv is not shown, since" in done.stdout) != shown
 
 
 @pytest.mark.parametrize(("model", "side"), SIDES)

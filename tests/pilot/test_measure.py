@@ -1,5 +1,7 @@
 """What a pilot measures, beside exact moments; and kernels that fit what a model offers."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,8 @@ from runs_in_progress import WORLD, config_of
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.pilot import measure, proposal
+from omniinput_hpc.pilot.rehearse import Seen
+from omniinput_hpc.pilot.settings import Rehearsal, Spread
 from omniinput_hpc.sampling import auto_walkers, build
 from omniinput_hpc.sampling.trial import BatchTrial
 from omniinput_zoo.exact import lattice
@@ -38,6 +42,26 @@ def test_no_more_walkers_are_tried_than_a_cpu_takes(built, monkeypatch):
     monkeypatch.setattr(auto_walkers, "_try_walkers", of_the_same_time)
     found, seconds = proposal._with_walkers(WORLD, built)
     assert found.geometry.n_walkers == max(tried) == proposal.MAX_CPU_WALKERS and seconds == 1e-4
+
+
+def test_the_cost_is_that_of_the_ladder_that_is_proposed(built, monkeypatch):
+    """Even if it was chosen after the last rehearsal, whose neighbours hardly swapped."""
+    tried = []
+
+    def rehearsed(world, built, config, seconds, share, stopping):
+        beta_k = config.beta_k
+        tried.append(len(beta_k))
+        spread = Spread(beta_k, -beta_k / 4, np.full(len(beta_k), 0.5), -5.0, 5.0)
+        rejection_k = np.full(len(beta_k) - 1, 0.5 if len(tried) == 1 else 0.95)
+        return Seen(Rehearsal(0.1, 1000, 5.0, seconds=2.0), spread, rejection_k)
+
+    monkeypatch.setattr(auto_walkers, "_try_walkers", lambda *_: BatchTrial(16, 1e-4, 0, 0))
+    monkeypatch.setattr(proposal.rehearse, "run", rehearsed)
+    stopping = SimpleNamespace(after_move=nothing)
+    made = proposal.make(WORLD, built, proposal.Aim(), 0.5, stopping)
+    n_rungs = len(made.tree["ladder"]["betas"])
+    assert n_rungs != tried[-1] and len(tried) == 2
+    assert made.seen.rehearsal.seconds == pytest.approx(2.0 * n_rungs / tried[-1])
 
 
 def test_outputs_at_zero_have_the_exact_moments(built):

@@ -70,6 +70,40 @@ def test_a_finished_step_is_not_made_again_and_a_failed_one_is(plan, tmp_path, c
     assert (tmp_path / "runs/tiny/sets.log").read_text() == f"{tmp_path} 12.5\n"
 
 
+def test_a_step_whose_folder_is_there_is_finished(plan, tmp_path, capsys):
+    (tmp_path / "gate").touch()
+    made, file = tmp_path / "model", plan / "plan.toml"
+    step = f'{{ name = "model", command = "mkdir {made}", makes = "{made}" }}, '
+    file.write_text(file.read_text().replace("steps = [", f"steps = [{step}", 1))
+    made.mkdir()  # by hand, as docs/results/smollm2.md says
+    assert call(plan, tmp_path, "tiny") == 0
+    assert "finished before: model" in capsys.readouterr().out
+    made.rmdir()
+    assert call(plan, tmp_path, "tiny") == 0 and made.is_dir()
+
+
+def test_numbers_of_sets_are_found_behind_a_folder_with_spaces(tmp_path):
+    """The first table of `omniinput test-sets` is not mistaken for the second."""
+    z = "negative      60     9.5     10.5       11.5  0.0%"
+    for step, name in ("noise-cnn", "mnist:/my 1 data:0"), ("fashion-cnn", "fashion:/my data"):
+        text = (
+            f"{name}  {z}\nmnist:/my 1 data:2,3  9  1 2 3 4\n{name}  60  90.1  90.2  91.5  7.25\n"
+        )
+        (tmp_path / f"{step}.log").write_text(text)
+    rows = reproduce.read_plan(ROOT / reproduce.FOLDER)[0]["mnist"].rows
+    for step in ("noise-cnn", "fashion-cnn"):
+        found = [reproduce.ours(row, tmp_path) for row in rows if row["step"] == step]
+        assert found == ["90.1", "91.5", "7.25"]
+
+
+def test_the_launcher_may_lie_in_a_folder_with_spaces():
+    script = (ROOT / "jobscripts/reproduce.sh").read_text()
+    (given,) = re.findall(r"OMNIINPUT_MPIRUN=(\S+)", script)
+    text = f"launch=('/a b/mpirun' -n 2); printf %s {given}"
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
+    assert shlex.split(done.stdout) == ["/a b/mpirun", "-n", "2"]
+
+
 def test_a_changed_command_is_made_again(plan, tmp_path):
     (tmp_path / "gate").touch()
     assert call(plan, tmp_path, "tiny") == 0

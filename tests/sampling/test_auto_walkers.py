@@ -198,6 +198,13 @@ def test_walkers_are_found_for_a_block(tmp_path, quick):
     assert all(len(rung.walker_w) == trials[-1].n_walkers for rung in found.rungs)
 
 
+def test_the_time_counts_in_which_a_model_waits(tmp_path, quick):
+    """As for a server; CPU time would not show it."""
+    keys = ("model.factory=slow_models:slow", "model.options.seconds=0.05")
+    built = build.build(WORLD, config_of(tmp_path, *keys), None)
+    assert try_batch(built, 4, 1, False).seconds > 0.04
+
+
 def test_ranks_that_share_a_gpu_are_counted_by_the_gpu():
     eight = [f"GPU-{i}" for i in range(8)]
     one_each = ["a"] * 8

@@ -83,6 +83,13 @@ def split_digits(images: Images) -> tuple[Images, Images]:
     return Images(images.x[~test], images.y[~test]), Images(images.x[test], images.y[test])
 
 
+def digits_test_set() -> Images:
+    """Return the test images of all digits; no model of the zoo learned from its 0s and 1s."""
+    pair, every = (split_digits(images)[1] for images in (read_digits(0, 1), read_digits()))
+    x, y = every.x[every.y > 1], every.y[every.y > 1]
+    return Images(np.concatenate([pair.x, x]), np.concatenate([pair.y, y]))
+
+
 def read_idx(path: Path) -> NDArray[Any]:
     """Return the array of an IDX file, gzipped or not (LeCun's MNIST page gives the format).
 
