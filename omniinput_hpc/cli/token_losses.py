@@ -12,11 +12,12 @@ from omniinput_hpc.runfile.reader import RunReader
 
 
 def losses_of(run: RunReader, x_nd: NDArray[Any]) -> NDArray[np.float32]:
-    """Return the loss of each value of inputs [n, D], on a CPU; NaN if it is not predicted.
+    """Return the loss of each value of inputs, ids [n, D], on a CPU; NaN if it is not predicted.
 
     Raises a UserError if the model cannot be built, or has no conditional probabilities.
     """
     from omniinput_hpc.models import batches  # imports torch
 
     folder = models.preflight(run.config).get("folder")
-    return batches.token_losses(models.build(run.config, "cpu", folder), x_nd, "cpu")
+    model = models.build(run.config, "cpu", folder)
+    return batches.token_losses(model, models.space_of(model).to_values(x_nd), "cpu")

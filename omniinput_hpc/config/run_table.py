@@ -47,10 +47,9 @@ class RunTable(Table):
     )
     precision: Precision = Field(
         "highest",
-        description='Precision of float32 matrix products on a GPU. `"tf32"`: NVIDIA\'s TF32, '
-        "faster; factors keep 10 bits as in float16, so z may differ between "
-        "evaluations as in float16. Refused for models in half precision. No effect "
-        "on convolutions.",
+        description="Precision of float32 matrix products and convolutions on a GPU. "
+        '`"tf32"`: NVIDIA\'s TF32, faster; factors keep 10 bits as in float16, so z may differ '
+        "between evaluations as in float16. Refused for models in half precision.",
     )
     writer: Literal["auto", "mpio", "gather"] = Field(
         "auto",

@@ -47,7 +47,9 @@ def evaluate(
 
 @torch.no_grad()
 def token_losses(model: Model, x_nd: NDArray[Any], device: str) -> NDArray[np.float32]:
-    """Return -ln p of each value given those before it, float32 [n, D]; NaN if not predicted.
+    """Return the loss of each value given those before it, float32 [n, D]; NaN if not predicted.
+
+    z is the mean of the losses: rows are used as given.
 
     Raises a UserError if the model has no conditional probabilities.
     """
@@ -56,7 +58,7 @@ def token_losses(model: Model, x_nd: NDArray[Any], device: str) -> NDArray[np.fl
         raise UserError("the model has no probabilities of tokens, so tokens have no loss")
     rows = []
     for x, _ in padded_batches(torch.from_numpy(x_nd.astype(np.int64)), 1):
-        log_p = offers.conditional_logits(x.to(device))[1].log_softmax(-1)  # [1, D, n_values]
+        log_p = offers.conditional_logits(x.to(device))[1]  # [1, D, n_values]
         rows.append(-log_p.gather(2, x.to(device)[..., None]).squeeze(2))
     losses = torch.cat(rows)
     losses[:, : offers.predicted_from] = torch.nan

@@ -17,9 +17,14 @@ Which = int | Literal["any"]
 
 @torch.no_grad()
 def likeliest(logits_of: Callable[[torch.Tensor], torch.Tensor], x: NDArray[Any]) -> NDArray[Any]:
-    """Return the class of each input of integers x [n, D], int64 [n]; on the CPU."""
+    """Return the class of each input of integers x [n, D], int64 [n]; on the CPU.
+
+    A single logit is that of class 1 against class 0.
+    """
     parts = torch.from_numpy(x.astype(np.int64)).split(BATCH)
-    return np.concatenate([logits_of(part).argmax(1).numpy() for part in parts])
+    logits = torch.cat([logits_of(part) for part in parts])
+    found = logits.argmax(1) if logits.shape[1] > 1 else (logits[:, 0] > 0).long()
+    return np.asarray(found.numpy())
 
 
 def of(logits: torch.Tensor, how: str, which: Which) -> torch.Tensor:

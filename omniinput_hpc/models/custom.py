@@ -68,7 +68,7 @@ class OwnModel:
 
     Changes that a method makes to the process are undone: all of them after the method's first call
     (see `plugins.own_surroundings`), the working directory after every call. All other attributes
-    are those of the user's object.
+    are those of the user's object, except `base`, which the program reads of its own models.
     """
 
     def __init__(self, model: Any, n_values: int, n_sites: int) -> None:
@@ -76,7 +76,7 @@ class OwnModel:
         self.output = self._called("output")
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_own":  # not set yet, as while the object is copied
+        if name in ("_own", "base"):  # the first is not set while the object is copied
             raise AttributeError(name)
         called = name in EVALUATIONS and callable(getattr(self._own, name))
         return self._called(name) if called else getattr(self._own, name)

@@ -19,7 +19,7 @@ from omniinput_hpc.errors import UserError
 def choose(requested: str, local_rank: int, threads: int, precision: Precision = "highest") -> str:
     """Return the device of this rank ("cpu", "cuda:2"), and set torch's threads and precision.
 
-    With `precision` "tf32" a GPU multiplies float32 matrices in TF32; a CPU never does.
+    With `precision` "tf32" a GPU multiplies and convolves float32 in TF32; a CPU never does.
 
     Raises `UserError` if torch sees no GPU, and either "cuda" is requested, or "auto" on a host
     that has a GPU: the run would silently take a hundred times as long on the CPU.
@@ -40,6 +40,7 @@ def choose(requested: str, local_rank: int, threads: int, precision: Precision =
     if requested == "cpu" or not torch.cuda.is_available():
         return "cpu"
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"  # convolutions; True by default
     index = local_rank % torch.cuda.device_count()
     torch.cuda.set_device(index)
     return f"cuda:{index}"

@@ -39,11 +39,13 @@ class Display:
 
     def until(self, end: int) -> Display:
         """Return how texts are shown that end with a value, whose token is only among `tokens`."""
-        show, tokens = self.show, self.tokens
+        show, tokens, canonical = self.show, self.tokens, self.canonical
         return replace(
             self,
             show=lambda x: shown_until(show, x, lengths(x, end)),
             tokens=tokens and (lambda x: shown_until(tokens, x, [n + 1 for n in lengths(x, end)])),
+            canonical=canonical
+            and (lambda x: np.array(shown_until(canonical, x, lengths(x, end)), dtype=np.bool_)),
             letters=None,
         )
 
@@ -63,9 +65,19 @@ def values_as_text(x_nd: Values) -> list[str]:
     return [" ".join(map(str, x_d)) for x_d in x_nd.tolist()]
 
 
-def shown_until(show: Callable[[Any], Sequence[Any]], x_nd: Any, n: Sequence[int]) -> list[Any]:
+def shown_until(show: Callable[[Any], Any], x_nd: Any, n: Sequence[int]) -> list[Any]:
     """Return what is shown of the first n values of each input."""
-    return [show(row[None, :one])[0] for row, one in zip(x_nd, n, strict=True)]
+    found: list[Any] = [None] * len(n)
+    for length in set(n):
+        rows = [i for i, one in enumerate(n) if one == length]
+        for i, shown in zip(rows, show(x_nd[rows, :length]), strict=True):
+            found[i] = shown
+    return found
+
+
+def cut(x_nd: NDArray[Any], end: int) -> list[NDArray[Any]]:
+    """Return the values of each input, [n, D], before its first `end`."""
+    return [x_d[:n] for x_d, n in zip(x_nd, lengths(x_nd, end), strict=True)]
 
 
 def lengths(x_nd: NDArray[Any], end: int) -> list[int]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from omniinput_hpc.config import Config
+from omniinput_hpc.config import CausalLm, Config, Potts
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models import constraint, potts_file
 from omniinput_hpc.models.language import hf_folder, tokenizer
 from omniinput_hpc.models.table import KINDS
 
@@ -35,6 +36,8 @@ class Space:
     vocabulary : hash of the token of each value; None if unknown
     restriction : keys of the input file that restrict the inputs beyond their shape
     law : keys and values of [law], with those of [model] if that is the law; empty without a law
+    alphabet : the letters of a Potts model's values; None if unknown
+    end : the value that ends a language model's texts; None if unknown
     """
 
     name: str
@@ -43,6 +46,8 @@ class Space:
     vocabulary: str | None
     restriction: Mapping[str, Any]
     law: Mapping[str, Any]
+    alphabet: str | None = None
+    end: int | None = None
 
 
 def space_of(name: str, config: Config, n_sites: int, n_values: int) -> Space:
@@ -54,7 +59,21 @@ def space_of(name: str, config: Config, n_sites: int, n_values: int) -> Space:
     for key in ("allowed", "pattern", "end", "canonical"):
         restriction[f"space.{key}"] = getattr(config.space, key, None)
     vocabulary = vocabulary_of(path) if path else None
-    return Space(name, n_sites, n_values, vocabulary, restriction, _law_of(config))
+    alphabet = end = None
+    if isinstance(model, Potts):
+        alphabet = model.alphabet or _if_there(lambda: potts_file.read(model).alphabet)
+    if isinstance(model, CausalLm):
+        end = _if_there(lambda: constraint.end_id(config))
+    shape, law = (n_sites, n_values), _law_of(config)
+    return Space(name, *shape, vocabulary, restriction, law, alphabet, end)
+
+
+def _if_there(read: Callable[[], Any]) -> Any:
+    """Return what `read` returns; None if it fails: the files of an old run may be gone."""
+    try:
+        return read()
+    except UserError:
+        return None
 
 
 def _law_of(config: Config) -> dict[str, Any]:
@@ -90,6 +109,10 @@ def require_same(a: Space, b: Space) -> None:
         reason = f"{a.name} has {a.n_sites} sites, {b.name} {b.n_sites}"
     elif a.vocabulary and b.vocabulary and a.vocabulary != b.vocabulary:
         reason = f"the values of {a.name} and {b.name} stand for different tokens (vocabularies)"
+    elif a.alphabet and b.alphabet and a.alphabet != b.alphabet:
+        reason = f"the letters of {a.name} are {a.alphabet}, those of {b.name} {b.alphabet}"
+    elif None not in (a.end, b.end) and a.end != b.end:
+        reason = f"space.end is the token {a.end} in {a.name} and {b.end} in {b.name}"
     else:
         for key in sorted({*a.restriction, *b.restriction}):
             one, two = a.restriction.get(key), b.restriction.get(key)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models import table
-from omniinput_hpc.models.display import Display, Values, values_as_text
+from omniinput_hpc.models import constraint, table
+from omniinput_hpc.models.display import Display, Values, cut, values_as_text
 from omniinput_hpc.models.protocol import space_of
 from omniinput_hpc.plugins import load_function, own_surroundings
 
@@ -41,6 +41,8 @@ def readability(text: str) -> float:
 
 def overlap(text: str, other: str, n: int = 4) -> float:
     """Return the share of a text's runs of n characters that another text has, too."""
+    if not text:
+        return 0.0
     parts = [text[i : i + n] for i in range(max(1, len(text) - n + 1))]
     return sum(part in other for part in parts) / len(parts)
 
@@ -88,7 +90,8 @@ def build(what: str, config: Config, key: str, render: bool = True) -> Observe:
     """
     word, _, argument = what.partition(":")
     if what in OF_VALUES:
-        return _each(OF_VALUES[what], list)
+        end = constraint.end_id(config)
+        return _each(OF_VALUES[what], lambda x: list(x) if end is None else cut(x, end))
     if what == LABEL:
         return _class_of(config, f"{key} {what}")
     if what in OF_TEXTS or word in OF_TEXTS_AND or what in OF_PICTURES or what == "canonical":
@@ -120,6 +123,8 @@ def _class_of(config: Config, asked: str) -> Observe:
     if config.model.kind not in ("image-classifier", "sequence-classifier"):
         raise UserError(f"{asked} is for classifiers; this run's model is a {config.model.kind}")
     model: Any = table.build_kind(config.model, "cpu", config)
+    if config.model.kind == "sequence-classifier" and model.lm.config.num_labels == 1:
+        raise UserError(f"{asked}: this run's model has one output, a score, and no classes")
     to_values = space_of(model).to_values
     return lambda x: np.asarray(model.classes(to_values(x)), np.float64)
 

@@ -85,8 +85,9 @@ def preflight(options: Potts) -> dict[str, Any]:
     """Check the file (see `models.table.preflight`)."""
     found = read(options)
     n_sites, n_values = found.h.shape
+    given = f" alphabet:{options.alphabet}" if options.alphabet else ""
     return {
-        "fingerprint": fingerprint([Path(options.path)]), "bytes": found.coupling.nbytes,
+        "fingerprint": fingerprint([Path(options.path)]) + given, "bytes": found.coupling.nbytes,
         "n_sites": n_sites, "n_values": n_values,
     }  # fmt: skip
 

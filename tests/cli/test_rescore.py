@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from configs import config_with
 from huggingface_hub import constants
+from language_folders import save_decoder
+from potts_files import random_model, write_text
 from run_tools import (
     LATTICE,
     PATIENCE,
@@ -33,6 +35,7 @@ from omniinput_hpc.cli import rescore
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import input_space
+from omniinput_hpc.models.outputs import checks
 from omniinput_hpc.parallel.signals import StopRequest
 from omniinput_hpc.runfile import layout, rescored
 from omniinput_hpc.runfile.reader import open_run
@@ -343,9 +346,14 @@ def tokenizer(folder, tokens, added=()):
     made.save(str(folder / "tokenizer.json"))
 
 
-def space(path, **more):
-    model = {"kind": "causal-lm", "path": str(path), "length": 8, **more}
-    return input_space.space_of(Path(path).name, config_with(model=model), 8, 4)
+def ended(path, end, kind="causal-lm", **more):
+    length = {"length": 8} if kind == "causal-lm" else {}
+    model = {"kind": kind, "path": str(path), **length, **more}
+    return config_with(model=model, **({"space": {"end": end}} if end else {}))
+
+
+def space(path, end=None, **more):
+    return input_space.space_of(Path(path).name, ended(path, end, **more), 8, 4)
 
 
 def test_vocabularies_are_compared_by_their_tokens(tmp_path):
@@ -380,3 +388,34 @@ def test_vocabularies_of_a_hubs_models_are_compared(tmp_path, monkeypatch):
     input_space.require_same(one, one)
     with pytest.raises(UserError, match="the values of one and two stand for different tokens"):
         input_space.require_same(one, space("someone/two"))
+
+
+def test_letters_of_potts_models_are_compared(tmp_path):
+    h, j = random_model(8, 5)
+    np.savez(tmp_path / "a.npz", h=h, J=j, alphabet="-ACGU")
+    np.savez(tmp_path / "b.npz", h=h, J=j, alphabet="ACGU-")
+    write_text(tmp_path / "c.dat", h, j)  # RNA, as its values are only numbered
+    a, b, c, gone = (
+        space(tmp_path / name, kind="potts") for name in ("a.npz", "b.npz", "c.dat", "gone.npz")
+    )
+    for other in (c, gone):
+        input_space.require_same(a, other)
+    with pytest.raises(UserError, match=r"letters of a\.npz are -ACGU, those of b\.npz ACGU-"):
+        input_space.require_same(a, b)
+    input_space.require_same(space(tmp_path / "b.npz", kind="potts", alphabet="-ACGU"), a)
+
+
+def test_the_tokens_that_end_texts_are_compared(tmp_path):
+    """A base model and its chat model have one vocabulary and other ends."""
+    for name, end in (("base", "<end>"), ("chat", "<pad>"), ("same", "<end>")):
+        save_decoder("gpt2", tmp_path / name)
+        (tmp_path / name / "tokenizer_config.json").write_text(json.dumps({"eos_token": end}))
+    base, chat, same, gone = (
+        space(tmp_path / name, end="eos") for name in ("base", "chat", "same", "gone")
+    )
+    for other in (same, gone):
+        input_space.require_same(base, other)
+    with pytest.raises(UserError, match=r"space\.end is the token 0 in base and 1 in chat"):
+        input_space.require_same(base, chat)
+    config = ended(tmp_path / "base", "eos")  # the end of a difference's texts is the run's
+    checks.require_same_inputs(config, ended(tmp_path / "chat", None).model, [(8, 4)] * 2)

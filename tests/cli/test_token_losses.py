@@ -1,12 +1,17 @@
 """Losses of tokens: their mean is z, they colour a report, and some models have none."""
 
+import string
+
 import h5py
 import numpy as np
 import pytest
 from hostile_words import write_model_folder
+from language_folders import save_decoder
 from run_files import write_run
 from script_tools import inside, undrawn
 from strict_page import problems_of
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
 
 from omniinput_hpc import models
 from omniinput_hpc.cli import token_losses
@@ -35,6 +40,27 @@ def test_the_mean_loss_of_a_text_is_its_output(tmp_path):
         z = batches.evaluate(models.build(run.config, "cpu"), x, 5, "cpu")
     assert np.isnan(losses[:, 0]).all()
     assert losses[:, 1:].mean(axis=1) == pytest.approx(z, abs=1e-5)
+
+
+def test_in_a_restricted_vocabulary_too(tmp_path):
+    """Probabilities stay those among all values, and files hold ids."""
+    folder = save_decoder("gpt2", tmp_path / "lm")
+    ids = np.random.default_rng(1).integers(3, 26, size=(5, 8))
+    whole = f'kind = "causal-lm"\npath = "{folder}"\nlength = 8'
+    with run_of(tmp_path / "whole.h5", whole) as run:
+        expected = token_losses.losses_of(run, ids)
+    words = {letter: number for number, letter in enumerate(string.ascii_lowercase, 3)}
+    for more, x in (
+        ('\ntokens = "no-special"', ids - 2),
+        ('\n[space]\nallowed = "tokenizer"', ids),
+    ):
+        with run_of(tmp_path / "run.h5", whole + more) as run:
+            model = models.build(run.config, "cpu")
+            losses = token_losses.losses_of(run, x)
+            z = batches.evaluate(model, models.space_of(model).to_values(x), 5, "cpu")
+        assert losses[:, 1:].mean(axis=1) == pytest.approx(z, abs=1e-5)
+        np.testing.assert_allclose(losses, expected, atol=1e-5)
+        Tokenizer(BPE(words, [])).save(str(folder / "tokenizer.json"))  # the first 3 ids: none
 
 
 def test_a_model_without_probabilities_is_refused(tmp_path):

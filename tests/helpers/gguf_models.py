@@ -62,8 +62,11 @@ def rotated(name, value):
 
 
 def save_gguf(architecture, path, packed=gguf.GGMLQuantizationType.Q8_0, pre="smollm", seed=3,
-              more=()):  # fmt: skip
-    """Write a GGUF file; return a model of transformers with the file's dequantized weights."""
+              more=(), settings=()):  # fmt: skip
+    """Write a GGUF file; return a model of transformers with the file's dequantized weights.
+
+    `more` are further tensors, `settings` pairs of a method of gguf's writer and what it writes.
+    """
     model = random_model(architecture, seed)
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(POSITIONS)
@@ -81,6 +84,8 @@ def save_gguf(architecture, path, packed=gguf.GGMLQuantizationType.Q8_0, pre="sm
     writer.add_token_list(TOKENS)
     writer.add_token_types([3 if token in CONTROL else 1 for token in TOKENS])
     writer.add_token_merges(MERGES)
+    for method, *given in settings:
+        getattr(writer, method)(*given)
     for name, weights in model.state_dict().items():
         value, theirs = weights.numpy(), name_of(name)
         kind = packed if value.ndim == 2 else gguf.GGMLQuantizationType.F32

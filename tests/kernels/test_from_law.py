@@ -327,3 +327,17 @@ def test_first_sites_that_are_not_predicted_are_redrawn_together():
     assert law.widened(Span("site", 0, 1)) == Span("site", 0, 2)
     assert law.widened(Span("site", 1, 2)) == Span("site", 0, 2)
     assert law.widened(Span("site", 2, 3)) == Span("site", 2, 3)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 1.7])
+def test_uniform_sites_after_a_short_prompt_count(temperature):
+    rows = NormalizedRows()
+    rows.predicted_from = 2
+    law = Law(rows, temperature, UniformPrompt(3, 1), gives_z=True)
+    x = torch.tensor(list(itertools.product(range(3), repeat=3)))
+    log_q = law.log_q_sites(x, None)
+    assert float(log_q.sum(dim=1).exp().sum()) == pytest.approx(1, abs=1e-9)
+    torch.testing.assert_close(law.log_q(x, rows.output(x)), log_q.sum(dim=1))
+    u = torch.rand(27, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    x_new, log_q_new = law.redraw(x, torch.zeros_like(log_q), Span("site", 0, 3), u, None)
+    torch.testing.assert_close(log_q_new, law.log_q_sites(x_new, None))

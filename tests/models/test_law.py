@@ -5,6 +5,7 @@ import json
 import markov_model
 import numpy as np
 import pytest
+import torch
 from language_folders import save_decoder
 from run_tools import ROOT
 
@@ -145,6 +146,21 @@ def test_prompts_of_texts_are_these_texts_without_special_tokens(tmp_path, monke
     rows = laws.build(config, "cpu", built).prompt
     values = np.concatenate([rows, np.zeros((1, 2), dtype=np.int64)], axis=1)
     assert models.display(config).show(values)[0].startswith(said)
+
+
+def test_a_users_own_attribute_base_is_not_the_model(tmp_path, monkeypatch):
+    """`base` is the program's own name for the model below an output."""
+    made = markov_model.markov
+
+    def with_base(**options):
+        model = made(**options)
+        model.base = torch.nn.Linear(2, 2)
+        return model
+
+    monkeypatch.setattr(markov_model, "markov", with_base)
+    config = input_file.parse(text(tmp_path), "")
+    model = models.build(config, "cpu")
+    assert laws.build(config, "cpu", model).model is model
 
 
 def test_rows_of_a_prompt_must_be_log_probabilities(tmp_path, capfd):

@@ -8,7 +8,10 @@ import pytest
 import torch
 from configs import config_with
 from image_models import SHAPES
+from language_folders import save_classifier, save_decoder
 from run_tools import ROOT
+from tokenizers import Tokenizer, decoders
+from tokenizers.models import BPE
 
 from omniinput_hpc import models
 from omniinput_hpc.errors import UserError
@@ -76,11 +79,29 @@ def test_of_tokens():
     assert y("canonical", X, ENGLISH) == again.tolist()
 
 
+def test_of_texts_that_end(tmp_path):
+    """What stands after the end is padding: newlines that the tokenizer would merge."""
+    merges = [("\n", "\n"), ("a", "b")]
+    made = Tokenizer(BPE({"a": 0, "b": 1, "\n": 2, "\n\n": 3, "ab": 4}, merges))
+    made.decoder = decoders.Fuse()
+    folder = save_decoder("gpt2", tmp_path)
+    made.save(str(folder / "tokenizer.json"))
+    table = {"kind": "causal-lm", "path": str(folder), "length": 6}
+    ends = config_with(model=table, space={"end": 2})
+    x = np.array([[4, 4, 2, 2, 2, 2], [0, 1, 2, 2, 2, 2], [2] * 6, [4, 0, 0, 0, 1, 4]])
+    assert y("canonical", x, ends) == [1, 0, 1, 0]
+    assert y("canonical", x, config_with(model=table)) == [0, 0, 0, 0]
+    assert y("distinct", x, ends) == [1, 2, 0, 3]
+    assert y("longest-run", x, ends) == [2, 1, 0, 3]
+    assert y("length", x, ends) == [4, 2, 0, 8]
+
+
 def test_readability_is_the_automated_index():
     text = "The cat sat. The dog ran."  # 18 letters, 6 words, 2 sentences
     assert readability(text) == pytest.approx(4.71 * 18 / 6 + 0.5 * 6 / 2 - 21.43)
     assert readability("") == readability("...") == 0
     assert overlap("abcdef", "xxabcdxx") == pytest.approx(1 / 3)
+    assert overlap("ab", "xabx") == 1 and overlap("", "xabx") == 0
 
 
 def test_of_pictures():
@@ -141,5 +162,16 @@ def test_the_class_of_a_classifier(tmp_path):
     found = build("class", config_with(model={**table, "label": "any"}), "--observable")(x)
     np.testing.assert_array_equal(found, np.argmax(logits, axis=0))
     assert len(np.unique(found)) > 1
+    image_models.save(tmp_path / "one", "mlp", SHAPES["grey"], n_outputs=1)
+    one = config_with(model={**table, "path": str(tmp_path / "one")})
+    z = models.build(one, "cpu").output(torch.from_numpy(x)).numpy()
+    found = build("class", one, "--observable")(x)
+    np.testing.assert_array_equal(found, z > 0)
+    assert len(np.unique(found)) == 2
+    save_classifier(tmp_path / "score", n_classes=1)
+    score = {"kind": "sequence-classifier", "path": str(tmp_path / "score"), "length": 4}
+    score |= {"target": 0, "output": "logit"}
+    with pytest.raises(UserError, match="class: this run's model has one output, a score"):
+        build("class", config_with(model=score), "--observable")
     with pytest.raises(UserError, match="class is for classifiers; this run's model is a causal"):
         build("class", TEXTS, "--observable")

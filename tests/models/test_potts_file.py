@@ -67,6 +67,11 @@ def test_pruned_couplings_are_0_and_an_alphabet_orders_the_letters(tmp_path):
     expected = EXPECTED.copy()
     expected[0, :, 1] = expected[1, :, 0] = 0
     np.testing.assert_allclose(found.coupling, expected[:, ::-1, :, ::-1], atol=1e-6)
+    plain, ordered = (
+        potts_file.preflight(options(tmp_path / "q.dat", **keys))["fingerprint"]
+        for keys in ({}, {"alphabet": "UGCA-"})
+    )
+    assert plain == potts_file.fingerprint([tmp_path / "q.dat"]) and plain != ordered
 
 
 def test_how_inputs_are_shown_and_read(tmp_path):

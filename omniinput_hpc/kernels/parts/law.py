@@ -159,6 +159,7 @@ class Law:
                 f"first predicted site, {first}"
             )
         self._first = max(first, self.n_prompt)
+        self._log_uniform = (self.n_prompt - self._first) * math.log(self.n_values)
         self._b, self._predicted = 1.0 / temperature, self.n_sites - first
         self._plain = temperature == 1.0 and self._first == first and self._ended is None
         self.gives_z = gives_z and self._plain and prompt is None
@@ -185,7 +186,11 @@ class Law:
         if not self._plain:
             return self.log_q_sites(x, None).sum(dim=1)
         loss = z if self.gives_z else self.model.output(x)
-        return self._prompt.log_q(x[:, : self.n_prompt]) - self._predicted * loss.double()
+        return self._log_q_first(x) - self._predicted * loss.double()
+
+    def _log_q_first(self, x: torch.Tensor) -> torch.Tensor:
+        """Return ln q of the sites before the first row: the prompt's, and uniform ones."""
+        return self._prompt.log_q(x[:, : self.n_prompt]) + self._log_uniform
 
     @torch.no_grad()
     def loss_error(self, n: int, device: str) -> float:
@@ -239,12 +244,12 @@ class Law:
     def log_q_sites(self, x: torch.Tensor, kv_cache: KVCache | None) -> torch.Tensor:
         """Return the terms of ln q(x), float64 [W, D], of inputs int64 [W, D].
 
-        That of a prompt stands at the first site. The inputs become the current ones of
-        `kv_cache`, if one is given.
+        That of all sites before the first row stands at the first site. The inputs become the
+        current ones of `kv_cache`, if one is given.
         """
         log_q = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
         if self.n_prompt:
-            log_q[:, 0] = self._prompt.log_q(x[:, : self.n_prompt])
+            log_q[:, 0] = self._log_q_first(x)
         blocks = conditionals.rows_of(self._conditional_logits, kv_cache, x, self._first)
         self._add(log_q, blocks, x, self._first)
         return log_q
@@ -283,7 +288,7 @@ class Law:
         n_prompt = self.n_prompt
         if span.begin == 0 and n_prompt:
             x[:, :n_prompt] = self._prompt.draw(u[:, :n_prompt])
-            log_q[:, 0] = self._prompt.log_q(x[:, :n_prompt])
+            log_q[:, 0] = self._log_q_first(x)
         for t in range(span.begin, span.end):
             if t >= n_prompt:
                 if t < self._first:

@@ -33,7 +33,7 @@ class ProcessedPictures(nn.Module):
             smooth = steps.resampling != "nearest-exact"
             picture = nn.functional.interpolate(
                 picture, steps.size, mode=steps.resampling, antialias=smooth
-            )
+            ).clamp(0, 1)  # bicubic ones overshoot
         logits: torch.Tensor = self._lm(
             pixel_values=(steps.scale * picture - self._mean) / self._std
         ).logits

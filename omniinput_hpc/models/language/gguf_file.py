@@ -96,6 +96,7 @@ def read_config(path: Path) -> dict[str, Any]:
             if type(value) is not int or value < 1:
                 raise UserError(f"{path}: {architecture}.{name} is not a usable number")
             config[key] = value
+    _require_plain_positions(path, architecture, header.settings)
     if _EMBEDDING not in header.tensors:
         raise UserError(f"{path} lacks the tensor {_EMBEDDING}: is it a language model?")
     for name in sorted(header.tensors):
@@ -114,6 +115,21 @@ def read_config(path: Path) -> dict[str, Any]:
             f"holds {n_blocks} blocks"
         )
     return config
+
+
+def _require_plain_positions(path: Path, architecture: str, settings: dict[str, Any]) -> None:
+    """Raise a `UserError` if rotary positions are scaled: transformers would silently not do so.
+
+    The rules are llama.cpp's: a factor of 0 is none, and without a type the factor is linear.
+    """
+    kind = settings.get(f"{architecture}.rope.scaling.type", "linear")
+    older = settings.get(f"{architecture}.rope.scale_linear", 0)
+    factor = settings.get(f"{architecture}.rope.scaling.factor", older)
+    if kind != "none" and (kind != "linear" or factor not in (0, 1)):
+        raise UserError(
+            f"{path}: transformers does not read {architecture}.rope.scaling ({str(kind)[:40]}, "
+            f"factor {factor}), so z would be that of another model; use a folder with safetensors"
+        )
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

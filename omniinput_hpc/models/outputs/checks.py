@@ -101,7 +101,7 @@ def preflight(config: Config, about: Mapping[str, Any]) -> dict[str, Any]:
 def require_same_inputs(config: Config, other: Table, shapes: Sequence[tuple[int, int]]) -> None:
     """Raise a `UserError` if two models, with (n_sites, n_values) each, have different inputs."""
     of_model, of_other = shapes
-    config = config.model_copy(update={"law": None})  # a law is the run's, not a model's
+    config = config.model_copy(update={"law": None, "space": None})  # the run's, not a model's
     input_space.require_same(
         input_space.space_of("[model]", config, *of_model),
         input_space.space_of("output.other", config.model_copy(update={"model": other}), *of_other),

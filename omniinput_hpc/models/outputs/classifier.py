@@ -81,7 +81,8 @@ class JudgedTexts(OfBase):
             return torch.full((len(texts),), torch.nan, device=self._device)
         with foreign_code():
             logits: torch.Tensor = self._lm(**given.to(self._device)).logits  # [n, C]
-        return logits[:, self._class].float()
+        z, mask = logits[:, self._class].float(), given.get("attention_mask")
+        return z if mask is None else z.masked_fill(~mask.any(dim=1), torch.nan)
 
     def _longest_text(self) -> int:
         """Return the number of tokens that the classifier takes at most, `MAX_TOKENS` or fewer."""

@@ -11,6 +11,12 @@ from omniinput_hpc.config import Side
 
 MAX_SHOWN = 3
 """Largest number of tokens that a label lists."""
+OF_KINDS = {
+    "causal-lm": ("NLL", " (nats per token)"),
+    "masked-lm": ("pseudo-loss", " (nats per token)"),
+    "potts": ("energy", ""),
+}
+"""What a difference of models of a kind is of, and its unit."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,8 @@ def _text_label(output: Any) -> str:
 
 def _difference_label(output: Any) -> str:
     other = Path(getattr(output.other, "path", "") or getattr(output.other, "factory", "")).name
-    return f"output z, NLL \N{MINUS SIGN} NLL of {other} (nats per token)"
+    word, unit = OF_KINDS.get(output.other.kind, ("output", ""))
+    return f"output z, {word} \N{MINUS SIGN} {word} of {other}{unit}"
 
 
 OUTPUTS = {

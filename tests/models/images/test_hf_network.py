@@ -76,6 +76,16 @@ def test_small_pictures_are_resized_as_the_processor_resizes(folders):
     assert (nearest.output(x) - expected).abs().max() > 0.01  # the wrong variant
 
 
+def test_a_resized_picture_stays_between_black_and_white(folders):
+    """Bicubic ones of random pictures overshoot by a tenth; the processor cuts that off."""
+    folder, network = folders["vit"]
+    rewritten(folder, folders, resample=3)
+    model = classifier.build(options(folder, shape=[6, 8, 3], n_values=2), "cpu")
+    x = torch.randint(2, (20, model.n_sites), generator=torch.Generator().manual_seed(2))
+    expected = logits_of(network, folder, np.stack(model.render(x)))[:, 1]
+    torch.testing.assert_close(model.output(x), expected, atol=5e-3, rtol=0)
+
+
 def rewritten(folder, folders, **more):
     write_processor(folder, PROCESSORS["vit"], **more)
     return folder

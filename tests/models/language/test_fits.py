@@ -66,18 +66,20 @@ def test_a_rank_takes_the_device_of_its_number_on_the_host(monkeypatch):
 
 @pytest.mark.parametrize(("precision", "allowed"), [("tf32", True), ("highest", False)])
 def test_a_gpu_multiplies_in_the_precision_that_is_asked_for(monkeypatch, precision, allowed):
-    matmul = torch.backends.cuda.matmul
+    matmul, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
+    monkeypatch.setattr(convolutions, "allow_tf32", not allowed)
     before, x = matmul.allow_tf32, torch.rand(64, 64)
     product = x @ x
     try:
         matmul.allow_tf32 = not allowed
         device.choose("cpu", 0, 1, precision)
         assert matmul.allow_tf32 != allowed  # a CPU is no business of its
+        assert convolutions.allow_tf32 != allowed
         device.choose("auto", 0, 1, precision)
-        assert matmul.allow_tf32 == allowed
+        assert matmul.allow_tf32 == convolutions.allow_tf32 == allowed
         assert torch.equal(x @ x, product)  # and has the same bits with it
         assert not device.multiplies_in_tf32(x)
     finally:

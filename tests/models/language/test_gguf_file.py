@@ -2,6 +2,7 @@
 
 import struct
 
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -114,6 +115,28 @@ def test_what_cannot_be_a_model_is_refused(path):
 def test_a_tensor_that_would_be_left_out_is_refused(tmp_path, name):
     save_gguf("llama", tmp_path / "small.gguf", more=[(name, np.ones(64, np.float32))])
     assert f"transformers does not read the tensor {name} of a llama" in refused(tmp_path)
+
+
+NONE, LINEAR, YARN = (
+    ("add_rope_scaling_type", gguf.RopeScalingType(kind)) for kind in ("none", "linear", "yarn")
+)
+
+
+def test_scaled_positions_that_would_be_plain_are_refused(tmp_path):
+    factor, one = (("add_rope_scaling_factor", number) for number in (4.0, 1.0))
+    old = "add_float32", "qwen3.rope.scale_linear", 8.0
+    for settings, words in (
+        ([YARN, factor], "yarn, factor 4.0"),
+        ([LINEAR, factor], "linear, factor 4.0"),
+        ([factor], "linear, factor 4.0"),
+        ([old], "linear, factor 8.0"),
+    ):
+        save_gguf("qwen3", tmp_path / "small.gguf", settings=settings)
+        said = f"transformers does not read qwen3.rope.scaling ({words})"
+        assert said in refused(tmp_path)
+    for settings in ([NONE, factor], [LINEAR, one]):
+        save_gguf("qwen3", tmp_path / "small.gguf", settings=settings)
+        assert hf_folder.preflight(options(tmp_path))
 
 
 def test_biases_and_norms_of_the_architectures_that_have_them_are_read(tmp_path):

@@ -1,6 +1,7 @@
 """`classifier`: transformers' own logits of each text, one at a time."""
 
 import logging
+from functools import partial
 
 import pytest
 import torch
@@ -98,6 +99,15 @@ def test_a_text_without_tokens_has_no_z(folders, monkeypatch):
     monkeypatch.setattr(model, "_tokenizer", lambda texts, **how: no_tokens)
     assert model.output(inputs(model)).isnan().all()
     assert classifier.MAX_TOKENS > POSITIONS
+
+
+def test_a_text_without_tokens_has_no_z_in_a_batch(folders, monkeypatch):
+    model = judged(folders)
+    read = model._tokenizer
+    bare = partial(read, add_special_tokens=False)
+    monkeypatch.setattr(model, "_tokenizer", lambda texts, **how: bare(texts, **how))
+    monkeypatch.setattr(model, "_texts", lambda x: ["ab", "", "c"])
+    assert model.output(inputs(model)).isnan().tolist() == [False, True, False]
 
 
 def test_what_does_not_fit_is_refused(folders, tmp_path):

@@ -17,6 +17,10 @@ CASES = [
     ({"name": "text", "text": "so it is"}, "mean NLL of 'so it is' (nats per token)", "low"),
     ({"name": "text", "text": "ab" * 40}, "mean NLL of 'ababab", "low"),
     ({"name": "difference", "other": {"kind": "causal-lm", "path": "q"}}, "NLL of q (nats", None),
+    ({"name": "difference", "other": {"kind": "potts", "path": "q"}},
+     f"energy {MINUS} energy of q", None),
+    ({"name": "difference", "other": {"kind": "python", "factory": "a:b"}},
+     f"output {MINUS} output of a:b", None),
     ({"name": "classifier", "path": "q", "class": 2}, "the judge's logit of class 2 (nats)", None),
     ({"name": "python", "function": "a:b"}, "output z, a:b", None),
 ]  # fmt: skip
