@@ -210,10 +210,10 @@ def extremes(
 
 
 def inputs_at(run: RunReader, places: IntArray, masked: bool = True) -> list[str]:
-    """Return recorded inputs as quoted texts; `places` are their indices in [rounds, K, S]."""
+    """Return inputs as quoted texts; `places` are indices in [rounds, K, S] of `run.data`."""
     if not len(places):
         return []
-    per_round = len(run.beta_k) * run.samples_per_round
+    per_round = len(run.data.beta_k) * run.samples_per_round
     x_nd = np.stack([_input(run, *divmod(int(place), per_round)) for place in places])
     texts = how_to_show(run.config, render=False).show(x_nd)
     shown = (mask(text) if masked else text for text in texts)
