@@ -16,7 +16,7 @@ LEAVES = ("errors", "rng", "histogram", "text", "plugins", "untrusted")
 MAX_ROOT_MODULES = 11
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 450, 60, 7
 MAX_ROOM_LINES = {
-    "annotation": 4420, "api": 500, "cli": 5280, "config": 2750, "estimators": 11060, "export": 500,
+    "annotation": 4440, "api": 500, "cli": 5280, "config": 2750, "estimators": 11060, "export": 500,
     "kernels": 4670, "models": 10680, "parallel": 600, "pilot": 1650, "plots": 1850, "report": 1470,
     "results": 5760, "runfile": 4210, "sampling": 4420, "tempering": 900, "untrusted": 1050,
 }  # fmt: skip
