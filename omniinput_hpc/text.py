@@ -47,6 +47,10 @@ class MeasureWords:
     of: str
     within: str
 
+    def per_bin(self, absolute: bool) -> str:
+        """Return the words for a density: `amount`, or `share` if it is relative."""
+        return self.amount if absolute else self.share
+
 
 WORDS_OF = {
     "count": MeasureWords(

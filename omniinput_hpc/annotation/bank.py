@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -154,7 +154,10 @@ def write_bank(bank: Bank) -> None:
 
 
 def merged(bank: Bank | None, new: Bank) -> Bank:
-    """Return a bank with the runs and inputs of `new`, which replace those of the same draws."""
+    """Return a bank with the runs and inputs of `new`.
+
+    Of the same draws, the scores of the annotators of `new` are replaced and others are kept.
+    """
     if bank is None:
         return new
     for name in bank.annotators.keys() & new.annotators.keys():
@@ -163,16 +166,24 @@ def merged(bank: Bank | None, new: Bank) -> Bank:
                 f"{name} is the name of a person and of a judge, or of two judges, in {bank.path} "
                 "and in the new scores: score again under another name"
             )
-    kept = [i for i, run in enumerate(bank.runs) if not any(map(run.same_draws, new.runs))]
-    number = {i: n for n, i in enumerate(kept)}
-    items = [_of_run(item, number[item.run]) for item in bank.items if item.run in number]
-    items += [_of_run(item, item.run + len(kept)) for item in new.items]
-    runs = [*(bank.runs[i] for i in kept), *new.runs]
-    return Bank(bank.path, runs, bank.annotators | new.annotators, items)
-
-
-def _of_run(item: BankItem, run: int) -> BankItem:
-    return BankItem(**(vars(item) | {"run": run}))
+    runs = [run for run in bank.runs if not any(map(run.same_draws, new.runs))]
+    first, runs = len(runs), [*runs, *new.runs]
+    items: dict[tuple[int, ...], BankItem] = {}
+    for item in bank.items:
+        drawn_from = bank.runs[item.run]
+        number = next(n for n, run in enumerate(runs) if run.same_draws(drawn_from))
+        scores = item.scores
+        if number >= first:
+            scores = {name: s for name, s in scores.items() if name not in new.annotators}
+        if scores:
+            items[number, *item.x] = replace(item, run=number, scores=scores)
+    for item in new.items:
+        key = (item.run + first, *item.x)
+        scores = (items.pop(key).scores if key in items else {}) | item.scores
+        items[key] = replace(item, run=key[0], scores=scores)
+    used = {name for item in items.values() for name in item.scores}
+    annotators = {n: kind for n, kind in (bank.annotators | new.annotators).items() if n in used}
+    return Bank(bank.path, runs, annotators, list(items.values()))
 
 
 @dataclass(frozen=True)

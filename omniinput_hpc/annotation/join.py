@@ -96,6 +96,7 @@ def join_scores(
         items = key.by_id()
         given = scores_by_annotator(by_key[path], items, path, notes)
         scores = [given.get(name, {}) for name in names]
+        scored_ids = {items[id_].repeats or id_ for by_id in scores for id_ in by_id}
         for item in key.items:
             score_a = np.array([by_id.get(item.id, np.nan) for by_id in scores])
             if item.gold is not None:
@@ -103,9 +104,8 @@ def join_scores(
             elif item.run is not None and key.runs[item.run].model_fingerprint == fingerprint:
                 require_length(path, item, n_sites)
                 if item.repeats is not None:
-                    first_a = [by_id.get(item.repeats, np.nan) for by_id in scores]
-                    repeats.append(np.stack([np.array(first_a), score_a]))
-                inputs.add(key, item, score_a)
+                    repeats.append([[s.get(item.repeats, np.nan) for s in scores], score_a])
+                inputs.add(key, item, score_a, item.id in scored_ids)
     scored = inputs.scored(n_bins)
     if np.isnan(scored.score_ai).all():
         raise UserError(f"{', '.join(map(str, score_paths))}: no input of this model is scored yet")
@@ -139,12 +139,12 @@ class _Inputs:
         self._lanes: dict[tuple[str, int | None], int] = {}
         self._by_weight = True
 
-    def add(self, key: Key, item: KeyItem, score_a: FloatArray) -> None:
-        """Add an item and its scores, float64 [A]."""
+    def add(self, key: Key, item: KeyItem, score_a: FloatArray, counts: bool) -> None:
+        """Add an item and its scores, float64 [A]; its draws only if it `counts`: it is scored."""
         self._by_weight = by_weight = key.draw_method == "by-weight"  # the same in all keys
         assert item.bin_lower is not None and item.log_weight is not None  # not gold
         assert item.run is not None
-        weight = float(item.draws) if by_weight else item.log_weight
+        weight = float(item.draws * counts) if by_weight else item.log_weight
         x = tuple(item.x)
         place = key.runs[item.run].identity, item.lane
         lane = self._lanes.setdefault(place, len(self._lanes))

@@ -151,7 +151,7 @@ def write_task_set(
     drawn_runs : one for each run of the key's header
     header : of the key file (see `tasks.Key`), without its tasks_id
     repeats : share of the drawn items that is shown a second time under another id
-    gold : items of known score
+    gold : items of known score; they get the prefix that all runs share
     seed : of ids and order
 
     Raises
@@ -169,17 +169,20 @@ def write_task_set(
             "--output: ids would change, and the scores would be of no use"
         )
     kind = common_kind(drawn_runs)
-    rng = np.random.default_rng(np.random.SeedSequence([seed, *_entropy(header)]))
+    shown = (header["law"], header["width"], repeats, list(gold))
+    rng = np.random.default_rng([seed, *_entropy(header["runs"], drawn_runs, shown)])
     items = [item for run, drawn in enumerate(drawn_runs) for item in _items_of(run, drawn, rng)]
     n_drawn = len(items)
     for i in rng.permutation(n_drawn)[: round(repeats * n_drawn)]:
         task, item = items[i]
         id_ = _new_id(rng)
         items.append((replace(task, id=id_), replace(item, id=id_, draws=0, repeats=item.id)))
+    prefixes = {drawn.shown.prefix for drawn in drawn_runs}
+    prefix = prefixes.pop() if len(prefixes) == 1 else None
     for one in gold:
         id_ = _new_id(rng)
         key = KeyItem(id_, None, None, None, None, 0, [], None, gold=one.score)
-        items.append((_task(id_, kind, one.shown, None), key))
+        items.append((_task(id_, kind, one.shown, prefix), key))
     mixed = [items[i] for i in rng.permutation(len(items))]
     path.parent.mkdir(parents=True, exist_ok=True)
     tasks = [task for task, _ in mixed]
@@ -227,10 +230,13 @@ def _items_of(run: int, drawn: DrawnRun, rng: np.random.Generator) -> list[tuple
     return items
 
 
-def _entropy(header: dict[str, Any]) -> list[int]:
-    """Return numbers that differ between runs, so that their ids differ too."""
-    runs = [{k: v for k, v in run.items() if k != "created"} for run in header["runs"]]
-    digest = hashlib.sha256(repr(runs).encode()).digest()
+def _entropy(
+    about: Sequence[dict[str, Any]], drawn_runs: Sequence[DrawnRun], shown: tuple[Any, ...]
+) -> list[int]:
+    """Return numbers that differ between task sets, so that their ids differ too."""
+    runs = [{k: v for k, v in run.items() if k != "created"} for run in about]
+    drawn = [[(c.x.tolist(), c.bin_lower, c.draws) for c in one.chosen] for one in drawn_runs]
+    digest = hashlib.sha256(repr((runs, drawn, shown)).encode()).digest()
     return [int.from_bytes(digest[i : i + 4], "big") for i in range(0, 16, 4)]
 
 

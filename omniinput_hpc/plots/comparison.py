@@ -33,7 +33,8 @@ def normalization_figure(
     top.axvspan(found.low, found.high, color=style.FAINT, alpha=0.18, linewidth=0, label="range Z")
     _density(top, a, 0.0, 0, names[0])
     _density(top, b, shift, 1, names[1])
-    what = "number of inputs" if a.absolute and b.absolute else "inputs (common scale)"
+    things = a.words.things
+    what = a.words.amount if a.absolute and b.absolute else f"{things} (common scale)"
     top.set(xlabel=label, ylabel=rf"$\log_{{10}}$ {what} per bin")
     top.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
     ratios = [(r.name.partition(" (")[0], r.ratio) for r in found.rows if r.ratio is not None]
@@ -45,7 +46,7 @@ def normalization_figure(
     bottom.set_yticks(range(len(ratios)), [name for name, _ in reversed(ratios)])
     bottom.set_ylim(-0.6, len(ratios) - 0.4)
     bottom.locator_params(axis="x", nbins=5)
-    bottom.set_xlabel(f"ln(inputs of {names[0]} / inputs of {names[1]}) in Z, 95% intervals")
+    bottom.set_xlabel(f"ln({things} of {names[0]} / {things} of {names[1]}) in Z, 95% intervals")
     return figure
 
 

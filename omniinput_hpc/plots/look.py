@@ -57,7 +57,7 @@ class Look:
 
     def named(self, default: str, index: int = 0) -> str:
         """Return the user's name of the `index`-th run of the figure, else `default`."""
-        return self.labels[index] if self.labels else default
+        return self.labels[index] if index < len(self.labels) else default
 
     def colours(self, default: Sequence[str]) -> Sequence[str]:
         """Return the colours of series: the style's, if it has any, else `default`."""

@@ -50,7 +50,12 @@ def overlay_figure(models: list[Overlaid]) -> Figure:
         chosen = [(i, model) for i, model in enumerate(models) if model.label == label]
         _densities(axes, chosen)
         axes.set_xlabel(label)
-    absolute = all(m.density.absolute for m in models)
+    absolute, *mixed = {model.density.absolute for model in models}
+    if mixed:
+        raise UserError(
+            "the density of one run is absolute and that of another is relative, so they have no "
+            "common axis: give each ladder a rung with beta = 0"
+        )
     measure, *others = {model.density.measure for model in models}
     if others:
         raise UserError(

@@ -114,8 +114,7 @@ def marker(index: int) -> str:
 
 def inputs_label(absolute: bool, per: str = "bin", measure: str = "count") -> str:
     """Return the axis label of log10 of inputs, or their probability, per bin or unit of z."""
-    words = WORDS_OF[measure]
-    return rf"$\log_{{10}}$ {words.amount if absolute else words.share} per {per}"
+    return rf"$\log_{{10}}$ {WORDS_OF[measure].per_bin(absolute)} per {per}"
 
 
 def recall_label(absolute: bool, otherwise: str = "share of all", measure: str = "count") -> str:

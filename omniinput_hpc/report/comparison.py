@@ -23,20 +23,21 @@ from omniinput_hpc.text import range_words
 def compared(
     names: Sequence[str], runs: Sequence[RunReader], contents: Sequence[Content]
 ) -> Markup:
-    """Return the part: first the verdict (a comparison's last line), then figures and a table."""
+    """Return the part: first the verdicts, then figures and a table."""
     lines, figures = _judged(names, runs, contents)
     models = [
         Overlaid(name, content.density.label, content.density.estimate, [], {})
         for name, content in zip(names, contents, strict=True)
     ]
-    amount = models[0].density.words.amount.capitalize()
-    if len({model.density.measure for model in models}) == 1:
+    density = models[0].density
+    amount = density.words.per_bin(density.absolute).capitalize()
+    if len({(model.density.measure, model.density.absolute) for model in models}) == 1:
         figures = [drawing(
             lambda: overlay_figure(models), f"{amount} per output, all runs", "all densities",
             all(content.density.converged for content in contents),
         ), *figures]  # fmt: skip
     return render(
-        "compared.html", lines=[*lines[-1:], *lines[:-1]], figures=figures,
+        "compared.html", lines=lines, figures=figures,
         names=("run", "rounds", "converged", "side", "AUPR", "95% interval", "over recall"),
         rows=[_row(*one) for one in zip(names, runs, contents, strict=True)],
         links=[f"#run{number}" for number in range(len(runs))],
@@ -56,7 +57,10 @@ def _row(name: str, run: RunReader, content: Content) -> list[str]:
 def _judged(
     names: Sequence[str], runs: Sequence[RunReader], contents: Sequence[Content]
 ) -> tuple[list[str], list[Drawing]]:
-    """Return the lines and figures of `omniinput compare`, or why these runs are not compared."""
+    """Return the lines and figures of `omniinput compare`, or why these runs are not compared.
+
+    The verdicts, which are the last lines of a comparison, come first.
+    """
     densities = [content.density.estimate for content in contents]
     curves = [content.found for content in contents if content.found is not None]
     one_model = len({run.fingerprint for run in runs}) == 1
@@ -66,12 +70,14 @@ def _judged(
         if one_model:
             two = comparison.compare_two_samplers(groups, densities, names)
             caption = "Two runs of one model, and their difference"
-            return two.summary(), [drawing(two.figure, caption, "samplers")]
+            lines = two.summary()
+            return [*lines[-1:], *lines[:-1]], [drawing(two.figure, caption, "samplers")]
         if len(curves) < len(runs):
             return ["Give --rule, --scores or --bank to compare precision and recall."], []
         ends = contents[0].options.curve.recall_range
         several = comparison.compare_with_first(groups, densities, names, curves, None, ends)
         caption = "Precision over log recall on one scale, and the ratio of the areas"
-        return several.summary(), [drawing(several.figure, caption, "models")]
+        lines, n = several.summary(), len(several.found)
+        return [*lines[-n:], *lines[:-n]], [drawing(several.figure, caption, "models")]
     except (UserError, EstimateError) as error:
         return [f"These runs cannot be compared: {error}."], []

@@ -37,7 +37,8 @@ def curve_marks(density: Density, curve: Curve) -> Marks:
     shown = np.flatnonzero(np.isfinite(curve.log_recall_t))
     x, y = curve.log_recall_t[shown] / LN10, curve.precision_t[shown]
     words = [_threshold_words(density, curve, int(t)) for t in shown]
-    return Marks(x, y, curve.threshold_t[shown], words, 0, "Threshold")
+    z = middles(density.edges)[curve.bin_t[shown]]  # of the last accepted bin
+    return Marks(x, y, z, words, 0, "Threshold")
 
 
 def _threshold_words(density: Density, curve: Curve, t: int) -> str:

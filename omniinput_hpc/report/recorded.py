@@ -70,7 +70,7 @@ class Recorded:
         self._run, self._density, self._how = run.data, density, how_to_show(run.config, render)
         self._masked = masked and self._how.kind == "text"
         self._count_b = samples_of_bins(run.data, density.edges)
-        self._per_round = len(run.beta_k) * run.samples_per_round
+        self._per_round = len(run.data.beta_k) * run.samples_per_round
         # the weights are those of all moves, of which only some were recorded
         self._log_thinned = np.log(run.data.moves_k.sum() / (run.data.rounds * self._per_round))
 

@@ -84,8 +84,8 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         density=content.density.numbers() + content.density.more(),
         density_figure=drawing(
             DensityResult([run], [drawn]).figure,
-            f"{words.amount.capitalize()} per bin of the output ({width:.4g} wide), and its "
-            f"standard error: {name}",
+            f"{words.per_bin(density.absolute).capitalize()} per bin of the output "
+            f"({width:.4g} wide), and its standard error: {name}",
             f"{number} density",
             converged,
             density_marks(drawn, upright=False),
@@ -112,7 +112,8 @@ def _inputs_figure(
     shown = RepresentativesResult([run], [density], [content.inputs], side, with_values=False)
     return drawing(
         shown.density_figure,
-        f"{density.words.amount.capitalize()} per output, and inputs beside their output",
+        f"{density.words.per_bin(density.absolute).capitalize()} per output, and inputs beside "
+        "their output",
         f"{number} inputs",
         density.verdict.converged,
         density_marks(density, upright=True),

@@ -43,8 +43,8 @@ def added(
 ) -> tuple[Bank, list[str]]:
     """Return the bank with a run's scored inputs, not yet written, and lines on what was added.
 
-    Inputs of a task set that the bank has already are replaced. Inputs of bins that the density
-    does not believe are left out.
+    Scores of the same annotators and task set in the bank are replaced. Inputs of bins that the
+    density does not believe are left out.
 
     Raises
     ------

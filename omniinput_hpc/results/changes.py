@@ -208,10 +208,10 @@ def extremes(run: RunReader, found: Changed, n: int, below: float) -> list[str]:
 
 
 def inputs_at(run: RunReader, places: IntArray) -> list[str]:
-    """Return inputs as quoted, masked texts; `places` are their indices in [rounds, K, S]."""
+    """Return inputs as quoted, masked texts; `places` are indices in [rounds, K, S] of `data`."""
     if not len(places):
         return []
-    per_round = len(run.beta_k) * run.samples_per_round
+    per_round = len(run.data.beta_k) * run.samples_per_round
     x_nd = np.stack([_input(run, *divmod(int(place), per_round)) for place in places])
     texts = how_to_show(run.config, render=False).show(x_nd)
     return [json.dumps(mask(text), ensure_ascii=False) for text in texts]

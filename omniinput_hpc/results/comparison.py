@@ -178,9 +178,11 @@ class ModelsResult(Compared):
         return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
     def summary(self) -> list[str]:
-        """Return each curve's side, and each comparison in words."""
-        pairs = zip(self.names, self.curves, strict=True)
+        """Return each curve's side, each comparison in words, and last the verdict of each."""
+        pairs, verdicts = list(zip(self.names, self.curves, strict=True)), []
         lines = [f"{name}: {line}" for name, curve in pairs for line in curve.side_lines()]
+        for name, curve in pairs:
+            lines += [f"{name}: {line}" for line in left_out_lines(curve.density, curve.curve)]
         for i, (both, how) in enumerate(zip(self.found, self.normalized_by, strict=True), start=1):
             apart = [self.names[j] for j in (0, i) if not self.densities[j].verdict.converged]
             lines.append(f"normalized by: {how}")
@@ -189,13 +191,9 @@ class ModelsResult(Compared):
             unit = recall_unit(self.densities[0], self.densities[i])
             said = model_lines(both, self.names[0], self.names[i], apart, unit)
             outside = [self._outside(j, both) for j in (0, i)]
-            lines += [said[0], *outside, *said[1:]]
-        pairs = zip(self.names, self.curves, strict=True)
-        return lines + [
-            f"{name}: {line}"
-            for name, curve in pairs
-            for line in left_out_lines(curve.density, curve.curve)
-        ]
+            lines += [said[0], *outside, *said[1:-1]]
+            verdicts.append(said[-1])
+        return lines + verdicts
 
     def _outside(self, i: int, both: ModelComparison) -> str:
         """Return which outputs of model i's curve lie outside a common range of recall."""

@@ -151,8 +151,8 @@ def diagnose(run: RunReader, rhat_k: FloatArray | None = None) -> Diagnosis:
     barrier = float(np.sum(1.0 - swapped_k)) if len(swapped_k) else np.nan
     trips_v = run.round_trips_v()
     exchanges = run.rounds * config.sampler.exchanges
-    if rhat_k is None:
-        rhat_k, *_ = chain_diagnostics(run.data)
+    if rhat_k is None or run.data.is_part:  # the density's verdict is on a part of the rungs
+        rhat_k, *_ = chain_diagnostics(run.all_rungs())
     ess_k, mean_k, std_k = _chains(run)
     return Diagnosis(
         beta_k=run.beta_k,

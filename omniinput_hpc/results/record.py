@@ -171,7 +171,7 @@ class Record:
         own = {"omniinput_hpc": __version__, "python": platform.python_version()}
         return {
             "analysis": self.analysis,
-            "parameters": plain(self.parameters),
+            "parameters": finite(plain(self.parameters)),
             "command": self.command,
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "versions": own | libraries,

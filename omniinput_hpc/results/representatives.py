@@ -347,8 +347,9 @@ def of_tasks(
     tasks = read_tasks(tasks_path)
     key = read_key(key_path(tasks_path), tasks.tasks_id)
     shown = {task.id: task for task in tasks.tasks}
-    lower = key.range[0]
-    n_bins = max(1, int(np.ceil((key.range[1] - lower) / key.width - 1e-6)))
+    ranges = [run.range for run in key.runs if run.model_fingerprint == fingerprint]
+    lower, upper = (end(range_[i] for range_ in ranges) for i, end in enumerate((min, max)))
+    n_bins = max(1, int(np.ceil((upper - lower) / key.width - 1e-6)))
     items: list[Representative] = []
     count_b = np.zeros(n_bins, dtype=np.int64)
     for item in key.items:

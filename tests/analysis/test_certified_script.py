@@ -75,6 +75,9 @@ def test_what_is_refused(run, model, tmp_path, capsys):
     write_run(tmp_path / "chains.h5", rounds=2)
     code, _, said = call_script("reweight.py", [str(tmp_path / "chains.h5"), "--certified"], capsys)
     assert is_plain(code, said, "ancestral")
+    bins = ["--certified", "--bins", "0:4:1"]
+    code, _, said = call_script("reweight.py", [str(run), *bins], capsys)
+    assert is_plain(code, said, "leave out --bins")
     write_census(run.with_name("other.census.h5"), model, "another")
     census = ["--census", str(run.with_name("other.census.h5"))]
     code, _, said = call_script("reweight.py", [str(run), "--certified", *census], capsys)

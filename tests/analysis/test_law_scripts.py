@@ -96,6 +96,9 @@ def test_reweight(called, runs):
     )
     joined = called("reweight", "a.h5", "again.h5")
     assert "ln of the probability per bin" in joined and "converged: yes" in joined
+    called("reweight", "a.h5", "--range", -5.5, -2.5)
+    found = json.loads((runs / "a.results.json").read_text())["analyses"][-1]
+    assert "ln of all probability from -5.5 to -2.5" in found["values"]
 
 
 def test_against_the_enumeration_of_the_law(called, runs, tmp_path, capsys):

@@ -153,13 +153,20 @@ def test_next_scores(tmp_path, inside, scored, undrawn):
     _, columns = read_table(tmp_path / "lattice.next.csv", [])
     assert columns["next_scores"].sum() == 90 and columns["error_share"].sum() == pytest.approx(1)
     write_run(tmp_path / "other.h5", walkers=16, seed=3)
+    (tmp_path / "other.next.csv").write_text("its own")
     code, out, err = inside(
         "next_scores.py", "lattice.h5", "--scores", *scored[1], "--against", "other.h5"
     )
     assert (code, err) == (0, "")
     assert sum(row[-1] for row in _rows(out)) == 100
-    for name in ("lattice", "other"):
-        assert (tmp_path / f"{name}.next.other-ana+ben+cai.csv").exists()
+    for name in ("lattice.next", "other.next.lattice"):
+        assert (tmp_path / f"{name}.other-ana+ben+cai.csv").exists()
+    for of_lattice in ("lattice.next.csv", "lattice.next.other-ana+ben+cai.csv"):
+        (tmp_path / of_lattice).unlink()
+    inside("next_scores.py", "lattice.h5", "--scores", *scored[1], "--against", "other.h5")
+    assert (tmp_path / "lattice.next.csv").exists()
+    assert (tmp_path / "other.next.lattice.csv").exists()
+    assert (tmp_path / "other.next.csv").read_text() == "its own"
 
 
 def _rows(out):

@@ -44,13 +44,26 @@ def test_what_is_written_is_read(tmp_path):
 def test_the_same_draws_are_replaced_and_others_are_added(tmp_path):
     old = bank(tmp_path, item(), item(x=[3, 4]))
     assert merged(None, old) is old
-    again = merged(old, bank(tmp_path, item(scores={"ana": 0.0})))
+    again = merged(old, bank(tmp_path, item(scores={"ana": 0.0})))  # [3, 4] is taken back
     assert [i.scores["ana"] for i in again.items] == [0.0] and len(again.runs) == 1
     other = bank(tmp_path, item(x=[5, 5]), run=replace(RUN, tasks_id="more"))
     both = merged(old, other)
     assert [i.run for i in both.items] == [0, 0, 1] and len(both.runs) == 2
     with pytest.raises(UserError, match="ana is the name of a person and of a judge"):
         merged(old, bank(tmp_path, item(), annotators={"ana": "rule a:b"}))
+
+
+def test_another_annotator_of_the_same_draws_is_added(tmp_path):
+    old = bank(tmp_path, item(), item(x=[3, 4]))
+    new = bank(
+        tmp_path, item(scores={"ben": 0.5}), item(x=[5, 6], scores={"ben": 0.0}),
+        annotators={"ben": None, "cai": None},
+    )  # fmt: skip
+    both = merged(old, new)
+    assert {tuple(i.x): i.scores for i in both.items} == {
+        (1, 2): {"ana": 1.0, "ben": 0.5}, (3, 4): {"ana": 1.0}, (5, 6): {"ben": 0.0},
+    }  # fmt: skip
+    assert both.annotators == {"ana": None, "ben": None} and len(both.runs) == 1
 
 
 @pytest.mark.parametrize(

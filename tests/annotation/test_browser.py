@@ -261,6 +261,25 @@ def test_an_injected_script_would_be_noticed(tmp_path, driver):
         assert driver.title == "Scores"  # and even then the policy keeps it from running
 
 
+def test_a_double_click_scores_one_item(tmp_path, driver):
+    tasks = make_tasks(tmp_path, 3)
+
+    def click(times):
+        event = f"new MouseEvent('click', {{detail: {times}}})"
+        driver.execute_script(f"document.querySelector('#keys button').dispatchEvent({event})")
+
+    with Server(tasks.path, "ana") as server:
+        start(driver, server)
+        first = shown_id(driver)
+        click(1)
+        wait(lambda: shown_id(driver) != first)
+        second = shown_id(driver)
+        click(2)
+        press(driver, "9")
+        wait(lambda: shown_id(driver) != second)
+    assert read_scores(scores_path(tasks.path, "ana")).by_id() == {first: 0.0, second: 1.0}
+
+
 @pytest.mark.parametrize("kind", ["text", "image"])
 def test_own_labels_a_question_and_the_last_score(tmp_path, driver, kind):
     tasks = make_tasks(tmp_path, 6, kind)

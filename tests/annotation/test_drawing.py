@@ -260,6 +260,39 @@ def test_gold_items_that_another_program_saved(tmp_path, encoding):
         task_set.read_gold(path, "text")
 
 
+def test_another_draw_has_other_ids_and_the_same_draw_the_same(tmp_path, run, density):
+    chosen, _ = drawing.choose(run, density, EDGES, 5, "by-weight", seed=1)
+    path = tmp_path / "a.tasks.jsonl"
+
+    def ids(chosen=chosen, gold=(), **header):
+        drawn = drawn_run(chosen)
+        task_set.write_task_set(path, [drawn], {**HEADER, **header}, repeats=0, gold=gold)
+        return read_tasks(path).ids
+
+    first = ids()
+    assert ids() == first
+    assert ids([replace(chosen[0], lane=7, log_weight=-1.0), *chosen[1:]]) == first  # as drawn
+    x = (chosen[0].x + 1) % MODEL.n_values
+    for other in (
+        ids([replace(chosen[0], x=x), *chosen[1:]]),
+        ids([replace(chosen[0], draws=9), *chosen[1:]]),
+        ids(width=7.0),
+        ids(law="uniform"),
+        ids(gold=[task_set.GoldItem("gold", 1.0)]),
+    ):
+        assert not other & first
+
+
+def test_gold_items_have_the_prefix_that_all_runs_share(tmp_path, run, density):
+    chosen, _ = drawing.choose(run, density, EDGES, 5, "by-weight", seed=1)
+    path, gold = tmp_path / "a.tasks.jsonl", [task_set.GoldItem("gold", 1.0)]
+    begun, other = (drawn_run(chosen, replace(SHOWN, prefix=prefix)) for prefix in ("Once", "Two"))
+    for drawn, prefix in (([begun, begun], "Once"), ([begun, other], None)):
+        header = {**HEADER, "runs": HEADER["runs"] * 2}
+        task_set.write_task_set(path, drawn, header, gold=gold)
+        assert [t.prefix for t in read_tasks(path).tasks if t.text == "gold"] == [prefix]
+
+
 def test_two_runs_in_one_set_and_scores_that_are_in_the_way(tmp_path, run, density):
     chosen, _ = drawing.choose(run, density, EDGES, 5, "by-weight", seed=1)
     path = tmp_path / "both.tasks.jsonl"

@@ -1,6 +1,7 @@
 """Scores joined with their keys: lanes of a run in two sets, who scored nothing, tiny weights."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -138,6 +139,20 @@ def test_an_annotator_outside_the_curves_bins_stops_nobody():
     assert not result.used_b[0]
     (line,) = [x for x in summarize_scores(result, scored, "low") if x.startswith("AUPR by")]
     assert "a1 not known" in line and "nan" not in line and "standard deviation 0." in line
+
+
+def test_draws_count_only_where_the_input_was_scored(tmp_path):
+    """In a second set that is scored in part, the input is as often unscored as the others."""
+    write_set(tmp_path, "one", [replace(drawn("a", 0, 0), draws=9), drawn("b", 1, 1)])
+    again = [replace(drawn("c", 0, 0), draws=9), drawn("d", 1, 1), drawn("e", 1, 2)]
+    write_set(tmp_path, "two", [*again, replace(drawn("f", 1, 2), draws=0, repeats="e")])
+    first = write_scores(tmp_path, "one", "ana", {"a": 1.0, "b": 0.5})
+    second = write_scores(tmp_path, "two", "ana", {"d": 0.5, "f": 0.5})
+    scored = join_scores("m", [first, second]).scored
+    np.testing.assert_array_equal(scored.weight_i, [9, 2, 1])  # e is scored by its repeat
+    write_scores(tmp_path, "two", "rule", {"c": 1.0}, judge="rule x:y")
+    both = join_scores("m", [first, second, tmp_path / "two.scores.rule.jsonl"]).scored
+    np.testing.assert_array_equal(both.weight_i, [18, 2, 1])
 
 
 def test_weights_far_below_the_smallest_number_still_count(tmp_path):

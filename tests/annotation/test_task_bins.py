@@ -129,6 +129,10 @@ def test_the_script_refuses_before_it_draws_and_takes_the_remedy(tmp_path, insid
     code, out, err = inside("choose.py", "a.h5", "--per-bin", "5", *remedy)
     assert code == 0, err
     assert "note: in the tasks of a.h5 no bin has 30 distinct inputs" in out
+    code, out, _ = inside("choose.py", "a.h5", "--per-bin", "5", *remedy)
+    assert code == 0 and "held other tasks" not in out  # the same draws
+    code, out, _ = inside("choose.py", "a.h5", "--per-bin", "4", *remedy)
+    assert code == 0 and "note: a.tasks.jsonl held other tasks; scores of those" in out
     assert np.isclose(EDGES, float(remedy[1])).any()
 
 

@@ -1,5 +1,6 @@
 """A ladder in two directions against the exact joint density; the tail of y is reached."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,11 @@ from scipy.special import logsumexp
 
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.estimators import two_directions
+from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.two_directions import TwoDirections
+from omniinput_hpc.report.recorded import Recorded
+from omniinput_hpc.results.changes import inputs_at
+from omniinput_hpc.results.diagnosis import diagnosis_of
 from omniinput_hpc.results.observables import joint_of
 from omniinput_hpc.runfile.reader import open_run
 
@@ -81,6 +86,19 @@ def test_cells_are_right(found):
     assert len(off) > 100
     assert 0.7 < np.sqrt(np.mean(off**2)) < 1.4
     assert np.abs(off).max() < 5.0
+
+
+def test_all_rungs_are_diagnosed_and_places_count_the_plain_ones(path):
+    with open_run(path) as run:
+        found, plain = diagnosis_of(run), len(run.data.beta_k)
+        assert (plain, len(found.found.beta_k)) == (3, 7)
+        assert np.isfinite(found.found.rhat_k).all() and len(found.found.rhat_k) == 7
+        assert len(found.lines()) > 7
+        n = run.samples_per_round
+        (text,) = inputs_at(run, np.array([(1 * plain + 2) * n + 3]))
+        assert text == json.dumps(" ".join(map(str, run.slab("samples/x", 1)[2, 3])))
+        said = Recorded(run, density_of_run(run.data)).search("no input").said
+        assert f"of {run.rounds * plain * n:,} recorded samples" in said
 
 
 def test_a_solution_without_lambda_is_wrong(path, found, monkeypatch):

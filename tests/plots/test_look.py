@@ -74,6 +74,15 @@ def test_a_saved_figure_has_the_style_of_its_command_only(tmp_path):
         assert look.current() == look.Look()
 
 
+def test_a_figure_of_two_runs_may_name_the_first_only():
+    def named():
+        return [look.current().named(default, i) for i, default in enumerate(("one", "two"))]
+
+    found = []
+    look.drawn(lambda: found.extend(named()) or style.blank(1.0, 1.0), "x", None, None)
+    assert found == ["x", "two"]
+
+
 def test_one_label_for_each_run():
     with pytest.raises(UserError, match=r"--label: expected one for each run \(2; .*found 1"):
         look.use([["a.h5"], ["b.h5", "c.h5"]], ["A"])

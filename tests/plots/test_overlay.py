@@ -1,8 +1,10 @@
 """Several models in one picture, with the outputs of test sets."""
 
 import numpy as np
+import pytest
 from run_files import write_run
 
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots import overlay
 
@@ -24,6 +26,19 @@ def test_lines_are_the_densities_and_marks_the_test_sets(tmp_path):
     np.testing.assert_allclose(z, density.edges[bins] + width / 2)
     marks = [line.get_xdata().tolist() for line in axes.lines if line.get_linestyle() == "None"]
     assert marks == [[1.0, 1.5], [0.5]]
+
+
+def test_absolute_and_relative_densities_have_no_common_axis(tmp_path):
+    found = [
+        density_of_run(write_run(tmp_path / "one.h5", walkers=16, beta_k=np.array(betas)))
+        for betas in ([0.0, 1.0, 2.0], [0.5, 1.0, 2.0])
+    ]
+    assert [density.absolute for density in found] == [True, False]
+    models = [overlay.Overlaid("m", "z", density, [], {}) for density in found]
+    with pytest.raises(UserError, match="give each ladder a rung with beta = 0"):
+        overlay.overlay_figure(models)
+    axes = overlay.overlay_figure(models[1:]).subfigs[0].axes[0]
+    assert "share of inputs per unit of z" in axes.get_ylabel()
 
 
 def test_every_test_set_is_drawn(tmp_path):

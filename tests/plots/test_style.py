@@ -4,13 +4,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from scored_model import a_density
 
 from omniinput_hpc.plots import look, style
+from omniinput_hpc.plots.comparison import normalization_figure
+from omniinput_hpc.text import WORDS_OF
 
 
 def test_colours_and_markers_repeat_and_differ():
@@ -19,6 +23,19 @@ def test_colours_and_markers_repeat_and_differ():
     for index in range(2 * n):
         assert style.colour(index) == style.SERIES[index % n]
         assert style.marker(index) == style.MARKERS[index % n]
+
+
+def test_a_normalization_under_a_law_is_of_probabilities():
+    density = a_density(1)
+    names = ("edges", "count_b", "log_g_b", "log_g_error_b", "log_g_upper_b")
+    under_law = SimpleNamespace(
+        **{name: getattr(density, name) for name in names},
+        absolute=True, words=WORDS_OF["probability"],
+    )  # fmt: skip
+    found = SimpleNamespace(best=lambda: SimpleNamespace(shift=None), low=0.0, high=1.0, rows=[])
+    top, bottom = normalization_figure(under_law, under_law, found, ("a", "b"), "z").axes
+    assert top.get_ylabel().endswith(" probability per bin")
+    assert bottom.get_xlabel() == "ln(probability of a / probability of b) in Z, 95% intervals"
 
 
 def test_labels_say_what_is_counted():

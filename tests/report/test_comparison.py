@@ -1,10 +1,14 @@
 """The first part of a report on several runs: the verdict first, one picture, a row each."""
 
 import re
+from types import SimpleNamespace
 
 import h5py
 import pytest
 from run_files import write_run
+
+from omniinput_hpc.report import comparison as of_report
+from omniinput_hpc.results import comparison
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -28,6 +32,38 @@ def test_two_runs_of_one_model_are_judged_before_each_is_shown(tmp_path, inside)
     assert "one and two agree within their errors." in lines[0]
     assert all(line.replace("&#39;", "'") in said for line in lines)
     assert part.count("<svg") == 2 and 'href="#run1"' in part
+
+
+def test_every_verdict_of_a_comparison_comes_first(monkeypatch):
+    """Whatever is left out of a curve, and with more than two models, too."""
+    monkeypatch.setattr(comparison, "left_out_lines", lambda density, curve: ["left out"])
+    monkeypatch.setattr(comparison, "outside_line", lambda *_: "outside")
+    monkeypatch.setattr(comparison, "recall_unit", lambda *_: "")
+    monkeypatch.setattr(comparison, "model_lines", lambda both, a, b, *_: ["range", f"{a} or {b}"])
+    curve = SimpleNamespace(
+        side_lines=list, density=None, curve=SimpleNamespace(draws=SimpleNamespace(paired=False))
+    )
+    density = SimpleNamespace(verdict=SimpleNamespace(converged=True))
+    pair = SimpleNamespace(lower=0.0, upper=1.0)
+    found = comparison.ModelsResult(
+        [],
+        [density] * 3,
+        [],
+        [curve] * 3,
+        [pair] * 2,
+        [0.0] * 2,
+        ["how"] * 2,
+        names=("a", "b", "c"),
+    )
+    assert found.summary()[-2:] == ["a or b", "a or c"]
+    monkeypatch.setattr(comparison, "compare_with_first", lambda *_: found)
+    monkeypatch.setattr(of_report, "require_one_space", lambda runs: None)
+    monkeypatch.setattr(of_report, "drawing", lambda *_: None)
+    options = SimpleNamespace(curve=SimpleNamespace(recall_range=None))
+    content = SimpleNamespace(density=SimpleNamespace(estimate=density), found=1, options=options)
+    runs = [SimpleNamespace(fingerprint=name) for name in "abc"]
+    lines, _ = of_report._judged("abc", runs, [content] * 3)
+    assert lines[:2] == ["a or b", "a or c"] and lines.count("a: left out") == 1
 
 
 def test_models_without_scores_say_what_is_missing(tmp_path, inside):

@@ -35,6 +35,10 @@ def test_every_visited_bin_has_its_number_of_inputs(sampled):
 def test_every_threshold_has_its_precision(sampled):
     marks = curve_marks(*sampled)
     assert len(marks.z) == len(sampled[1].threshold_t)
+    edges, curve = sampled[0].edges, sampled[1]
+    assert curve.side == "low"
+    inside = (edges[curve.bin_t] < marks.z) & (marks.z < edges[curve.bin_t + 1])
+    assert inside.all() and (marks.z < curve.threshold_t).all()  # in the last bin accepted
     assert "accepted: precision 0." in marks.words[-1] and "wrong inputs" in marks.words[-1]
 
 

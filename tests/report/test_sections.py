@@ -94,3 +94,12 @@ def test_two_definitions_would_be_noticed(page, monkeypatch):
 
     monkeypatch.setattr(content, "diagnose", other)
     assert not agree(page())
+
+
+def test_figures_of_a_relative_density_are_of_shares(tmp_path, inside):
+    write_model_folder(tmp_path / "none")
+    write_run(tmp_path / "run.h5", walkers=8, rounds=4, beta_k=np.array([0.5, 1.0]))
+    assert inside("report.py", "run.h5")[0] == 0
+    html = (tmp_path / "run.report.html").read_text(encoding="utf-8")
+    assert "Share of inputs per bin of the output" in html and "Share of inputs per output" in html
+    assert "Number of inputs per" not in html

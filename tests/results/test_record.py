@@ -59,6 +59,13 @@ def test_the_same_analysis_replaces_and_another_is_added(tmp_path):
     ]  # fmt: skip
 
 
+def test_an_infinite_option_is_the_same_again(tmp_path):
+    for _ in range(2):
+        path = record(tmp_path / "toy.h5", "changes", show_below=np.inf).save()
+    (entry,) = saved(path)["analyses"]
+    assert entry["parameters"] == {"show_below": None}
+
+
 def test_a_file_belongs_to_who_wrote_it_last(tmp_path):
     for range_ in ((0, 1), (0, 2)):
         mine = record(tmp_path / "toy.h5", "compare", range=range_)

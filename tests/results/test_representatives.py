@@ -13,8 +13,10 @@ from configs import config_with
 from matplotlib.image import imsave
 from run_files import write_run
 from scored_model import BETA_K, FINE, MODEL, independent_run
+from task_files import KEY_HEADER
 
 from omniinput_hpc.annotation.drawing import draw_independently
+from omniinput_hpc.annotation.tasks import KeyItem, Task, key_path, write_key, write_tasks
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import Density, density_of_run
@@ -263,3 +265,25 @@ def test_pictures_of_another_size_are_a_plain_message(tmp_path):
         pytest.raises(UserError, match="now have 12 sites, but the run's have 8"),
     ):
         pictures_at_ends(run, 3)
+
+
+def test_the_bins_of_a_task_set_are_those_of_the_models_own_runs(tmp_path):
+    """Another model's range may begin a fraction of a width lower."""
+    ranges = {"a": [0.0, 2.0], "b": [0.75, 2.75]}
+    runs = [{"path": f"{m}.h5", "model_fingerprint": m, "range": r} for m, r in ranges.items()]
+    items = [
+        KeyItem(f"{model}{b}", run, low + b, low + b + 0.5, 0.0, 1, [b], 0)
+        for run, (model, (low, _)) in enumerate(ranges.items())
+        for b in range(2)
+    ]
+    path = tmp_path / "both.tasks.jsonl"
+    tasks_id = write_tasks(path, "text", [Task(item.id, item.id) for item in items])
+    header = {"tasks_id": tasks_id, "runs": runs, "range": [0.0, 2.75]}
+    write_key(key_path(path), {**KEY_HEADER, **header}, items)
+    for model, (low, high) in ranges.items():
+        found = representatives.of_tasks(path, model, lambda id_: None, 5)
+        assert found.edges.tolist() == [low, low + 1.0, high]
+        assert [(item.bin, item.shown) for item in found.items] == [
+            (0, f"{model}0"),
+            (1, f"{model}1"),
+        ]

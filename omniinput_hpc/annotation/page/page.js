@@ -226,6 +226,9 @@ function give(score) {
   act("/api/score", { id: item.id, score, seconds: Math.max(0, seconds), nonce: nonce() });
 }
 
+// The second click of a double click would score the next item unseen.
+function clicked(event, score) { if (event.detail < 2) give(score); }
+
 function back() {
   const position = item === null ? lastPosition : Math.max(0, item.position - 1);
   if (position >= 0) act("/api/item/" + position);
@@ -276,11 +279,11 @@ for (let key = 0; key <= LAST_KEY; key++) {
   digit.textContent = String(key);
   value.textContent = LABELS.length ? LABELS[key] : score.toFixed(2);
   button.append(digit, value);
-  button.addEventListener("click", () => give(score));
+  button.addEventListener("click", (event) => clicked(event, score));
   $("keys").append(button);
 }
 $("slider").addEventListener("input", () => setSlider($("slider").value));
-$("give").addEventListener("click", () => give(Number($("slider").value)));
+$("give").addEventListener("click", (event) => clicked(event, Number($("slider").value)));
 $("back").addEventListener("click", back);
 $("skip").addEventListener("click", skip);
 $("undo").addEventListener("click", undo);

@@ -47,7 +47,12 @@ def main(arguments: list[str], program: str = "choose.py") -> None:
     header, kind = task_set.key_header(drawn, how), task_set.common_kind(drawn)
     gold = task_set.read_gold(options.gold, kind) if options.gold else []
     output = options.output or beside(record.run_path, ".tasks.jsonl")
+    before = output.read_bytes() if output.is_file() else None
     n = task_set.write_task_set(output, drawn, header, options.repeats, gold, options.seed)
+    if before not in (None, output.read_bytes()):
+        note = f"note: {output} held other tasks; scores of those are refused from now on"
+        record.notes.append(note)
+        print(note)
     copies = header["duplicates"]
     print(f"{copies:,} recorded samples were copies; {n} tasks, repeats and gold included")
     record.add_value("tasks", n)

@@ -1,7 +1,7 @@
 """Show in which bins further scores reduce the error of the AUPR most: RUN.next.csv.
 
 With --against, the error is that of the difference from another model's AUPR, over the common range
-of recall; both densities must then be absolute.
+of recall; both densities must then be absolute. The other model's table is OTHER.next.RUN.csv.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from omniinput_hpc.cli.scripts import (
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.precision_recall.allocation import MAX_BUDGET, allocate, range_of
 from omniinput_hpc.results.curves import curve_by_scores, density_for
-from omniinput_hpc.results.names import claim_name, words_of
+from omniinput_hpc.results.names import claim_name, names_of, words_of
 from omniinput_hpc.results.scores import NextScores
 from omniinput_hpc.results.tables import beside
 from omniinput_hpc.runfile.reader import open_run
@@ -54,14 +54,15 @@ def main(arguments: list[str], program: str = "next_scores.py") -> None:
             results.append(curve_by_scores([run], density_for([run], by), by)[1])
     words = [options.against.stem] if options.against else []
     words += words_of(None, scores[0], judges=options.judge_scores or [], bank=options.bank)
-    name = claim_name(record, ".next.csv", words)
+    tag, names = claim_name(record, ".next.csv", words), names_of(paths)
+    tags = [tag, f".{names[0]}{tag}"]  # OTHER.next.csv is for analyses of OTHER
     found = allocate(results, options.budget, range_of(results))
-    for path, run, result, allocation in zip(paths, runs, results, found, strict=True):
-        further = NextScores([run], path.name, result, allocation, options.budget)
+    for i, (path, run, allocation) in enumerate(zip(paths, runs, found, strict=True)):
+        further = NextScores([run], path.name, results[i], allocation, options.budget)
         lines = further.lines()
-        target = beside(in_results(options, path), f".next{name}.csv")
+        target = beside(in_results(options, path), f".next{tags[i]}.csv")
         record.add_table(target, lines, further.columns())
-        record.add_aupr(result.curve, path.stem)
+        record.add_aupr(results[i].curve, names[i])
         record.notes += lines
         print("\n".join([*lines, str(target)]))
     record.save()

@@ -61,6 +61,8 @@ def read_arguments(arguments: list[str], program: str) -> argparse.Namespace:
     for name in ("unbinned", "certified"):
         if getattr(options, name) and len(options.run) > 1:
             raise EstimateError(f"--{name} takes one run file")
+    if options.certified and options.bins is not None:
+        raise EstimateError("--certified takes the run's own bins: leave out --bins")
     if options.census and not options.certified:
         raise EstimateError("--census is for --certified")
     return options
@@ -97,7 +99,7 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
         exact = tables.read_exact(options.exact, density.edges) if options.exact else None
         for low, high in options.range:
             total, *ends = log_total(density, low, high)
-            what = "all inputs" if density.absolute else "the share of inputs"
+            what = density.words.whole if density.absolute else f"the {density.words.share}"
             record.add_interval(f"ln of {what} from {ends[0]:.6g} to {ends[1]:.6g}", total)
             further.append(results.total_line(density, total, ends, exact))
             further += [line for run in runs for line in drawn_line(run, *ends)]
