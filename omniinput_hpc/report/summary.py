@@ -10,7 +10,7 @@ import scipy
 from omniinput_hpc.config import Config
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import Density, log_total
-from omniinput_hpc.estimators.precision_recall.thresholds import at_thresholds
+from omniinput_hpc.estimators.precision_recall.thresholds import at_thresholds, ends_of
 from omniinput_hpc.report.content import Content
 from omniinput_hpc.results.aupr import aupr_digits, interval_words, share_words
 from omniinput_hpc.results.canonical import CanonicalShare
@@ -202,7 +202,11 @@ def _right(found: CurveResult, words: MeasureWords) -> str:
     half = np.flatnonzero(curve.precision_t >= 0.5)
     begin = f"If inputs are accepted from the {side} end, "
     if np.isneginf(curve.log_recall_t[-1]):
-        return f"0 of {curve.n_scored:,} scored inputs were right."
+        low, high = sorted(ends_of(curve, found.density.edges))
+        return (
+            f"0 of {curve.n_scored:,} scored inputs were right, in bins that hold enough of them: "
+            f"z from {low:.4g} to {high:.4g}."
+        )
     if not half.size:
         return f"{begin}fewer than half of them are right, at any threshold."
     t = half[-1]
