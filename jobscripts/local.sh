@@ -42,6 +42,7 @@ import os
 from pathlib import Path
 
 from omniinput_hpc.config import Analysis
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import given_input
 
 parser = argparse.ArgumentParser(allow_abbrev=False)
@@ -49,10 +50,13 @@ parser.add_argument("input", type=Path)
 parser.add_argument("--set", action="append", default=[])
 args, _ = parser.parse_known_args()
 config = given_input.load(args.input, args.set)
-plain, wanted = given_input.load(args.input), config.analysis or Analysis()
-tables = ("model", "output", "law", "space", "bins")
-same = all(getattr(plain, name) == getattr(config, name) for name in tables)
-same = same and (plain.analysis or Analysis()).rule == (os.environ.get("RULE") or wanted.rule)
+wanted, tables = config.analysis or Analysis(), ("model", "output", "law", "space", "bins")
+try:
+    plain = given_input.load(args.input)
+    same = all(getattr(plain, name) == getattr(config, name) for name in tables)
+    same = same and (plain.analysis or Analysis()).rule == (os.environ.get("RULE") or wanted.rule)
+except UserError:  # it is complete only with --set
+    same = False
 run = Path(config.run.output).absolute() if config.run.output.startswith("-") else config.run.output
 for word in (run, wanted.rule or "", wanted.side or "", wanted.test_data or "", "same" if same else ""):
     print(word, end="\0")  # a name may hold line ends

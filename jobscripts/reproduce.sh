@@ -35,4 +35,5 @@ cd "$root"
 export OMP_NUM_THREADS=1
 launch=() # one rank where there is no mpirun
 if [[ ${#mpirun[@]} != 0 ]]; then launch=("${mpirun[@]}" -n "${RANKS:-2}"); fi
-OMNIINPUT_MPIRUN="${launch[*]@Q}" exec "$python" -m omniinput_hpc.report.reproduce "${arguments[@]}"
+words=$([[ ${#launch[@]} == 0 ]] || printf '%q ' "${launch[@]}")
+OMNIINPUT_MPIRUN=${words% } exec "$python" -m omniinput_hpc.report.reproduce "${arguments[@]}"

@@ -106,12 +106,14 @@ requeue() { # CODE BEFORE OUTPUT WORD...
 
 run_and_requeue() { # WORD...
     local code=0 before output launch=(srun --mpi="$mpi" --kill-on-bad-exit=0 --wait=60)
-    # At its first start the run file was not there: the one that is there now is this job's own.
-    if ((restarts > 0)) && [[ " $* " == *' --restart'[\ =]'never '* ]]; then set -- "$@" --restart auto; fi
     trap 'on_signal USR1' USR1
     trap 'on_signal TERM' TERM
     committed "$@"
     before=$now output=${file:-omniinput-$job}
+    # This job made the run file at an earlier start: it is not another one's.
+    if [[ " $* " == *' --restart'[\ =]'never '* && -f $output.slurm ]] && grep -q "^$job " "$output.slurm"; then
+        set -- "$@" --restart auto
+    fi
     if [[ $unit == - ]]; then
         say "$SLURM_NTASKS rank(s) on $SLURM_JOB_NODELIST: $*"
     else

@@ -168,15 +168,25 @@ def merged(bank: Bank | None, new: Bank) -> Bank:
             )
     runs = [run for run in bank.runs if not any(map(run.same_draws, new.runs))]
     first, runs = len(runs), [*runs, *new.runs]
+    scored_by: dict[int, set[str]] = defaultdict(set)
+    log_g = {}
+    for item in new.items:
+        scored_by[item.run + first] |= item.scores.keys()
+        log_g[item.run + first, item.bin] = item.log_g
     items: dict[tuple[int, ...], BankItem] = {}
     for item in bank.items:
         drawn_from = bank.runs[item.run]
         number = next(n for n, run in enumerate(runs) if run.same_draws(drawn_from))
         scores = item.scores
-        if number >= first:
-            scores = {name: s for name, s in scores.items() if name not in new.annotators}
+        if runs[number].absolute != drawn_from.absolute:
+            raise UserError(
+                f"{drawn_from.path} has changed since its scores were added to {bank.path}: make "
+                "the bank again, with all score files"
+            )
+        scores = {name: s for name, s in scores.items() if name not in scored_by[number]}
         if scores:
-            items[number, *item.x] = replace(item, run=number, scores=scores)
+            now = log_g.get((number, item.bin), item.log_g)
+            items[number, *item.x] = replace(item, run=number, scores=scores, log_g=now)
     for item in new.items:
         key = (item.run + first, *item.x)
         scores = (items.pop(key).scores if key in items else {}) | item.scores

@@ -90,28 +90,30 @@ def join_scores(
     check_who(files)
     notes = [note for file in files for note in file.notes]
     names = sorted({file.annotator for file in files})
+    judges = {file.annotator: file.judge for file in files if file.judge}
+    people = [name for name in names if name not in judges] or names
     lower, width, n_bins = _bins(keys.values(), fingerprint)
     inputs, repeats, golds = _Inputs(names, lower, width), [], []
     for path, key in keys.items():
         items = key.by_id()
         given = scores_by_annotator(by_key[path], items, path, notes)
         scores = [given.get(name, {}) for name in names]
-        scored_ids = {items[id_].repeats or id_ for by_id in scores for id_ in by_id}
+        scored_ids, by_people = (_scored_ids(items, given, some) for some in (names, people))
         for item in key.items:
             score_a = np.array([by_id.get(item.id, np.nan) for by_id in scores])
             if item.gold is not None:
                 golds.append((score_a, item.gold))
             elif item.run is not None and key.runs[item.run].model_fingerprint == fingerprint:
                 require_length(path, item, n_sites)
+                first = item.repeats or item.id
                 if item.repeats is not None:
                     repeats.append([[s.get(item.repeats, np.nan) for s in scores], score_a])
-                inputs.add(key, item, score_a, item.id in scored_ids)
+                inputs.add(key, item, score_a, item.id in scored_ids, first in by_people)
     scored = inputs.scored(n_bins)
     if np.isnan(scored.score_ai).all():
         raise UserError(f"{', '.join(map(str, score_paths))}: no input of this model is scored yet")
     both_ra = np.array(repeats).reshape(-1, 2, len(names))
     given_ga = np.array([score_a for score_a, _ in golds]).reshape(-1, len(names))
-    judges = {file.annotator: file.judge for file in files if file.judge}
     alike = [(a, b) for a, b in combinations(names, 2) if a.casefold() == b.casefold()]
     use = np.flatnonzero(~np.isnan(scored.score_ai).all(axis=1))
     without = [name for a, name in enumerate(names) if a not in use]
@@ -129,23 +131,39 @@ def join_scores(
     )
 
 
+def _scored_ids(
+    items: dict[str, KeyItem], given: dict[str, dict[str, float]], names: Sequence[str]
+) -> set[str]:
+    """Return the ids of the drawn items that one of `names` has scored, perhaps by a repeat."""
+    return {items[id_].repeats or id_ for name in names for id_ in given.get(name, {})}
+
+
 class _Inputs:
-    """The distinct inputs i = 0 ... I - 1 of several keys, in the order of their first item."""
+    """The distinct inputs i = 0 ... I - 1 of several keys, in the order of their first item.
+
+    An input that people scored in one task set and only a judge in another counts twice: its draws
+    in the second set are among those that people did not score.
+    """
 
     def __init__(self, names: Sequence[str], lower: float, width: float) -> None:
         self._names, self._lower, self._width = names, lower, width
-        self._rows: dict[tuple[int, ...], tuple[int, int, float]] = {}  # bin, lane, weight
-        self._scores: dict[tuple[int, ...], list[list[float]]] = {}
+        self._rows: dict[tuple[bool, tuple[int, ...]], tuple[int, int, float]] = {}
+        self._scores: dict[tuple[bool, tuple[int, ...]], list[list[float]]] = {}
         self._lanes: dict[tuple[str, int | None], int] = {}
         self._by_weight = True
 
-    def add(self, key: Key, item: KeyItem, score_a: FloatArray, counts: bool) -> None:
-        """Add an item and its scores, float64 [A]; its draws only if it `counts`: it is scored."""
+    def add(
+        self, key: Key, item: KeyItem, score_a: FloatArray, counts: bool, by_people: bool
+    ) -> None:
+        """Add an item and its scores, float64 [A].
+
+        Its draws are added only if it `counts`: it is scored. `by_people`: by a person.
+        """
         self._by_weight = by_weight = key.draw_method == "by-weight"  # the same in all keys
         assert item.bin_lower is not None and item.log_weight is not None  # not gold
         assert item.run is not None
         weight = float(item.draws * counts) if by_weight else item.log_weight
-        x = tuple(item.x)
+        x = by_people or not counts, tuple(item.x)
         place = key.runs[item.run].identity, item.lane
         lane = self._lanes.setdefault(place, len(self._lanes))
         known = self._rows.get(x)

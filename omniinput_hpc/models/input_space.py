@@ -61,7 +61,7 @@ def space_of(name: str, config: Config, n_sites: int, n_values: int) -> Space:
     vocabulary = vocabulary_of(path) if path else None
     alphabet = end = None
     if isinstance(model, Potts):
-        alphabet = model.alphabet or _if_there(lambda: potts_file.read(model).alphabet)
+        alphabet = model.alphabet or _if_there(lambda: potts_file.alphabet_of(model))
     if isinstance(model, CausalLm):
         end = _if_there(lambda: constraint.end_id(config))
     shape, law = (n_sites, n_values), _law_of(config)
@@ -111,13 +111,13 @@ def require_same(a: Space, b: Space) -> None:
         reason = f"the values of {a.name} and {b.name} stand for different tokens (vocabularies)"
     elif a.alphabet and b.alphabet and a.alphabet != b.alphabet:
         reason = f"the letters of {a.name} are {a.alphabet}, those of {b.name} {b.alphabet}"
-    elif None not in (a.end, b.end) and a.end != b.end:
-        reason = f"space.end is the token {a.end} in {a.name} and {b.end} in {b.name}"
     else:
         for key in sorted({*a.restriction, *b.restriction}):
             one, two = a.restriction.get(key), b.restriction.get(key)
             if one != two:
                 reason = f"{key} is {one!r} in {a.name} and {two!r} in {b.name}"
+        if reason is None and None not in (a.end, b.end) and a.end != b.end:
+            reason = f"space.end is the value {a.end} in {a.name} and {b.end} in {b.name}"
     if reason is not None:
         raise UserError(
             f"different input spaces: {reason}; models can be compared only over the same space"

@@ -17,6 +17,7 @@ import io
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +59,18 @@ class Parameters:
     alphabet: str | None
 
 
+def _is_text(data: bytes) -> bool:
+    """Return whether a file is one of adabmDCA, the letters of which have an order of their own."""
+    return data[:1] in (b"J", b"h") and data[1:2].isspace()
+
+
 def read(options: Potts) -> Parameters:
     """Read a file; a `UserError` names it if it is broken, or if the alphabet does not fit."""
     path = Path(options.path)
     data = read_bytes(path, "file of a Potts model", MAX_BYTES)
     if data[:2] == b"PK":
         found = _of_npz(path, data)
-    elif data[:1] in (b"J", b"h") and data[1:2].isspace():
+    elif _is_text(data):
         found = _of_text(path, data, options.alphabet)
     else:
         found = _of_plmc(path, data)
@@ -81,11 +87,27 @@ def read(options: Potts) -> Parameters:
     return Parameters(h, coupling, alphabet)
 
 
+def alphabet_of(options: Potts) -> str | None:
+    """Return the alphabet of a file without `model.alphabet`, which is read once."""
+    try:
+        status = Path(options.path).stat()
+    except OSError as error:
+        raise UserError(f"{options.path}: {error.strerror}") from None
+    return _alphabet(options.path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache
+def _alphabet(path: str, *_of_file: int) -> str | None:
+    return read(Potts(kind="potts", path=path)).alphabet
+
+
 def preflight(options: Potts) -> dict[str, Any]:
     """Check the file (see `models.table.preflight`)."""
     found = read(options)
     n_sites, n_values = found.h.shape
-    given = f" alphabet:{options.alphabet}" if options.alphabet else ""
+    given = ""
+    if options.alphabet and _is_text(Path(options.path).read_bytes()[:2]):
+        given = f" alphabet:{options.alphabet}"
     return {
         "fingerprint": fingerprint([Path(options.path)]) + given, "bytes": found.coupling.nbytes,
         "n_sites": n_sites, "n_values": n_values,

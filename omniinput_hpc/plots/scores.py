@@ -77,7 +77,7 @@ def _aupr_label(curve: Curve, digits: int) -> str:
 
 def _note_side(axes: Axes, curve: Curve) -> None:
     """Write on the axes from which side of z inputs are accepted."""
-    sign = "\N{LESS-THAN OR EQUAL TO}" if curve.side == "low" else "\N{GREATER-THAN OR EQUAL TO}"
+    sign = "<" if curve.side == "low" else "\N{GREATER-THAN OR EQUAL TO}"
     note = f"side: {curve.side}, inputs with z {sign} threshold are accepted"
     axes.set_title(note, loc="left", fontsize=9, color=style.NOTE)
 

@@ -42,7 +42,7 @@ def curve_marks(density: Density, curve: Curve) -> Marks:
 
 
 def _threshold_words(density: Density, curve: Curve, t: int) -> str:
-    sign = "\N{LESS-THAN OR EQUAL TO}" if curve.side == "low" else "\N{GREATER-THAN OR EQUAL TO}"
+    sign = "<" if curve.side == "low" else "\N{GREATER-THAN OR EQUAL TO}"
     low, high = curve.bands.low.precision_t[t], curve.bands.high.precision_t[t]
     said = (
         f"z {sign} {curve.threshold_t[t]:.6g} accepted: precision {curve.precision_t[t]:.3g} "

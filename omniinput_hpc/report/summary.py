@@ -16,7 +16,7 @@ from omniinput_hpc.results.aupr import aupr_digits, interval_words, share_words
 from omniinput_hpc.results.canonical import CanonicalShare
 from omniinput_hpc.results.caption import model_words
 from omniinput_hpc.results.curve import CurveResult
-from omniinput_hpc.results.density import LOG_LARGE_SHARE, total_line
+from omniinput_hpc.results.density import LOG_LARGE_SHARE, in_words, total_line
 from omniinput_hpc.results.extremes import own_rung
 from omniinput_hpc.results.rules import rule_words
 from omniinput_hpc.runfile.reader import RunReader
@@ -97,8 +97,8 @@ def _confident(run: RunReader, content: Content) -> list[str]:
     whole = f"all {tens(log_all, digits=1)} inputs"
     return [
         f"{texts} Of {whole}, one in {tens(log_all - float(total.value), share_ends)} has z up to "
-        f"{high:.4g}: {tens(float(total.value), ends)} inputs (95 % interval "
-        f"{tens_interval(*ends)}), which the model finds likelier than a typical text of its own.",
+        f"{high:.4g}: {tens(float(total.value), ends)} inputs "
+        f"({in_words(ends)}), which the model finds likelier than a typical text of its own.",
         *_right_of_these(content.found, high),
     ]
 

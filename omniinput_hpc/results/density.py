@@ -157,7 +157,7 @@ class DensityResult(Written):
         ends = float(found.low), float(found.high)
         return [
             "probability that a target comes next, over all inputs of the law: "
-            f"{tens(float(found.value), ends)}, {_in_words(ends)}"
+            f"{tens(float(found.value), ends)}, {in_words(ends)}"
         ]
 
     def summary(self) -> list[str]:
@@ -375,10 +375,10 @@ def total_line(
         low, high = interval[0] - density.log_measure, interval[1] - density.log_measure
         part = f", {tens(float(total.value) - density.log_measure, (low, high))} of all"
         part += f" ({tens_interval(low, high)})" if low > LOG_LARGE_SHARE else ""
-    return f"{span}: {value} {of}{part}, {_in_words(interval)}{truth}"
+    return f"{span}: {value} {of}{part}, {in_words(interval)}{truth}"
 
 
-def _in_words(interval: tuple[float, float]) -> str:
+def in_words(interval: tuple[float, float]) -> str:
     """Return a 95 % interval, given by ln of its ends, in words."""
     known = np.isfinite(interval).any()
     return f"95% interval {tens_interval(*interval)}" if known else "interval not known"

@@ -348,6 +348,8 @@ def of_tasks(
     key = read_key(key_path(tasks_path), tasks.tasks_id)
     shown = {task.id: task for task in tasks.tasks}
     ranges = [run.range for run in key.runs if run.model_fingerprint == fingerprint]
+    if not ranges:
+        return None
     lower, upper = (end(range_[i] for range_ in ranges) for i, end in enumerate((min, max)))
     n_bins = max(1, int(np.ceil((upper - lower) / key.width - 1e-6)))
     items: list[Representative] = []

@@ -43,8 +43,10 @@ def clock_of(device: str, config: Config) -> Clock:
     A python model, law or output may wait for another process, or have threads of its own.
     """
     single = device == "cpu" and config.run.threads == 1
-    parts = (config.model.kind, getattr(config.law, "kind", ""), getattr(config.output, "name", ""))
-    return time.process_time if single and "python" not in parts else time.monotonic
+    law, output = config.law, config.output
+    parts = (config.model, law, law and law.prompt, getattr(output, "other", None))
+    kinds = [getattr(part, "kind", "") for part in parts] + [getattr(output, "name", "")]
+    return time.process_time if single and "python" not in kinds else time.monotonic
 
 
 def streams(seed: int, first: int, *key: int) -> Streams:

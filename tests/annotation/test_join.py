@@ -152,7 +152,8 @@ def test_draws_count_only_where_the_input_was_scored(tmp_path):
     np.testing.assert_array_equal(scored.weight_i, [9, 2, 1])  # e is scored by its repeat
     write_scores(tmp_path, "two", "rule", {"c": 1.0}, judge="rule x:y")
     both = join_scores("m", [first, second, tmp_path / "two.scores.rule.jsonl"]).scored
-    np.testing.assert_array_equal(both.weight_i, [18, 2, 1])
+    np.testing.assert_array_equal(both.weight_i, [9, 2, 9, 1])  # the judge's draws are apart
+    assert np.isnan(both.score_ai[:, 2]).tolist() == [True, False]
 
 
 def test_weights_far_below_the_smallest_number_still_count(tmp_path):

@@ -98,6 +98,9 @@ run_and_requeue -m omniinput_hpc a.toml --restart never
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_job_is_queued_again_before_its_run_has_a_folder(restarts, tmp_path):
     """Its next start resumes what the first one made, also with --restart never."""
+    if restarts:
+        (tmp_path / "runs").mkdir()
+        (tmp_path / "runs/a.h5.slurm").write_text("7 0\n")
     text = SLURM.format(restarts=restarts, script=ROOT / "jobscripts/slurm.sh")
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 75, done.stderr
@@ -105,3 +108,6 @@ def test_a_job_is_queued_again_before_its_run_has_a_folder(restarts, tmp_path):
     assert (tmp_path / "runs/a.h5.slurm").read_text() == f"7 {restarts}\n"
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("srun ")]
     assert line.endswith("--restart auto" if restarts else "--restart never")
+    (tmp_path / "runs/a.h5.slurm").write_text("6 0\n")  # an older job's: its run is not this one's
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, cwd=tmp_path)
+    assert "--restart auto" not in done.stdout

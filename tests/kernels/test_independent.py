@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from exactness import exact_distribution
 from language_folders import save_decoder
 from launches import Counter, model_on_meta
 from markov_model import DrawnModel, MarkovModel
@@ -27,12 +28,6 @@ W, MOVES = 500, 40
 
 def model_of(forbidden=0):
     return MarkovModel(3, 4, forbidden)
-
-
-def exact_distribution(model, beta):
-    """Return exp(-beta z) of all inputs, normalized, float64 [V^D]."""
-    log_p = -beta * model.output(model.all_inputs()).double()
-    return (log_p - log_p.logsumexp(0)).exp().numpy()
 
 
 def stream(seed=5):

@@ -98,10 +98,13 @@ def test_numbers_of_sets_are_found_behind_a_folder_with_spaces(tmp_path):
 
 def test_the_launcher_may_lie_in_a_folder_with_spaces():
     script = (ROOT / "jobscripts/reproduce.sh").read_text()
-    (given,) = re.findall(r"OMNIINPUT_MPIRUN=(\S+)", script)
-    text = f"launch=('/a b/mpirun' -n 2); printf %s {given}"
-    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
-    assert shlex.split(done.stdout) == ["/a b/mpirun", "-n", "2"]
+    (words,) = re.findall(r"^words=.*$", script, re.MULTILINE)
+    (given,) = re.findall(r"OMNIINPUT_MPIRUN=(\S+ \S+) exec", script)
+    for launch in (["/a b/mpirun", "-n", "2"], ["mpirun", "-n", "2"], []):
+        text = f'launch=({shlex.join(launch)}); {words}; words={given}; printf %s "$words"'
+        done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
+        assert shlex.split(done.stdout) == launch
+        assert "'" not in done.stdout  # the commands of earlier .done files stay the same
 
 
 def test_a_changed_command_is_made_again(plan, tmp_path):

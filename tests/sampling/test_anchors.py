@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from exactness import exact_distribution
 from planted_passages import PlantedPassages
 from run_tools import assert_same
 from runs_in_progress import begin, config_of, sampled
@@ -65,7 +66,7 @@ def test_the_drawn_half_is_resampled_to_the_target():
     model, b = markov("cpu"), 3.0
     m = model.n_sites - 1
     x = torch.cat([found_texts(model, like(model, 512), b, 256, stream(512))[:128]])
-    target = model.exact_distribution(b * m)
+    target = exact_distribution(model, b * m)
     z_all = model.output(model.all_inputs()).numpy()
     mean, sd = target @ z_all, np.sqrt(target @ z_all**2 - (target @ z_all) ** 2)
     z = model.output(x).numpy()

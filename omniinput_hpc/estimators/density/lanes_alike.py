@@ -63,9 +63,11 @@ def rhat_at_equal_z(run: RunData) -> tuple[FloatArray, int]:
     rounds = evenly_spaced_rounds(run, max(most, FEWEST_ROUNDS * n_rungs * run.samples_per_round))
     apart = max(1, len(rounds) * n_rungs * run.samples_per_round // most)
     time_s = np.arange(run.samples_per_round) // run.walkers
-    parts = []
-    for n, (x_ksd, z_ks) in enumerate(run.source.samples(rounds)):
-        keep_s = (n * (time_s[-1] + 1) + time_s) % apart == 0
+    times = run.samples_per_round // run.walkers
+    nth_i, time_i = np.divmod(np.arange(0, len(rounds) * times, apart), times)
+    parts, used = [], np.unique(nth_i)
+    for n, (x_ksd, z_ks) in zip(used, run.source.samples(rounds[used]), strict=True):
+        keep_s = np.isin(time_s, time_i[nth_i == n])
         parts.append((x_ksd[:, keep_s], z_ks[:, keep_s]))
     rhat_k = np.full(n_rungs, np.nan)
     for k in range(n_rungs if parts else 0):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -266,7 +266,7 @@ def observe(runs: Sequence[RunData]) -> Observations:
         log_measure=log_measure,
         parts=parts,
         rows_k=_rows(reads),
-        cold=max((_cold(run, z_b) for run in runs), key=lambda cold: cold.floor),
+        cold=_coldest([_cold(run, z_b) for run in runs]),
     )
 
 
@@ -366,6 +366,13 @@ def _read(run: RunData, n_groups: int) -> _Read:
     tau = 0.5 * run.walkers / run.samples_per_round
     independent = np.ones(n_rungs), np.full(n_rungs, tau), np.full(n_rungs, np.nan)
     return _Read(run, common_g, independent)
+
+
+def _coldest(found: Sequence[ColdRungs]) -> ColdRungs:
+    """Return the run with the highest floor, with the reasons of those that have no floor."""
+    worst = max(found, key=lambda cold: (cold.floor, bool(cold.reason)))
+    untested = [one.reason for one in found if one.reason and np.isneginf(one.floor)]
+    return replace(worst, reason="; ".join(dict.fromkeys(filter(None, [worst.reason, *untested]))))
 
 
 def _cold(run: RunData, z_b: FloatArray) -> ColdRungs:

@@ -342,16 +342,15 @@ def check_cold_rungs(
     cold_k = cold_k[counts_kgb[cold_k].any(axis=(1, 2))]
     if cold_k.size == 0 or np.isnan(model_beta):
         return ColdRungs()
-    distance_kp = part_distances(counts_kgb[cold_k], z_b, n_parts)
-    if np.isnan(distance_kp).any():
+    apart_kp = part_distances(counts_kgb[cold_k], z_b, n_parts) > MAX_DISTANCE
+    apart = np.flatnonzero(apart_kp.any(axis=1))
+    if not apart.size and round_trips:
+        if counts_kgb.shape[1] >= 2 * n_parts:
+            return ColdRungs(n_apart=0)
         return ColdRungs(
             reason="too few walkers to compare lanes that started from different texts at beta = "
             f"{beta_k[cold_k[0]]:.4g} and above; raise sampler.walkers to {2 * n_parts} or more"
         )
-    apart_kp = distance_kp > MAX_DISTANCE
-    apart = np.flatnonzero(apart_kp.any(axis=1))
-    if not apart.size and round_trips:
-        return ColdRungs(n_apart=0)
     k = cold_k[apart[0]] if apart.size and round_trips else cold_k[0]
     why = "no walker has made a round trip of the ladder"
     if apart.size:

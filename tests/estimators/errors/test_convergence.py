@@ -6,8 +6,10 @@ from cold_runs import cold_run
 from lattice import Lattice
 
 from omniinput_hpc.estimators.density.density import density_of_run, log_total
+from omniinput_hpc.estimators.density.observations import _coldest
 from omniinput_hpc.estimators.errors.convergence import (
     MAX_DISTANCE,
+    ColdRungs,
     Mixing,
     check_cold_rungs,
     check_convergence,
@@ -159,6 +161,23 @@ def test_too_few_walkers_to_compare_starts_are_no_agreement(n_groups, n_parts, f
     assert found.floor == -np.inf and bool(found.reason) == few
     if few:
         assert f"sampler.walkers to {2 * n_parts} or more" in found.reason
+    stuck = check_cold_rungs(counts(means())[:, :n_groups], Z_B, BETA_K, 24.0, 0, n_parts)
+    assert stuck.floor > -np.inf and "round trip" in stuck.reason
+
+
+def test_a_group_outside_the_bins_does_not_hide_that_others_differ():
+    apart = counts(means(1.5, 1.0))
+    apart[3, 0] = 0
+    found = check_cold_rungs(apart, Z_B, BETA_K, 24.0, 10, 2)
+    assert found.floor > -np.inf and "still differ" in found.reason
+
+
+def test_no_joined_run_hides_the_reasons_of_another():
+    few, stuck = ColdRungs(reason="too few"), ColdRungs(3.0, "not equilibrated", 2)
+    for found in ([ColdRungs(n_apart=0), few], [few, ColdRungs(n_apart=0)]):
+        assert _coldest(found).reason == "too few"
+    both = _coldest([stuck, few])
+    assert (both.floor, both.reason) == (3.0, "not equilibrated; too few")
 
 
 def test_warm_ladders_are_left_alone():
