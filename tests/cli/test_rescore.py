@@ -415,7 +415,7 @@ def test_the_tokens_that_end_texts_are_compared(tmp_path):
     )
     for other in (same, gone):
         input_space.require_same(base, other)
-    with pytest.raises(UserError, match=r"space\.end is the token 0 in base and 1 in chat"):
+    with pytest.raises(UserError, match=r"space\.end is the value 0 in base and 1 in chat"):
         input_space.require_same(base, chat)
     config = ended(tmp_path / "base", "eos")  # the end of a difference's texts is the run's
     checks.require_same_inputs(config, ended(tmp_path / "chat", None).model, [(8, 4)] * 2)
