@@ -22,7 +22,7 @@ def density(absolute=True, count_b=(0, 5, 5, 5), share_inside=1.0):
         edges=EDGES, count_b=np.array(count_b), log_g_b=log_g_b, absolute=absolute,
         share_inside=share_inside, words=WORDS_OF["count"], measure="count",
         log_g_jb=log_g_b + apart, lanes_g=np.ones(4, dtype=int),
-        log_measure=np.log(10.0), whole=whole,
+        log_measure=np.log(10.0), whole=whole, believed_b=np.array(count_b) > 0,
     )  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def test_what_a_language_model_writes():
     said = said_of(density(), model_beta=2.0)[1]
     assert said.startswith("The model's own texts have z = 2.2 +- 0.3")
     assert "(mean and standard deviation). Of all 10 inputs, one in 10 has z up to 2: 1 in" in said
-    assert "1 inputs (95 % interval 0." in said and said.endswith("typical text of its own.")
+    assert "1 inputs (95% interval 0." in said and said.endswith("typical text of its own.")
     assert len(said_of(density(), model_beta=1.0)) == 3
 
 
