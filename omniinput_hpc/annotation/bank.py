@@ -156,7 +156,7 @@ def write_bank(bank: Bank) -> None:
 def merged(bank: Bank | None, new: Bank) -> Bank:
     """Return a bank with the runs and inputs of `new`.
 
-    Of the same draws, the scores of the annotators of `new` are replaced and others are kept.
+    If both hold the same draws, an annotator's scores in `new` replace the earlier ones.
     """
     if bank is None:
         return new
