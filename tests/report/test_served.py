@@ -179,7 +179,8 @@ def explored(driver):
     def asked(script, *values):
         driver.execute_script(script, *values)
         said = "return document.querySelector('.all > p.soft').textContent"
-        wait(lambda: driver.execute_script(said) != "Reading ...")
+        busy = "return document.querySelector('.all ul').ariaBusy"
+        wait(lambda: driver.execute_script(busy) == "false")
         return driver.execute_script(said), driver.execute_script(listed)
 
     said, texts = asked("""

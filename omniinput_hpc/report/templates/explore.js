@@ -10,6 +10,7 @@
     const number = ++latest;
     if (!added) said.textContent = "Reading ...";
     more.hidden = true;
+    list.ariaBusy = true;
     let found;
     try {
       found = await (await fetch(`api/${what}?${new URLSearchParams(values)}`)).json();
@@ -25,6 +26,7 @@
     if (!ended && !found.inputs.length) return go(); // a search that has found nothing so far
     more.hidden = ended;
     more.onclick = go;
+    list.ariaBusy = false;
   }
   function shown(input, kind) {
     const item = made("li", ""), inside = kind === "image" ? made("img", "") : made("div", "text", input.shown);
