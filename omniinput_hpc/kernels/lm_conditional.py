@@ -323,6 +323,7 @@ class LmConditional(Untuned):
         kv_cache = conditionals.kv_cache_of(self._offers, self._kv_cache, n)
 
         def begin(x: torch.Tensor) -> conditionals.Conditionals:
+            target.budget.between()
             if kv_cache is None:
                 return conditionals.begin(self._conditional_logits, None, x, 0)
             kv_cache.begin_anew()  # it may be a new one, which has not seen the model's prefix

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -61,11 +62,13 @@ class SearchBudget:
         which it tries them; other blocks search the other values
     share : of what a block searches, tries and returns if only the rungs that learn search; at most
         1
+    between : called before each batch; it may raise, to end the search
     """
 
     n_batches: int
     first_values: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     share: float = 1.0
+    between: Callable[[], object] = lambda: None
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ def _checked(function: Callable[[Values], object], x_nd: Values, asked: str) -> 
     """Return what a user's function says of inputs: finite numbers, one for each."""
     try:
         with own_surroundings():
-            y_n = np.asarray(function(x_nd), dtype=np.float64)
+            y_n = np.asarray(function(x_nd.copy()), dtype=np.float64)  # it may write into them
     except UserError:
         raise
     except Exception as error:  # a user's own function may raise anything

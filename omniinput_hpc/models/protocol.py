@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class Model(Protocol):
     """A model: `n_values`, `n_sites` and `output` are required; `Offers` lists what is optional.
 
-    Inputs x are int64 [W, D]; W is the same in all calls of a run.
+    Inputs x are int64 [W, D]; W is the same in all calls of a run,
+    but for searches of `look_ahead`.
 
     Attributes
     ----------

@@ -53,7 +53,15 @@ class StopCheck:
         self._begin = time.monotonic()
 
     def start(self, work: Callable[[Callable[[], None]], object]) -> None:
-        """Do the work that each rank does independently before its first move.
+        """Do what each rank does independently before its first move; see `alone`."""
+        try:
+            self.alone(work)
+        except StopRun as stop:
+            stop.outcome = NOT_STARTED
+            raise
+
+    def alone(self, work: Callable[[Callable[[], None]], object]) -> None:
+        """Do long work that each rank does independently.
 
         All ranks call this. `work` gets a function to call between its parts, which ends the work
         if this rank was asked to stop. The other ranks learn of this when their own work is done,
@@ -68,11 +76,7 @@ class StopCheck:
             return False
 
         if not self._world.all(not self._world.together(asked)):
-            try:
-                self.check()
-            except StopRun as stop:
-                stop.outcome = NOT_STARTED
-                raise
+            self.check()
 
     def _end_if_asked(self) -> None:
         self._heartbeat()

@@ -86,6 +86,8 @@ class RunReader(CheckedFile):
         self.edges: NDArray[np.float64] = self._data.whole("bins/edges")
         consistency.raise_first("bins/edges", consistency.edges(self.edges))
         self.beta_k: NDArray[np.float64] = self._data.whole("ladder/beta", self.is_frozen)
+        if not self.is_frozen:  # a kill may leave the betas of two stages of tuning
+            return
         ladder = self.config.ladder
         betas = consistency.betas(self.beta_k, self.geometry.flat, ladder is None or ladder.ascends)
         consistency.raise_first("ladder/beta", betas)

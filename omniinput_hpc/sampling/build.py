@@ -87,7 +87,7 @@ def law_of(config: Config, model: models.Model, device: str) -> InputLaw | None:
     """
     from omniinput_hpc.kernels.independent import try_rows
     from omniinput_hpc.kernels.parts import constrained, law
-    from omniinput_hpc.models import constraint
+    from omniinput_hpc.models import checked, constraint
     from omniinput_hpc.models.law import build as parts_of
 
     inside = constraint.of(config, model)
@@ -99,6 +99,8 @@ def law_of(config: Config, model: models.Model, device: str) -> InputLaw | None:
     found = law.of_parts(parts, device, gives_z=parts.is_model and parts.model is model)
     n_walkers, exact = config.sampler.block_walkers, config.law.temperature == 1.0
     for key, of, used in (("law", parts.model, exact), ("law.prompt", parts.prompt, True)):
+        if hasattr(of, "output") and of is not model:
+            checked.check_keeps_inputs(of, (n_walkers, of.n_sites), key, device, own=True)
         rows = try_rows(of, n_walkers, device) if hasattr(of, "output") and used else None
         if rows is not None and not rows.normalized:
             raise UserError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from omniinput_hpc.kernels import SearchBudget
 from omniinput_hpc.kernels.look_ahead.continuations import Texts, texts_of
 from omniinput_hpc.kernels.look_ahead.search import likeliest
 from omniinput_hpc.parallel.comm import World
+from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile.layout import Geometry
 from omniinput_hpc.sampling.rung import Rung
 from omniinput_hpc.sampling.stats import RoundStats, Totals, outside_words
@@ -69,12 +70,12 @@ class BurnIn:
         for rung in self._rungs:
             rung.adapt(moves_k2p[rung.k])
 
-    def after_round(self, round_: int, stats: RoundStats) -> None:
+    def after_round(self, round_: int, stats: RoundStats, stopping: StopCheck) -> None:
         """Adapt to a round; end all learning before the last quarter; report after the last round.
 
-        It is called before the commit, so that a run cannot be resumed past an error. Raises a
-        UserError on all ranks if all outputs of burn-in fell outside the bins, or if no walker of a
-        rung has reached its window.
+        It is called before the commit, so that a run cannot be resumed past an error. All ranks
+        raise a StopRun if one was asked to stop during a search, and a UserError if all outputs of
+        burn-in fell outside the bins, or if no walker of a rung has reached its window.
         """
         if round_ >= 0:
             return
@@ -82,7 +83,7 @@ class BurnIn:
         if round_ == -1:
             self._require_bins()
         if self._config.kernel.learns_ahead and round_ < self._learning_ends:
-            self._learn(round_ + self._config.run.burn_in + 1, stats.parameters_k3)
+            self._learn(round_ + self._config.run.burn_in + 1, stats.parameters_k3, stopping)
         self._tune_ladder(round_, stats)
         if round_ >= self._learning_ends - 1:
             self._world.together(self._freeze)
@@ -103,7 +104,7 @@ class BurnIn:
                 "bins.upper so that they include these, and choose another run.output"
             )
 
-    def _learn(self, rounds: int, parameters_k3: NDArray[np.float64]) -> None:
+    def _learn(self, rounds: int, parameters_k3: NDArray[np.float64], stopping: StopCheck) -> None:
         """Let the kernels learn after so many rounds of burn-in.
 
         Every rung learns from its walkers. After 1, 2, 4, 8, ... rounds it also learns from a
@@ -118,7 +119,7 @@ class BurnIn:
         if rounds & (rounds - 1) == 0:
             if self._world.rank == 0:
                 log.info("look_ahead: searching for texts that the model has memorized")
-            found_k = self._search(rounds, learning)
+            found_k = self._search(rounds, learning, stopping)
         g = self._g
         likely_kwd = np.zeros((len(found_k), g.n_walkers, g.n_sites), dtype=np.int64)
         for i, found in enumerate(found_k.values()):
@@ -135,7 +136,9 @@ class BurnIn:
                 texts = texts_k[rung.k]
                 rung.learn(found_k[rung.k].with_others(texts) if found_k else texts)
 
-    def _search(self, rounds: int, learning: Mapping[int, Ensemble]) -> dict[int, Texts]:
+    def _search(
+        self, rounds: int, learning: Mapping[int, Ensemble], stopping: StopCheck
+    ) -> dict[int, Texts]:
         """Return the inputs found after `rounds` of burn-in for each of the rungs that learn.
 
         The blocks of all rungs, dealt to these rungs in turn, share the work equally.
@@ -147,16 +150,21 @@ class BurnIn:
                 tuned_kn[rung.k] = rung.walkers.kernel.tuned
         tuned_kn = self._bits_of_all_ranks(tuned_kn)
         moves = (rounds - rounds // 2) * self._config.sampler.moves_per_round
-        mine = {}
+        mine: dict[tuple[int, int], Texts] = {}
         n_parts = {
             k: len(range(i, self._g.n_rungs * blocks, n_learning)) for i, k in enumerate(learning)
         }
-        for rung in self._rungs:
-            part, i = divmod(rung.block.index, n_learning)
-            k = list(learning)[i]
-            share = blocks / n_parts[k]
-            budget = SearchBudget(max(1, round(SEARCH_SHARE * moves * share)), share=share)
-            mine[k, part] = rung.search(rounds - 1, learning[k], tuned_kn[k], budget)
+
+        def search(between: Callable[[], None]) -> None:
+            for rung in self._rungs:
+                part, i = divmod(rung.block.index, n_learning)
+                k = list(learning)[i]
+                share = blocks / n_parts[k]
+                n_batches = max(1, round(SEARCH_SHARE * moves * share))
+                budget = SearchBudget(n_batches, share=share, between=between)
+                mine[k, part] = rung.search(rounds - 1, learning[k], tuned_kn[k], budget)
+
+        stopping.alone(search)
         return self._of_all_ranks(mine, n_parts)
 
     def _of_all_ranks(

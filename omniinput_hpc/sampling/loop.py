@@ -75,7 +75,7 @@ def sample(run: LiveRun) -> None:
             run.output_check.look(run.world, run.config, run.rungs, run.rounds_before)
             stats = RoundStats.reduced(run.world, run.geometry, run.rungs, run.exchanger)
             run.exchanger.check(stats.imbalance_w)
-            run.burn_in.after_round(run.next_round, stats)
+            run.burn_in.after_round(run.next_round, stats, run.stopping)
         with run.clock.part("writing"):
             commit(run, stats)
         run.progress.committed(run.next_round, stats.swap_rate_p)

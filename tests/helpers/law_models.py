@@ -153,6 +153,13 @@ def leaky(device="cpu"):
     return model
 
 
+def sorting(device="cpu"):
+    """Return a model that sorts the inputs that it is given."""
+    model = ChainLaw(5, 6, rare=(0.05, 0.1), device=device, n_rare=2)
+    model.output = lambda x: ChainLaw.output(model, x.copy_(x.sort(1).values))
+    return model
+
+
 class Letters:
     """z = the number of "ab" in a text of letters, plus a quarter of that of "c"."""
 

@@ -26,7 +26,7 @@ from omniinput_hpc.config.kernels import Metropolis
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels import gibbs_with_gradients
 from omniinput_hpc.kernels.gibbs_with_gradients import GibbsCache, GibbsWithGradients
-from omniinput_hpc.kernels.parts.gradients import Dense
+from omniinput_hpc.kernels.parts.gradients import Dense, Differentiable
 from omniinput_hpc.kernels.parts.law import Law
 from omniinput_hpc.kernels.state import Info, State
 from omniinput_hpc.tempering.ensembles import Canonical
@@ -284,3 +284,19 @@ def test_wrong_variants_fail(wrong, ensemble):
 def test_mixed_walkers_are_seen_in_a_batch():
     with pytest.raises(AssertionError, match="mixed"):
         check_alone(WalkersMixed(OPTIONS, COUPLED, 64), COUPLED, Canonical(1.0), 2)
+
+
+def test_a_model_may_write_every_gradient_into_one_tensor():
+    """Else a walker that keeps its input would have the gradient of the one that it refused."""
+
+    class OneTensor(CoupledModel):
+        def output_and_gradient(self, x):
+            z, g = super().output_and_gradient(x)
+            self.g = getattr(self, "g", torch.empty_like(g))
+            return z, self.g.copy_(g)
+
+    model = OneTensor()
+    x, other = model.all_inputs()[:8], model.all_inputs()[-8:]
+    found = Differentiable(model, "a kernel").evaluate_again(x, model.output(x))
+    model.output_and_gradient(other)
+    torch.testing.assert_close(found.g, CoupledModel().output_and_gradient(x)[1])

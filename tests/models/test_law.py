@@ -64,6 +64,8 @@ def refused(folder, capfd, **tables):
      "law: its model has 40 sites of 20 values, but 6 sites of 5 values"),
     ({"law": '[law]\nkind = "python"\nfactory = "markov_model:weights"'}, "sums to"),
     ({"law": '[law]\nkind = "python"\nfactory = "law_models:leaky"'}, "sum to less than 1"),
+    ({"law": '[law]\nkind = "python"\nfactory = "law_models:sorting"'},
+     "law: output(x) must not write into x"),
     ({"law": f'{OWN}\ntemperature = 0'}, "law.temperature: expected a number above 0"),
     ({"law": '[law]\nkind = "modle"'}, 'law.kind: expected one of'),
     ({"method": "ancestral"}, 'sampler.method = "ancestral" draws from the model itself'),

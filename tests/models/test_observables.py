@@ -40,6 +40,9 @@ def wide(x):
     return x
 def words(x):
     return ["a"] * len(x)
+def sorts(x):
+    x.sort(axis=1)
+    return x[:, 0]
 """
 
 
@@ -175,3 +178,9 @@ def test_the_class_of_a_classifier(tmp_path):
         build("class", config_with(model=score), "--observable")
     with pytest.raises(UserError, match="class is for classifiers; this run's model is a causal"):
         build("class", TEXTS, "--observable")
+
+
+def test_a_function_may_write_into_the_inputs_that_it_gets(own):
+    x = X[:, ::-1].copy()
+    found = [build(f"my_numbers:{name}", TEXTS, "--add")(x) for name in ("sorts", "first")]
+    assert [y.tolist() for y in found] == [[1.0, 1.0], [8.0, 1.0]]

@@ -8,7 +8,7 @@ import shutil
 import h5py
 import numpy as np
 import pytest
-from runs_in_progress import launched
+from runs_in_progress import launched, sampled
 from sealed_changes import changing
 
 from omniinput_hpc.errors import UserError
@@ -165,3 +165,12 @@ def test_what_the_system_refuses_is_no_damage(path, tmp_path):
     assert refusal(tmp_path / ("a" * 300)).endswith("cannot be read: File name too long")
     loop.symlink_to("loop.h5")
     assert "Too many levels of symbolic links" in refusal(loop)
+
+
+def test_betas_of_two_stages_of_tuning_do_not_close_a_file(tmp_path):
+    """A kill between the writes of two ranks leaves them; a resume reads the state's."""
+    path = sampled(tmp_path, "run.burn_in=8", "ladder.tune=true", until=-6)
+    with h5py.File(path, "r+") as file:
+        file["ladder/beta"][:] = file["ladder/beta"][()][::-1]
+    with open_run(path) as run:
+        assert not run.is_frozen and run.beta_k[0] > run.beta_k[1]

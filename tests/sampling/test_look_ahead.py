@@ -14,7 +14,8 @@ from omniinput_hpc.config import input_file
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.kernels.lm_conditional import LmConditional
 from omniinput_hpc.kernels.look_ahead.continuations import Texts
-from omniinput_hpc.parallel.stopping import StopRun
+from omniinput_hpc.parallel.signals import StopRequest
+from omniinput_hpc.parallel.stopping import StopCheck, StopRun
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_hpc.sampling import build, loop, restart
 from omniinput_hpc.sampling.rung import Rung
@@ -153,6 +154,26 @@ def after_a_round(tmp_path):
         loop.sample(run)
     run.writer.close()
     return run.rungs[2:], given
+
+
+def test_a_stop_ends_a_search(tmp_path, monkeypatch):
+    """A search may take longer than the time limit leaves after a signal."""
+    request, found, search = StopRequest(), [], Walkers.search
+
+    def asked(*what):
+        request.reason = "SIGUSR1"
+        found.append(search(*what))
+        return found[-1]
+
+    monkeypatch.setattr(Walkers, "search", asked)
+    toml, _ = write(tmp_path)
+    run = begin(
+        input_file.parse(toml.read_text(), "run.toml"), stopping=StopCheck(request, WORLD, None)
+    )
+    with pytest.raises(StopRun, match="SIGUSR1"):
+        loop.sample(run)
+    run.writer.close()
+    assert run.next_round == -4 and not found
 
 
 def test_the_blocks_of_all_rungs_share_the_search(tmp_path, monkeypatch):

@@ -235,10 +235,13 @@ class Differentiable:
         watch(self._model, x, log_p.clamp(-1.0, 1.0), "gradient")
 
     def evaluate_again(self, x: torch.Tensor, z: torch.Tensor) -> Gradient:
-        """Return the gradient at x, int64 [W, D]; compare the known z [W] with its evaluation."""
+        """Return the gradient at x, int64 [W, D]; compare the known z [W] with its evaluation.
+
+        It is a copy: a user's model may write every gradient into one tensor.
+        """
         z_again, gradient = self.evaluate(x)
         compare(self._model, x, z, z_again)
-        return gradient
+        return gradient.where(torch.ones(len(x), dtype=torch.bool, device=x.device), gradient)
 
     def chunks(self, x: torch.Tensor) -> Iterator[tuple[int, int]]:
         """Yield (begin, end) of runs of sites of x [W, D] whose rows have a bounded size."""
