@@ -82,11 +82,10 @@ def filled(text):
     return text
 
 
-def run_block(heading):
-    """Run the first Python script (```py) after a heading of docs/models.md; return its names."""
-    after = (ROOT / "docs/models.md").read_text(encoding="utf-8").partition(heading)[2]
+def run_example(name):
+    """Run a script of docs/examples/; return its names."""
     names = {}
-    exec(after.partition("```py\n")[2].partition("```")[0], names)
+    exec((ROOT / "docs/examples" / name).read_text(encoding="utf-8"), names)
     return names
 
 

@@ -122,7 +122,7 @@ def test_a_network_by_its_name_on_the_hub(folders, tmp_path, monkeypatch):
 @pytest.mark.release
 def test_the_vit_of_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    found = written_pages.run_block("## A classifier of images")
+    found = written_pages.run_example("make_vit.py")
     assert float(capsys.readouterr().out.partition("%")[0]) > 80
     model = classifier.build(options("digits-vit"), "cpu")
     x = torch.randint(256, (5, model.n_sites), generator=torch.Generator().manual_seed(2))

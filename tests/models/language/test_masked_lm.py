@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from run_tools import ROOT
+import written_pages
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, EsmConfig, EsmForMaskedLM
 
 from omniinput_hpc.config import MaskedLm
@@ -186,11 +186,9 @@ def test_what_is_refused(esm, keys, message):
 
 
 def test_z_of_the_pages_esm2_is_that_of_transformers(tmp_path, monkeypatch):
-    """The 8M shape made by the script of docs/models.md, with its tokenizer, token by token."""
+    """The 8M shape of docs/examples, with its tokenizer, token by token."""
     monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs/models.md").read_text()
-    found = {}
-    exec(page.partition("```python\n")[2].partition("```")[0], found)
+    found = written_pages.run_example("make_esm.py")
     network, folder = found["network"].eval(), tmp_path / "esm2-8m"
     assert sum(p.numel() for p in network.parameters()) == 7_512_474
     table = model_table.of(str(folder), None, 10)

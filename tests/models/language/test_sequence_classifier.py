@@ -332,7 +332,7 @@ def test_what_a_reward_model_refuses(reward, keys, message):
 
 def test_the_reward_model_of_the_page(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = written_pages.run_block("## A reward model")
+    found = written_pages.run_example("make_reward.py")
     model = sequence_classifier.build(options("reward", length=6, target=0), "cpu")
     assert (model.n_sites, model.n_values) == (4, V)
     x = torch.randint(24, (6, 4), generator=torch.Generator().manual_seed(1))
