@@ -3,6 +3,7 @@
 The oracles read one text at a time, without padding, straight from transformers.
 """
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -230,6 +231,12 @@ def test_a_rule_of_values_and_of_what_is_shown(tmp_path, monkeypatch):
     (tmp_path / "t").mkdir()
     texts = make_tasks(tmp_path / "t", texts=["ab", ""])
     assert rule.RuleJudge("my_judges:length", "shown", None).score(texts.tasks) == [0.1, 0.0]
+    key = tasks.read_key(tasks.key_path(texts.path))
+    judge = rule.RuleJudge("my_judges:length", "values", key)  # it asks for texts by its argument
+    begun = [replace(task, prefix="not read") for task in texts.tasks]
+    assert judge.score(begun) == [0.1, 0.0] and "my_judges:length of texts," in judge.about
+    with pytest.raises(UserError, match="my_judges:length reads texts, but the tasks are pictures"):
+        judge.score(made.tasks)
 
 
 def test_fid_is_the_formula(tmp_path):
