@@ -66,6 +66,8 @@ def preflight(options: TextModel, hashed: bool = True, allowed: Allowed = None) 
     config, tensors, weights = check(folder, options.path)
     settings = settings_file(folder)
     check_architecture(config["model_type"], options.kind, settings)
+    if isinstance(options, SequenceClassifier):
+        hf_checks.check_labels(options.output, "model.output", config, folder)
     n_values = hf_checks.vocabulary_size(config, settings)
     words = tokenizer.read(folder)
     space = space_of(options, folder, n_values, words, allowed)
