@@ -20,7 +20,8 @@ class Display:
     ----------
     kind : "text" or "image"
     show : maps values, int64 [n, D], to n texts, or to n pictures, uint8 [h, w] or [h, w, 3]
-    prefix : the text that all inputs begin with; None without one
+    prefix : the text that all inputs begin with, without tokens that begin every text (``<s>``);
+        None without one
     note : how inputs are shown, for the user
     tokens : maps values, int64 [n, D], to the tokens of each input; None without a tokenizer
     canonical : maps values, int64 [n, D], to whether the tokenizer makes each input of its own

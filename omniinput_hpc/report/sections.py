@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from omniinput_hpc.config import Config
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.density.wide_bins import for_picture
 from omniinput_hpc.estimators.errors.diagnosis import Diagnosis
@@ -78,7 +79,7 @@ def section(run: RunReader, content: Content, number: int, name: str) -> Markup:
         config=run.config_toml,
         environment=[(k, v) for k, v in run.texts.items() if k not in SHOWN_ELSEWHERE],
         checks={"names": CHECKS, "rows": check_rows(verdict.checks)},
-        rungs=_rungs(content.diagnosis.found),
+        rungs=_rungs(content.diagnosis.found, run.config),
         mixing=_mixing(content.diagnosis.found, density),
         advice=content.diagnosis.advice,
         density=content.density.numbers() + content.density.more(),
@@ -158,8 +159,8 @@ def rounds_of(run: RunReader) -> str:
     return f"{run.rounds} of {run.rounds_planned}{unfinished}"
 
 
-def _rungs(d: Diagnosis) -> dict[str, Sequence[Any]]:
-    """Return the table of rungs: outputs, effective samples, R-hat, swaps, moves.
+def _rungs(d: Diagnosis, config: Config) -> dict[str, Sequence[Any]]:
+    """Return the table of rungs: outputs, effective samples, R-hat, swaps, moves; and their weight.
 
     Runs of draws have neither swaps nor moves.
     """
@@ -174,7 +175,26 @@ def _rungs(d: Diagnosis) -> dict[str, Sequence[Any]]:
         row.append(f"{d.rhat_k[k]:.3f}" if np.isfinite(d.rhat_k[k]) else DASH)
         shares = [swapped_k[k], *d.accepted_kn[k]] if chains else []
         rows.append([*row, *map(_share, shares)])
-    return {"names": names, "rows": rows}
+    return {"about": _weight(config), "names": names, "rows": rows}
+
+
+def _weight(config: Config) -> str:
+    """Return with which weight the rows of the table of rungs sample inputs."""
+    if config.sampler.method == "ancestral":
+        return (
+            "A row per rung: it draws inputs value by value from p^b, with p the model's "
+            "probability of a value and b = beta / m, m the number of predicted sites. This is the "
+            "weight exp(-beta z) only at b = 0 and b = 1."
+        )
+    said = []
+    if config.ladder is not None:
+        exponent = "-beta z" + ("" if config.ladder.lambdas is None else " - lambda y")
+        exponent += "" if config.ladder.kappa is None else " - kappa (z - z0)^2 / 2"
+        weight = f"exp({exponent})" if config.law is None else f"q(x) exp({exponent}), q the law"
+        said = [f"A row per rung, a temperature: it samples inputs with weight {weight}."]
+    if config.sampler.method == "wang-landau":
+        said.append("A rung named flat samples all outputs in its bins equally often.")
+    return " ".join(said)
 
 
 def _mixing(d: Diagnosis, density: Density) -> list[str]:

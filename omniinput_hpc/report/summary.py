@@ -82,7 +82,8 @@ def _confident(run: RunReader, content: Content) -> list[str]:
         model = run.config.model
         label = getattr(model, "label", getattr(model, "target", "any"))
         what = f"The probability of class {label}"
-        return _probabilities(density, SURE_OF_ANY if label == "any" else what)
+        noise = density.measure == "count" and not run.config.constrained
+        return _probabilities(density, SURE_OF_ANY if label == "any" else what, noise)
     d, own = content.diagnosis.found, own_rung(run)
     if own is None or density.measure != "count":
         return []
@@ -136,8 +137,11 @@ def _is_log_probability(config: Config) -> bool:
     return config.output is None and "log-softmax" in kinds and getattr(config.model, "sign", 1) > 0
 
 
-def _probabilities(density: Density, what: str) -> list[str]:
-    """Return which share of all inputs gets a large probability; `what` begins the sentence."""
+def _probabilities(density: Density, what: str, noise: bool) -> list[str]:
+    """Return which share of all inputs gets a large probability; `what` begins the sentence.
+
+    `noise` says whether nearly all inputs are noise: the space is not constrained.
+    """
     parts = []
     for p in SURE:
         try:
@@ -149,10 +153,10 @@ def _probabilities(density: Density, what: str) -> list[str]:
         parts.append(f"at least {np.exp(low):.3g} for {share}")
     if not parts:
         return []
-    noise = " Nearly all inputs are noise, so this is how sure the model is of noise."
     whole = density.words.whole
     said = f"{what} is {'; '.join(parts)} of {whole} (95 % intervals in brackets)."
-    return [said + (noise if density.measure == "count" else "")]
+    of_noise = " Nearly all inputs are noise, so this is how sure the model is of noise."
+    return [said + (of_noise if noise else "")]
 
 
 def _share(log_share: float, ends: tuple[float, float]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,15 +10,18 @@ from typing import Any
 from omniinput_hpc.annotation.display import shown_of
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.precision_recall.from_rule import Rule, call_rule, check_scores
+from omniinput_hpc.estimators.precision_recall.from_rule import (
+    Rule,
+    call_rule,
+    check_scores,
+    reads_texts,
+)
 from omniinput_hpc.plugins import load_function
 from omniinput_hpc.text import first_line
 
 OPTION = "--rule"
 WORD, FEWEST_WORDS = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*"), 5
 """A word, and how many a text of words has at least."""
-TEXTS = "texts"
-"""The name of a function's first argument by which it asks for texts."""
 
 
 def rule_of(name: str, config: Config) -> Rule:
@@ -61,7 +63,7 @@ def checked_rule(function: Callable[..., object], config: Config, name: str) -> 
 
     It gets the inputs' values, int64 [n, D], or their texts if its first argument is ``texts``.
     """
-    if _reads_texts(function):
+    if reads_texts(function):
         return _of_texts(function, config, name)
     return lambda x: check_scores(call_rule(function, x, name, OPTION), len(x), name)
 
@@ -85,13 +87,6 @@ def _all_in(file: str, option: str) -> Callable[[Sequence[str]], list[bool]]:
         return [len(words) >= FEWEST_WORDS and listed.issuperset(words) for words in found]
 
     return right
-
-
-def _reads_texts(function: Callable[..., object]) -> bool:
-    try:
-        return next(iter(inspect.signature(function).parameters), "") == TEXTS
-    except (TypeError, ValueError):  # some functions written in C have no signature
-        return False
 
 
 def _of_texts(function: Callable[[Sequence[str]], Any], config: Config, name: str) -> Rule:

@@ -3,6 +3,8 @@
 The oracles read one text at a time, without padding, straight from transformers.
 """
 
+import json
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -15,6 +17,7 @@ from page_server import ROOT
 from safetensors.torch import save_file
 from scipy.linalg import sqrtm
 from task_files import KEY_HEADER, make_tasks, word
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from omniinput_hpc import plugins
@@ -56,7 +59,7 @@ def expected(text):
     """p(yes) / (p(yes) + p(no)) as the next token of the prompt, one text at a time."""
     model, words = model_of(ENGLISH), tokenizer.read(ENGLISH)
     head, tail = TEMPLATE.split("{text}")
-    ids = words.encode(head) + words.encode(text) + words.encode(tail)
+    ids = words.encode(head + text) + words.encode(tail)
     yes, no = (words.encode(tail + w)[len(words.encode(tail))] for w in (" yes", " no"))
     with torch.no_grad():
         p = model(torch.tensor([ids])).logits[0, -1].softmax(-1)
@@ -69,6 +72,17 @@ def test_a_language_models_score_is_the_probability_of_yes(reader, written):
     np.testing.assert_allclose(given, truth, atol=2e-6)
     assert np.ptp(truth) > 0.01
     assert "% of the model's probability" in reader.notes()[0]
+
+
+def test_a_blank_before_the_text_is_part_of_its_first_token(reader, tmp_path):
+    task, words = tasks.Task("a", text="the cat"), tokenizer.read(ENGLISH)
+    ids = reader._head + language.plain_tokens(words, task, 2000, reader._blank)
+    assert ids == words.encode("One day: the cat")
+    assert ids != words.encode("One day: ") + words.encode("the cat")  # as it was
+    made = Tokenizer(models.BPE({w: i for i, w in enumerate(["▁", "a", "b", "▁a"])}, [("▁", "a")]))
+    made.pre_tokenizer = pre_tokenizers.Metaspace()  # puts a blank before every text
+    made.save(str(tmp_path / "tokenizer.json"))
+    assert language.blank_before_texts(tokenizer.read(tmp_path), "b") == ""
 
 
 def test_reading_the_answer_behind_the_padding_would_be_noticed(reader, written, monkeypatch):
@@ -146,6 +160,22 @@ def test_a_text_classifiers_score_is_its_classs_probability(tmp_path, n_classes)
     long = [tasks.Task("long", text="a " * 20)]
     with pytest.raises(UserError, match=r"task long: 22 tokens .* reads 16"):
         judge.score(long)
+
+
+def test_independent_labels_have_probabilities_of_their_own(tmp_path):
+    folder = save_classifier(tmp_path, 4)
+    one = language.TextClassifierJudge(str(folder), 1, "float32", "cpu")
+    file = folder / "config.json"
+    settings = json.loads(file.read_text()) | {"problem_type": "multi_label_classification"}
+    file.write_text(json.dumps(settings))
+    judge = language.TextClassifierJudge(str(folder), 1, "float32", "cpu")
+    ids = [2, *tokenizer.read(folder).encode("a b c"), 3]
+    with torch.no_grad():
+        logits = judge._lm(torch.tensor([ids])).logits[0]
+    (given,) = judge.score([tasks.Task("a", text="a b c")])
+    assert given == pytest.approx(float(logits[1].sigmoid()), abs=2e-6)
+    assert abs(given - float(logits.softmax(-1)[1])) > 0.05
+    assert judge.about != one.about and "independent label 1" in judge.about
 
 
 def pictures(folder, images, per_bin=None, gold=()):
@@ -230,6 +260,12 @@ def test_a_rule_of_values_and_of_what_is_shown(tmp_path, monkeypatch):
     (tmp_path / "t").mkdir()
     texts = make_tasks(tmp_path / "t", texts=["ab", ""])
     assert rule.RuleJudge("my_judges:length", "shown", None).score(texts.tasks) == [0.1, 0.0]
+    key = tasks.read_key(tasks.key_path(texts.path))
+    judge = rule.RuleJudge("my_judges:length", "values", key)  # it asks for texts by its argument
+    begun = [replace(task, prefix="not read") for task in texts.tasks]
+    assert judge.score(begun) == [0.1, 0.0] and "my_judges:length of texts," in judge.about
+    with pytest.raises(UserError, match="my_judges:length reads texts, but the tasks are pictures"):
+        judge.score(made.tasks)
 
 
 def test_fid_is_the_formula(tmp_path):

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from hostile_words import write_model_folder
 from run_files import BETA_K, write_run
+from run_tools import ROOT
 
+from omniinput_hpc.config import input_file
 from omniinput_hpc.estimators.errors import chains
-from omniinput_hpc.report import content
+from omniinput_hpc.report import content, sections
 from omniinput_hpc.results import diagnosis
 
 RUNG, RHAT, WALKERS = 2, 1.18, 16
@@ -78,12 +80,31 @@ def agree(html):
 
 def test_the_verdict_and_the_rung_table_name_the_same_lanes(page):
     html = page()
+    assert "it samples inputs with weight exp(-beta z). Effective samples: " in html
     table, by_verdict, verdict = said_of_lanes(html)
     assert by_verdict == {BETA_K[RUNG]: RHAT}
     assert abs(table[BETA_K[RUNG]] - RHAT) < 0.006
     assert f"lanes disagree on rungs {RUNG} (R-hat up to {RHAT:.2f})" in verdict
     assert "Converged:" not in verdict
     assert agree(html)
+
+
+LAW = ("law.kind=model", "kernel.name=from-law")
+PLAIN = "A row per rung, a temperature: it samples inputs with weight"
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "said"),
+    [
+        ("toy", (), f"{PLAIN} exp(-beta z)."),
+        ("toy", LAW, f"{PLAIN} q(x) exp(-beta z), q the law."),
+        ("toy-distinct", (), f"{PLAIN} exp(-beta z - lambda y)."),
+        ("toy-gwl", (), f"{PLAIN} exp(-beta z). A rung named flat samples"),
+        ("english-25-ancestral", (), "A row per rung: it draws inputs value by value from p^b"),
+    ],
+)
+def test_the_weight_of_the_rungs_is_that_of_the_method_and_the_law(name, keys, said):
+    assert sections._weight(input_file.load(ROOT / f"inputs/{name}.toml", keys)).startswith(said)
 
 
 def test_two_definitions_would_be_noticed(page, monkeypatch):

@@ -79,6 +79,11 @@ def test_what_the_model_is_sure_of():
     texts = {"kind": "sequence-classifier", "path": "a", "length": 3, "output": "log-softmax"}
     said = said_of(sure, model={**texts, "target": 1})[1]
     assert said.startswith("The probability of class 1 is at least")
+    space = config_with(model={**table, "label": 3}, space={"allowed": [[0, 1], [1]]})
+    run = SimpleNamespace(config=space)
+    asked = SimpleNamespace(density=SimpleNamespace(estimate=sure))
+    (some,) = summary._confident(run, asked)
+    assert some.endswith("(95 % intervals in brackets).")  # few inputs are not noise
     rare = density()
     rare.edges, rare.log_measure = sure.edges, 30.0
     assert "for 10^-12.07 (10^-12" in said_of(rare, model={**table, "label": 3})[1]

@@ -14,10 +14,13 @@ from omniinput_hpc.annotation.judges.networks import about_files, class_probabil
 from omniinput_hpc.annotation.tasks import Task
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import hf_folder, tokenizer
+from omniinput_hpc.models.language.hf_checks import MULTI_LABEL
 from omniinput_hpc.models.language.loading import load
 from omniinput_hpc.models.language.trial import longest_within
 
 TEXT_FIELD = "{text}"
+PROBE = "a"
+"""A text that shows whether a tokenizer puts a blank before texts."""
 MIN_ANSWER_MASS = 0.1
 """If the answers have less probability than this, the prompt does not lead to them."""
 
@@ -28,7 +31,8 @@ class LanguageModelJudge(Judge):
     With answers 0 ... n - 1, from worst to best, and p_j the probability of answer j's token
     divided by that of all answers, the score is the sum of p_j j / (n - 1): for " no" and " yes",
     the probability of yes. Nothing is generated. Special tokens that a text spells out are read as
-    plain text, so that a text cannot end the prompt's text field.
+    plain text, so that a text cannot end the prompt's text field. A blank before ``{text}`` is part
+    of the text's first token, as in any sentence.
 
     Parameters
     ----------
@@ -55,7 +59,9 @@ class LanguageModelJudge(Judge):
             words = tokenizer.read(folder)
             self._tokenizer = tokenizer.require(words, folder, "--judge causal-lm")
             first = tokenizer.frame(self._tokenizer)[0]
-            self._head, n_twice = tokenizer.joined(first, self._tokenizer.encode(head))
+            bare = head.removesuffix(" ")
+            self._blank = "" if bare == head else blank_before_texts(self._tokenizer, bare)
+            self._head, n_twice = tokenizer.joined(first, self._tokenizer.encode(bare))
             self._twice = [self._tokenizer.name_of(i) for i in first[len(first) - n_twice :]]
             self._tail = self._tokenizer.encode(tail)
             self._answers = [self._answer(tail, answer) for answer in answers]
@@ -67,7 +73,9 @@ class LanguageModelJudge(Judge):
             hf_folder.check_tokens(fixed, n_vocab, words, "--template or --answers")
             self._lm = load(AutoModelForCausalLM, folder, dtype, device)
         self._device, self._n_vocab = device, n_vocab
-        prompt = "|".join([template, *answers])
+        # scores by earlier versions, to which the blank was a token of its own, are not continued
+        moved = [] if bare == head else ["blank"]
+        prompt = "|".join([*moved, template, *answers])
         digest = hashlib.sha256(prompt.encode()).hexdigest()[:12]
         self.about = f"causal-lm {about_files(path, folder)} {dtype} prompt {digest}"
         self._mass: list[float] = []
@@ -75,7 +83,7 @@ class LanguageModelJudge(Judge):
     @torch.no_grad()
     def score(self, tasks: Sequence[Task]) -> list[float | None]:
         """Return the expected answer for each text, from 0 to 1."""
-        texts = [plain_tokens(self._tokenizer, task, self._n_vocab) for task in tasks]
+        texts = [plain_tokens(self._tokenizer, t, self._n_vocab, self._blank) for t in tasks]
         rows = [self._head + text + self._tail for text in texts]
         check_length(rows, tasks, self._lm)
         tokens, mask = padded(rows, self._device)
@@ -129,7 +137,9 @@ class TextClassifierJudge(Judge):
             self._around = hf_folder.frame(folder, self._n_vocab, self._tokenizer)
             self._lm = load(AutoModelForSequenceClassification, folder, dtype, device)
         self._label, self._device = label, device
-        self.about = f"sequence-classifier {about_files(path, folder)} {dtype} label {label}"
+        self._independent = self._lm.config.problem_type == MULTI_LABEL
+        which = f"{'independent ' if self._independent else ''}label {label}"
+        self.about = f"sequence-classifier {about_files(path, folder)} {dtype} {which}"
         class_probability(torch.zeros((1, int(self._lm.config.num_labels))), label, path)
 
     @torch.no_grad()
@@ -141,15 +151,23 @@ class TextClassifierJudge(Judge):
         check_length(rows, tasks, self._lm, self._around)
         tokens, mask = padded(rows, self._device)
         logits = self._lm(input_ids=tokens, attention_mask=mask).logits
-        return list(class_probability(logits, self._label, "").tolist())
+        return list(class_probability(logits, self._label, "", self._independent).tolist())
 
 
-def plain_tokens(vocabulary: tokenizer.Vocabulary, task: Task, n_vocab: int) -> list[int]:
-    """Return the tokens of a task's text; names of special tokens in it are read as plain text.
+def blank_before_texts(vocabulary: tokenizer.Vocabulary, head: str) -> str:
+    """Return the blank between a head and texts; "" if the tokenizer puts it before every text."""
+    encode = vocabulary.encode
+    return "" if encode(f"{head} {PROBE}") == [*encode(head), *encode(PROBE)] else " "
+
+
+def plain_tokens(
+    vocabulary: tokenizer.Vocabulary, task: Task, n_vocab: int, before: str = ""
+) -> list[int]:
+    """Return the tokens of `before` and a task's text; names of special tokens are plain text.
 
     A `UserError` names a token that is outside the model's vocabulary.
     """
-    ids = vocabulary.encode((task.prefix or "") + (task.text or ""), plain=True)
+    ids = vocabulary.encode(before + (task.prefix or "") + (task.text or ""), plain=True)
     hf_folder.check_tokens(ids, n_vocab, vocabulary, f"task {task.id}")
     return ids
 

@@ -38,11 +38,13 @@ def about_files(path: str, folder: Path) -> str:
     return f"{path} ({fingerprint(weight_files(folder))[:19]})"
 
 
-def class_probability(outputs: torch.Tensor, label: int, path: str) -> torch.Tensor:
+def class_probability(
+    outputs: torch.Tensor, label: int, path: str, independent: bool = False
+) -> torch.Tensor:
     """Return the probability of a class, float64 [n], from a network's outputs [n, c].
 
-    A single output is the log-odds of class 1 against class 0. Raises a UserError if there is no
-    such class.
+    A single output is the log-odds of class 1 against class 0. If classes are `independent` labels,
+    each output is the log-odds of its own. Raises a UserError if there is no such class.
     """
     n_classes = max(2, outputs.shape[1])
     if not 0 <= label < n_classes:
@@ -50,7 +52,7 @@ def class_probability(outputs: torch.Tensor, label: int, path: str) -> torch.Ten
     outputs = outputs.double()
     if outputs.shape[1] == 1:
         return (outputs[:, 0] if label else -outputs[:, 0]).sigmoid()
-    return outputs.softmax(-1)[:, label]
+    return outputs[:, label].sigmoid() if independent else outputs.softmax(-1)[:, label]
 
 
 class PictureNetwork:

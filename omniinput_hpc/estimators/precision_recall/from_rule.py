@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -49,6 +50,14 @@ def load_rule(name: str, option: str = "--rule") -> Rule:
         return check_scores(call_rule(function, x, name, option), len(x), name)
 
     return rule
+
+
+def reads_texts(function: Callable[..., object]) -> bool:
+    """Return whether a rule asks for the texts of inputs, by a first argument ``texts``."""
+    try:
+        return next(iter(inspect.signature(function).parameters), "") == "texts"
+    except (TypeError, ValueError):  # some functions written in C have no signature
+        return False
 
 
 def call_rule(function: Callable[..., object], given: object, name: str, option: str) -> object:

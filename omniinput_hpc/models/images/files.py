@@ -27,7 +27,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.display import Display
 from omniinput_hpc.models.images import hf_processor
 from omniinput_hpc.models.language import hf_folder
-from omniinput_hpc.models.language.hf_checks import check_class, read_settings
+from omniinput_hpc.models.language.hf_checks import check_class, check_labels, read_settings
 from omniinput_hpc.untrusted.safetensors_header import read_header
 
 ARCHITECTURES = ("cnn", "mlp", "resnet")
@@ -91,6 +91,7 @@ def preflight(options: ImageClassifier) -> dict[str, Any]:
         files, n_outputs = [path], None
     elif is_of_hub(options):
         files, n_outputs, n_bytes = hf_processor.preflight(path, options.path)
+        check_labels(options.target, "model.target", hf_folder.read_config(path), path)
     else:
         architecture = read_architecture(path)
         _check_weights(path)

@@ -87,7 +87,8 @@ class CausalLanguageModel:
         self._special = special_tokens(self.lm, words)
         self._mask_needed = False
         self._mask_needed = self._try_out(f"model.path = {folder}")
-        self._text = tokenizer.Text(words, tokens, before)
+        shown = before if words is None else hf_folder.without_beginning(before, words)
+        self._text = tokenizer.Text(words, tokens, shown)
 
     @torch.no_grad()
     def output(self, x: torch.Tensor) -> torch.Tensor:
@@ -289,7 +290,10 @@ class CausalLanguageModel:
         return hf_decoder.make(self.lm, n_positions, self._special, self._before)
 
     def render(self, x: torch.Tensor) -> list[str]:
-        """Return the text of each input after the prefix; token ids without a tokenizer."""
+        """Return the text of each input with the prefix; token ids without a tokenizer.
+
+        Tokens that begin every text are left out (see `hf_folder.without_beginning`).
+        """
         return self._text.render(x.cpu().numpy())
 
     def _tokens(self, x: torch.Tensor) -> torch.Tensor:

@@ -52,6 +52,8 @@ _NESTED = ("decoder", "generator", "text_config")
 """Keys that may hold the settings of a model's text part, as in transformers' `get_text_config`."""
 _METHODS = {"to_dict", "to_diff_dict", "to_json_string", "update", "from_dict", "save_pretrained"}
 """Keys that would overwrite methods of transformers' settings object."""
+MULTI_LABEL = "multi_label_classification"
+"""The problem_type in config.json of classifiers whose labels are independent."""
 MERGE_FIRST = (
     "adapters are not read: merge it into the model (merge_and_unload) and save the result"
 )
@@ -228,6 +230,19 @@ def check_class(
         raise UserError(
             f'{keys[0]} = "difference" is for two classes, but {where} has {n_classes}; choose '
             '"log-odds"'
+        )
+
+
+def check_labels(how: str, key: str, config: Mapping[str, Any], where: object) -> None:
+    """Raise a `UserError` if classes of independent labels are compared with each other.
+
+    key : of `how` in the input file
+    config : of config.json
+    """
+    if how in ("log-softmax", "log-odds") and config.get("problem_type") == MULTI_LABEL:
+        raise UserError(
+            f'{key} = "{how}" compares classes, but the labels of {where} are independent '
+            f'({MULTI_LABEL}); choose "logit", the log-odds of one label'
         )
 
 

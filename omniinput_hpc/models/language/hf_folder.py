@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Sequence
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,8 @@ def preflight(options: TextModel, hashed: bool = True, allowed: Allowed = None) 
     config, tensors, weights = check(folder, options.path)
     settings = settings_file(folder)
     check_architecture(config["model_type"], options.kind, settings)
+    if isinstance(options, SequenceClassifier):
+        hf_checks.check_labels(options.output, "model.output", config, folder)
     n_values = hf_checks.vocabulary_size(config, settings)
     words = tokenizer.read(folder)
     space = space_of(options, folder, n_values, words, allowed)
@@ -273,6 +276,17 @@ def prefix_ids(
     return ids_of(options.prefix or [], "model.prefix", folder, n_vocab, words)
 
 
+def without_beginning(prefix: Sequence[int], words: Vocabulary) -> list[int]:
+    """Return a prefix without tokens at its start that begin every text (``<s>``).
+
+    They are not text: another tokenizer would read their names as words.
+    """
+    folder = words.folder
+    begins = gguf_file.beginning(folder) if gguf_file.is_gguf(folder) else words.around()[0]
+    named = words.ids.get(tokenizer.named_tokens(folder).get("bos_token", ""), -1)
+    return list(dropwhile({named, *begins}.__contains__, prefix))
+
+
 def ids_of(
     given: str | Sequence[int], key: str, folder: Path, n_vocab: int, words: Vocabulary | None
 ) -> list[int]:
@@ -358,7 +372,7 @@ def display(options: TextModel, allowed: Allowed = None) -> Display:
         note = f"shown as token ids, since {folder} has no tokenizer that can be read here: "
         note += tokenizer.why_none(folder)
     else:
-        before = words.decode(prefix) if prefix else None
+        before = words.decode(without_beginning(prefix, words)) or None
         note = f"decoded by the tokenizer in {folder}"
         unnamed = about_unnamed(words, tokens, allowed)
         note += f"; {unnamed}" if unnamed else ""

@@ -122,7 +122,7 @@ class Vocabulary:
 
         Raises `UserError` if the vocabulary has no such token.
         """
-        token = _named_tokens(self.folder).get(role)
+        token = named_tokens(self.folder).get(role)
         if token is None and default not in self.ids:  # RoBERTa's settings, for example, name none
             ids = self.around()[0 if role == "cls_token" else 1]
             if len(ids) == 1:
@@ -134,7 +134,7 @@ class Vocabulary:
 
     def has(self, role: str, default: str) -> bool:
         """Return whether the folder names a token for a role, or has its usual one."""
-        return role in _named_tokens(self.folder) or default in self.ids
+        return role in named_tokens(self.folder) or default in self.ids
 
     def name_of(self, token_id: int) -> str:
         """Return the token with an id, quoted; only the id if there is none."""
@@ -429,7 +429,7 @@ def _added_tokens(folder: Path) -> dict[int, tuple[str, bool]]:
     return found
 
 
-def _named_tokens(folder: Path) -> dict[str, str]:
+def named_tokens(folder: Path) -> dict[str, str]:
     """Return a folder's settings by key; a token in a role ("cls_token") is given as its text."""
     settings = {key: value for file in SETTINGS for key, value in _read(folder / file).items()}
     texts = {k: v.get("content") if isinstance(v, dict) else v for k, v in settings.items()}

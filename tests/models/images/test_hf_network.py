@@ -1,5 +1,7 @@
 """Image classifiers of the hub: z is transformers' logit of what its processor makes."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -117,6 +119,16 @@ def test_a_network_by_its_name_on_the_hub(folders, tmp_path, monkeypatch):
     assert found["fingerprint"] == files.preflight(options(folder))["fingerprint"]
     assert classifier.build(options("someone/resnet"), "cpu").n_sites == found["n_sites"]
     assert model_table.of("someone/resnet", None, None)["kind"] == "image-classifier"
+
+
+def test_independent_labels_are_not_compared(folders, tmp_path):
+    folder = shutil.copytree(folders["resnet"][0], tmp_path / "resnet")
+    AutoConfig.from_pretrained(folder, problem_type="multi_label_classification").save_pretrained(
+        folder
+    )
+    assert files.preflight(options(folder))["n_values"] == 256
+    with pytest.raises(UserError, match=r'model.target = "log-softmax" compares classes, but'):
+        files.preflight(options(folder, target="log-softmax"))
 
 
 @pytest.mark.release

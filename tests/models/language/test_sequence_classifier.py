@@ -125,6 +125,12 @@ def test_what_is_refused(folder, tmp_path):
     assert "beyond the 16 positions" in refused(folder, length=17)
     three = save_classifier(tmp_path, n_classes=3)
     assert "is for two classes" in refused(three, output="difference")
+    config = AutoConfig.from_pretrained(three, problem_type="multi_label_classification")
+    config.save_pretrained(three)
+    for output in ("log-softmax", "log-odds"):
+        with pytest.raises(UserError, match=f'"{output}" compares classes, but the labels of .*'):
+            hf_folder.preflight(options(three, output=output))
+    assert hf_folder.preflight(options(three, output="logit"))["n_sites"] == 6
     (three / "vocab.txt").write_text("a\nb\n")
     assert "has no cls_token '[CLS]'" in refused(three)
     (three / "vocab.txt").unlink()

@@ -1,11 +1,14 @@
 """What is reported of a model's tokens: values without one, and the token that texts begin with."""
 
+import json
+
 import pytest
+import torch
 from language_folders import WORDS, V, save_decoder, with_beginning
 from run_tools import ROOT
 
 from omniinput_hpc.config import input_file
-from omniinput_hpc.models.language import hf_folder, token_notes
+from omniinput_hpc.models.language import causal_lm, hf_folder, token_notes
 
 KEYS = ["ladder.betas=[0.0, 3.0]", "ladder.tune=false", "model.length=4"]
 
@@ -52,6 +55,20 @@ def test_a_text_with_the_beginning_of_the_prefix_has_it_once(folder):
     assert without("<s>abc") == [s, 2, 3, 4]
     letter = hf_folder.encoder(config(folder, "model.prefix='<s>a'").model)
     assert letter("abc") == [2, 3, 4]  # a letter that comes twice is no mistake
+
+
+def test_what_only_begins_texts_is_no_part_of_them(folder):
+    """By the tokenizer.json, or by the settings beside it."""
+    s = with_beginning(folder, "<s>")
+    for _ in range(2):
+        for prefix, shown in (("'<s>'", None), ("'<s>ab'", "ab"), ([s, s, 0, s, 2], "<end><s>a")):
+            options = config(folder, f"model.prefix={prefix}").model
+            assert hf_folder.display(options).prefix == shown
+            texts = causal_lm.build(options, "cpu").render(torch.tensor([[2, 3, 4, 5]]))
+            assert texts == [f"{shown or ''}abcd"]
+        whole = json.loads((folder / "tokenizer.json").read_text()) | {"post_processor": None}
+        (folder / "tokenizer.json").write_text(json.dumps(whole))
+        (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>"}))
 
 
 def test_a_text_is_read_with_or_without_it_and_that_is_said(folder):
