@@ -37,7 +37,7 @@ checked before anything starts, and all mistakes are listed at once. Unknown key
   `device`, `writer`, `[analysis]`, and (with the same files) `path` of `[model]`, `[law]` and
   `[output]`, and `path` and `file` of `law.prompt` and `output.other`. Nothing else may change.
 """
-WORDS: dict[Any, str] = {int: "whole number", float: "number", str: "text", bool: "true or false"}
+WORDS: dict[Any, str] = {int: "integer", float: "number", str: "text", bool: "true or false"}
 LARGEST_SHOWN = 2**31 - 1
 """Larger bounds are left out: no user reaches them, and the check's message states them."""
 LISTED = ("observables",)
