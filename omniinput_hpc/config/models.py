@@ -184,8 +184,7 @@ class ImageClassifier(Table):
     factory: FunctionName | None = Field(
         None,
         description='Your `"module:function"` that returns a `torch.nn.Module` of float32 [W, '
-        "channels, height, width] in [0, 1]: level v is v / (n_values - 1). The "
-        "current directory is importable.",
+        "channels, height, width] in [0, 1]: level v is v / (n_values - 1).",
     )
     options: dict[str, Any] = Field(default_factory=dict, description=OPTIONS)
     shape: Annotated[list[WholePositive], Field(min_length=2, max_length=3)] | None = Field(
@@ -244,8 +243,7 @@ class PythonModel(Table):
 
     kind: Literal["python"] = Field(description="An object made by a function of your own.")
     factory: FunctionName = Field(
-        description='`"module:function"`; `function(device=..., **options)` returns the model. '
-        "The current directory is importable."
+        description='`"module:function"`; `function(device=..., **options)` returns the model.'
     )
     options: dict[str, Any] = Field(default_factory=dict, description=OPTIONS)
     rounding: Positive | None = Field(

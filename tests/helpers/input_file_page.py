@@ -25,10 +25,11 @@ Every table and key, written from the program's own checks by
 the [glossary](glossary.md) explains the terms.
 
 An input file is [TOML](https://toml.io): tables in brackets, with lines `key = value`. All of it is
-checked before anything starts, and all mistakes are listed at once. Unknown keys are mistakes.
+checked before anything starts. Unknown keys are mistakes.
 
 - `--set table.key=value` on the command line overrides a key, any number of times. The value is
   written as in TOML; anything else is taken as text.
+- A `"module:function"` may be in the current directory.
 - In paths (`run.output`, `model.path`, `analysis.test_data`) `~`, `~user`, `$NAME` and `${NAME}`
   are expanded. An unset or empty variable is a mistake.
 - The run file stores the resolved input, with expanded paths, and can be given instead of the input
