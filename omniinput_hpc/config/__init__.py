@@ -115,8 +115,7 @@ class Analysis(Table):
 
     side: Side | None = Field(
         None,
-        description="The end of z where the model is confident, from which curves are counted "
-        "([defaults](analysis.md#the-side)).",
+        description="The end of z where the model is confident ([default](analysis.md#the-side)).",
     )
     rule: RuleName | None = Field(
         None,
@@ -126,8 +125,7 @@ class Analysis(Table):
     )
     test_data: Annotated[str | None, IsPath()] = Field(
         None,
-        description="File of test sets' outputs, written by "
-        "`omniinput test-sets`, to draw with the density.",
+        description="File written by `omniinput test-sets`, to draw with the density.",
     )
 
 
@@ -142,9 +140,8 @@ class Config(Table):
     model: Model = Field(description="What is sampled. The keys depend on `kind`.")
     law: Law | None = Field(
         None,
-        description="Optional: what inputs are weighed by. Default: all inputs weigh the same, and "
-        "the density counts them. Under a law q it is a probability: a rung samples "
-        "q(x) exp(-beta z(x)), and the one at beta = 0 is drawn from q.",
+        description="Optional: what inputs are [weighed by](analysis.md#under-a-law). Default: all "
+        "weigh the same.",
     )
     output: Output | None = Field(
         None, description="Optional: what z is. Default: the model's own output. One of:"
@@ -176,8 +173,7 @@ class Config(Table):
     )
     analysis: Analysis | None = Field(
         None,
-        description="Optional: how `jobscripts/local.sh` analyses the run. It may change when a "
-        "run is resumed.",
+        description="Optional: how `jobscripts/local.sh` analyses the run.",
     )
 
     @model_validator(mode="before")

@@ -118,8 +118,7 @@ class DiscreteLangevin(KernelTable):
     )
     ordered: bool = Field(
         False,
-        description="Whether values are ordered (grey levels); near ones are then proposed more "
-        "often.",
+        description="Values are ordered (grey levels): near ones are proposed more often.",
     )
     step_size: float = Field(
         1.0,
@@ -170,8 +169,7 @@ class LmConditional(KernelTable):
 
     implementation: ClassVar = "omniinput_hpc.kernels.lm_conditional:LmConditional"
     name: Literal["lm-conditional"] = Field(
-        description="Redraws spans of tokens from a language model's own conditional "
-        "probabilities; needs only forward passes."
+        description="Redraws spans of tokens from a language model's own conditional probabilities."
     )
     weights: ProposalWeights = Field(
         ProposalWeights(site=0.2, block=0.3, suffix=0.4, flip=0.1),
@@ -183,14 +181,14 @@ class LmConditional(KernelTable):
     )
     suffix_lengths: Lengths | None = Field(
         None,
-        description="`[shortest, longest]` suffix, drawn log-uniformly. Default: 1 to `length`, "
-        "with a tenth of whole inputs (six tenths with `look_ahead`).",
+        description="Likewise of suffixes. Default: 1 to `length`, and a tenth whole inputs (six "
+        "tenths with `look_ahead`).",
     )
 
     look_ahead: bool | None = Field(
         None,
-        description="On canonical rungs with beta > m, draw suffixes by where their first "
-        "tokens lead, which burn-in learns ([more](methods.md#kernels)). "
+        description="On canonical rungs with beta > m, [draw suffixes by where their first "
+        "tokens lead](methods.md#kernels), which burn-in learns. "
         "Default: true if the ladder has such rungs, "
         f"`burn_in` is at least {LEAST_BURN_IN}, and inputs have more than {CONTEXT_LENGTH} "
         "sites. The run file stores the decision.",
@@ -233,13 +231,12 @@ class FromLaw(KernelTable):
     )
     weights: LawWeights = Field(
         LawWeights(site=0.2, block=0.3, suffix=0.5),
-        description="Relative frequency of each kind of span; 0 if not named.",
+        description="As for `lm-conditional`, without `flip`.",
     )
     block_lengths: Lengths | None = Field(None, description="As for `lm-conditional`.")
     suffix_lengths: Lengths | None = Field(
         None,
-        description="`[shortest, longest]` suffix, drawn log-uniformly. Default: 1 to `length`, "
-        "with a tenth of whole inputs.",
+        description="As for `lm-conditional`, with a tenth whole inputs.",
     )
     look_ahead: ClassVar = False
 

@@ -6,17 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from omniinput_hpc.config.models import DTYPES, FunctionName, Prefix
+from omniinput_hpc.config.models import DTYPES, OPTIONS, FunctionName, Prefix
 from omniinput_hpc.config.paths import PathText
 from omniinput_hpc.config.table import MAX_SITES, Positive, Table, WholePositive
 
-SITES: Any = Field(le=MAX_SITES, description="How many sites this law draws, from the first on.")
-PATH = "As for a `causal-lm` model. It needs the [model]'s tokens."
+SITES: Any = Field(le=MAX_SITES, description="How many sites it draws, from the first on.")
+PATH = "As for a `causal-lm` model, with the tokens of [model]."
 FACTORY = (
-    "As for a `python` model; it needs `conditional_logits`, and an `output` that is their mean "
-    "loss."
+    "As for a `python` model; needs `conditional_logits`, and an `output` that is their mean loss."
 )
-OPTIONS = "Keyword arguments of the factory."
 
 
 class UniformPrompt(Table):

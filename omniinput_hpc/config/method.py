@@ -30,17 +30,15 @@ class Sampler(Table):
         "parallel-tempering", description="See [methods.md](methods.md)."
     )
     walkers: int | Literal["auto"] = Field(
-        description='Walkers per rung, at least 1. `"auto"` (per block): 16, doubled up to '
-        "4,096 while every rank then makes 10 % more moves per second, uses at most "
-        "80 % of the free memory, and a round takes at most five minutes. A run "
-        "takes the number that `--check` found (`RUN.check.json`) for the same "
-        "input, model and devices."
+        description='Walkers per rung. `"auto"` (per block): 16, doubled up to 4,096 while '
+        "every rank makes 10 % more moves per second, in at most 80 % of the free memory and five "
+        "minutes per round. A run takes the number that `--check` found (`RUN.check.json`) for the "
+        "same input, model and devices."
     )
     blocks: WholePositive = Field(
         1,
-        description="Equal blocks of each rung's walkers, so that up to [rungs x blocks "
-        "ranks](running.md#more-ranks-than-rungs) share the work. Results depend on "
-        "it, not on the number of ranks. It divides `walkers`.",
+        description="Equal blocks of each rung's walkers, for [more ranks than "
+        "rungs](running.md#more-ranks-than-rungs). It divides `walkers`.",
     )
     steps: WholePositive = Field(
         description="Moves of every walker between two exchanges; with `annealed`, at each beta."
@@ -114,12 +112,12 @@ class Ladder(Table):
     )
     lowest: Finite | None = Field(
         None,
-        description="Lowest beta of a spaced ladder: `lowest`, `highest`, `rungs` and `spacing` "
+        description="Lowest beta of a spaced ladder. `lowest`, `highest`, `rungs` and `spacing` "
         "replace `betas`.",
     )
-    highest: Finite | None = Field(None, description="Highest beta of a spaced ladder.")
+    highest: Finite | None = Field(None, description="Its highest beta.")
     rungs: Annotated[int, Field(ge=2, le=MAX_RUNGS)] | None = Field(
-        None, description="Number of betas of a spaced ladder."
+        None, description="Its number of betas."
     )
     spacing: Literal["linear", "geometric"] | None = Field(
         None, description="Equal differences, or equal ratios."
@@ -130,11 +128,10 @@ class Ladder(Table):
     )
     anchors: bool | None = Field(
         None,
-        description="Draw the rung at beta = 0 uniformly at every move (or before every "
-        "exchange, if whole inputs take a GPU longer than moves), and the rung at "
-        "beta = m from the model before every exchange. If the model's conditional "
-        "weights are not probabilities, `true` is refused; by default that rung is "
-        "then not drawn.",
+        description="Draw the rung at beta = 0 uniformly at every move (before every exchange, "
+        "if whole inputs take a GPU longer than moves), and the rung at beta = m from the model "
+        "before every exchange. If the model's conditional weights are not probabilities, `true` "
+        "is refused, and by default that rung is not drawn.",
     )
     tune: bool = Field(
         False,
@@ -144,18 +141,16 @@ class Ladder(Table):
     )
     kappa: list[NotNegative] | None = Field(
         None,
-        description="Gaussian rungs, to bridge two phases: the log-weight is -beta z - kappa (z "
-        "- z0)^2 / 2. One entry per rung.",
+        description="[Gaussian rungs](methods.md#parallel-tempering): one entry per rung.",
     )
-    z0: list[Finite] | None = Field(None, description="Centres of Gaussian rungs.")
+    z0: list[Finite] | None = Field(None, description="Their centres, likewise.")
     lambdas: list[Finite] | None = Field(
         None,
-        description="A [second direction](choosing-betas-and-bins.md#a-second-direction): the "
-        "log-weight is -beta z - lambda y, with y the `observable`. One entry per rung; rungs of "
-        "lambda = 0 come first, and betas need not ascend. For `metropolis` and `from-law`.",
+        description="A [second direction](choosing-betas-and-bins.md#a-second-direction): one "
+        "entry per rung; betas need not ascend.",
     )
     observable: str | None = Field(
-        None, description="Which of the [[observables]] y is, by name; with `lambdas`."
+        None, description="Its y: the name of one of the [[observables]]."
     )
 
     @model_validator(mode="after")
@@ -386,14 +381,12 @@ class WangLandau(Table):
     proposal: Literal["slope", "range", "directional"] = Field(
         "slope",
         description="Beta of gradient kernels: the slope dS/dz, or drawn from `proposal_beta` "
-        'in the papers\' ways, `"range"` or `"directional"` (both signs equally '
-        "after learning).",
+        'in a way of the papers, `"range"` or [`"directional"`](methods.md#wang-landau).',
     )
     proposal_beta: Range | None = Field(None, description="`[low, high]`, the range of beta.")
     direction: Literal["redrawn", "kept"] = Field(
         "redrawn",
-        description='For `"directional"`: [how long](methods.md#wang-landau) a walker keeps its '
-        "direction.",
+        description='For `"directional"`: how long a walker keeps its direction.',
     )
 
     @property

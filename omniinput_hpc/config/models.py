@@ -20,10 +20,27 @@ from omniinput_hpc.plugins import split_name
 
 DTYPES = Literal["float32", "bfloat16", "float16"]
 DTYPE = "Of the weights. Log-probabilities and sums are always in float32."
+NOT_GGUF = "As for a `causal-lm`, but not GGUF."
+AROUND = (
+    "Number of tokens of an input, including those that the tokenizer puts around a text, such as "
+    "[CLS] and [SEP]. The others are the sites. A site may hold any token; attention sees all, "
+    "even [PAD]."
+)
+BEFORE = (
+    "Fixed text or token ids before every input, in place of the tokenizer's own: the beginning of "
+    "a chat template, for example."
+)
+AFTER = "The same after every input."
+TOKENS = (
+    'Tokens that a site may hold. `"no-special"` leaves out special tokens and the padding of the '
+    "vocabulary. Probabilities stay those among all tokens."
+)
+CLASS = 'The class, counted from 0. `"any"`: the class with the largest output.'
+OPTIONS = "Keyword arguments of the factory."
 NOISE = Field(
     False,
-    description="Whether z may differ between evaluations of an input. If `false`, such a "
-    "model ends the run; if `true`, it is sampled, and every figure reports this.",
+    description="Whether z may [differ between evaluations]"
+    "(running.md#models-whose-output-is-not-a-function-of-the-input) of an input.",
 )
 NO_PROGRAMS = (
     "torch.export programs (.pt2) are not supported: give the network as factory = "
@@ -65,9 +82,8 @@ class CausalLm(Table):
     kind: Literal["causal-lm"] = Field(description="A Hugging Face decoder.")
     path: PathText = Field(
         description="Hugging Face folder with safetensors, or the name of a downloaded model "
-        "(`hf download NAME` on a login node). A run never uses the network. Or a GGUF file "
-        "(Llama, Qwen2 or Qwen3), or a folder with one and no config.json: its weights are "
-        "dequantized.",
+        "(`hf download NAME`; a run never uses the network). Or a GGUF file (Llama, Qwen2, Qwen3), "
+        "or a folder with one and no config.json; its weights are dequantized.",
     )
     length: int = Field(
         ge=2,
@@ -77,14 +93,12 @@ class CausalLm(Table):
     dtype: DTYPES = Field("float32", description=DTYPE)
     prefix: Prefix = Field(
         None,
-        description="Fixed text or token ids before every input. With a prefix z is the mean "
-        "over all tokens of the input; without one the first token is not "
-        "predicted.",
+        description="Fixed text or token ids before every input. With a prefix, z is the mean over "
+        "all tokens; without one, the first token is not predicted.",
     )
     tokens: Literal["all", "no-special"] = Field(
         "all",
-        description='Tokens that a site may hold. `"no-special"` leaves out special tokens and '
-        "the padding of the vocabulary. Probabilities stay those among all tokens.",
+        description=TOKENS,
     )
     noise: bool = NOISE
 
@@ -96,17 +110,14 @@ class SequenceClassifier(Table):
         description="A Hugging Face classifier of texts, such as DistilBERT on SST-2, or a reward "
         "model."
     )
-    path: PathText = Field(description="As for a `causal-lm`, but not GGUF.")
+    path: PathText = Field(description=NOT_GGUF)
     length: int = Field(
         ge=2,
         le=MAX_SITES,
-        description="Number of tokens of an input, including those that the tokenizer puts around "
-        "a text, such as [CLS] and [SEP]. The other tokens are the sites. A site may hold any "
-        "token, even [PAD]; no token is masked.",
+        description=AROUND,
     )
     target: ClassNumber = Field(
-        description='The class, counted from 0; a reward model has only 0. `"any"`: the class with '
-        "the largest output.",
+        description=CLASS,
     )
     output: Literal["logit", "difference", "log-softmax", "log-odds"] = Field(
         "logit",
@@ -118,11 +129,10 @@ class SequenceClassifier(Table):
     dtype: DTYPES = Field("float32", description=DTYPE)
     prefix: Prefix = Field(
         None,
-        description="Fixed text or token ids before every input, in place of the tokenizer's own: "
-        "the beginning of a chat template, for example.",
+        description=BEFORE,
     )
-    suffix: Prefix = Field(None, description="The same after every input.")
-    tokens: Literal["all", "no-special"] = Field("all", description="As for a `causal-lm`.")
+    suffix: Prefix = Field(None, description=AFTER)
+    tokens: Literal["all", "no-special"] = Field("all", description=TOKENS)
     noise: bool = NOISE
 
 
@@ -133,21 +143,19 @@ class MaskedLm(Table):
         description="A Hugging Face masked language model, such as BERT or ESM-2: z is the mean "
         "loss of each token given all others (pseudo-log-likelihood)."
     )
-    path: PathText = Field(description="As for a `causal-lm`, but not GGUF.")
-    length: int = Field(
-        ge=2, le=MAX_SITES, description="As for a `sequence-classifier`: with the tokens around."
-    )
+    path: PathText = Field(description=NOT_GGUF)
+    length: int = Field(ge=2, le=MAX_SITES, description=AROUND)
     tokens: Literal["all", "no-special"] | Annotated[list[str], Field(min_length=2)] = Field(
         "all",
-        description="As for a `causal-lm`, or a list of the tokens that a site may hold: the 20 "
-        "amino acids, for example.",
+        description="As for a `causal-lm`, or a list of the tokens: the 20 amino acids, for "
+        "example.",
     )
     sites: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None = Field(
         None, description="The sites whose loss counts, from 0. Default: all."
     )
     dtype: DTYPES = Field("float32", description=DTYPE)
-    prefix: Prefix = Field(None, description="As for a `sequence-classifier`.")
-    suffix: Prefix = Field(None, description="The same after every input.")
+    prefix: Prefix = Field(None, description=BEFORE)
+    suffix: Prefix = Field(None, description=AFTER)
     noise: bool = NOISE
 
 
@@ -170,25 +178,20 @@ class ImageClassifier(Table):
     )
     label: ClassNumber = Field(
         0,
-        description="The class, counted from 0; 0 for a network with one output. "
-        '`"any"`: the class with the largest output.',
+        description=CLASS,
     )
     sign: Literal[-1, 1] = Field(1, description="z is `sign` times the output.")
     factory: FunctionName | None = Field(
         None,
         description='Your `"module:function"` that returns a `torch.nn.Module` of float32 [W, '
-        "channels, height, width] in [0, 1]: level v is v / (n_values - 1). The "
-        "current directory is importable.",
+        "channels, height, width] in [0, 1]: level v is v / (n_values - 1).",
     )
-    options: dict[str, Any] = Field(
-        default_factory=dict, description="Keyword arguments of the factory."
-    )
+    options: dict[str, Any] = Field(default_factory=dict, description=OPTIONS)
     shape: Annotated[list[WholePositive], Field(min_length=2, max_length=3)] | None = Field(
         None,
-        description="[height, width] or [height, width, channels]. Required with `factory`. For a "
-        "Hugging Face folder, by default, what its processor gives the network; pictures of "
-        "another shape are resized to it inside the model, as the processor resizes them, and one "
-        "channel stands for three.",
+        description="[height, width] or [height, width, channels]. Required with `factory`. "
+        "Hugging Face: by default what the processor gives the network; pictures of another shape "
+        "are resized inside the model, and one channel stands for three.",
     )
     n_values: Annotated[int, Field(ge=2, le=65536)] | None = Field(
         None, description="Number of grey levels. Required with `factory`; 256 for Hugging Face."
@@ -240,12 +243,9 @@ class PythonModel(Table):
 
     kind: Literal["python"] = Field(description="An object made by a function of your own.")
     factory: FunctionName = Field(
-        description='`"module:function"`; `function(device=..., **options)` returns the model. '
-        "The current directory is importable."
+        description='`"module:function"`; `function(device=..., **options)` returns the model.'
     )
-    options: dict[str, Any] = Field(
-        default_factory=dict, description="Keyword arguments of the factory."
-    )
+    options: dict[str, Any] = Field(default_factory=dict, description=OPTIONS)
     rounding: Positive | None = Field(
         None,
         description="How much z may differ between evaluations by rounding. Default: that of "

@@ -126,7 +126,7 @@ class PythonOutput(OutputTable):
     function: FunctionName = Field(
         description='`"module:function"`; `function(x)` or `function(x, texts)` returns z: '
         "tensors int64 [n, D] of values as in the run file, and float32 [n]; texts include the "
-        "prefix. The current directory is importable."
+        "prefix."
     )
 
 

@@ -23,15 +23,14 @@ class RunTable(Table):
     rounds: int = Field(
         ge=1,
         le=2**31 - 1,
-        description="Counted rounds, the units of work that are committed to the run file. May "
-        "be raised later.",
+        description="Counted rounds. May be raised later.",
     )
     histogram_blocks: int | None = Field(
         None,
         ge=1,
         description="Blocks of rounds with one stored histogram each. Default: one per round, "
-        "at most 200. Fewer make the file smaller; errors use up to 16 of them. A "
-        "resumed run keeps its rounds per block.",
+        "at most 200. Fewer make the file smaller; errors use up to 16. A resumed run keeps its "
+        "rounds per block.",
     )
     burn_in: int = Field(
         0,
@@ -42,19 +41,19 @@ class RunTable(Table):
     threads: int = Field(1, ge=1, le=1024, description="Threads per rank on a CPU.")
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto",
-        description='Where the model is evaluated. `"auto"`: on a GPU if there is one; refused '
-        "if torch does not see the host's GPU, or only some ranks have one.",
+        description='`"auto"`: a GPU if there is one; refused if torch does not see the host\'s '
+        "GPU, or only some ranks have one.",
     )
     precision: Precision = Field(
         "highest",
-        description="Precision of float32 matrix products and convolutions on a GPU. "
-        '`"tf32"`: NVIDIA\'s TF32, faster; factors keep 10 bits as in float16, so z may differ '
-        "between evaluations as in float16. Refused for models in half precision.",
+        description='Of float32 matrix products and convolutions on a GPU. `"tf32"` is faster; '
+        "factors keep 10 bits, so z may differ between evaluations as in float16. Refused for "
+        "models in half precision.",
     )
     writer: Literal["auto", "mpio", "gather"] = Field(
         "auto",
-        description='Who writes the run file: all ranks (`"mpio"`) or rank 0 (`"gather"`); '
-        "[more](running.md#who-writes-the-file).",
+        description="Who [writes the run file](running.md#who-writes-the-file): all ranks "
+        '(`"mpio"`) or rank 0 (`"gather"`).',
     )
 
     @field_validator("output")

@@ -17,22 +17,20 @@ class Space(Table):
 
     allowed: Literal["tokenizer"] | list[list[int]] | None = Field(
         None,
-        description='`"tokenizer"`: only values that are tokens of the model\'s tokenizer. By '
-        "default the padding of a vocabulary counts as inputs, too. Probabilities "
-        "stay those among all values; the run file holds token ids. Or a list per site of the "
+        description='`"tokenizer"`: only tokens of the model\'s tokenizer, without the padding of '
+        "the vocabulary. Probabilities stay those among all values. Or a list per site of the "
         "values that it may take.",
     )
     pattern: str | None = Field(
         None,
         description="Regular expression in Rust's syntax: only inputs whose whole text, without "
-        "the prefix, matches it ([more](methods.md#constrained-spaces)).",
+        "the prefix, [matches it](methods.md#constrained-spaces).",
     )
     end: Literal["eos"] | int | None = Field(
         None,
-        description='`"eos"` (the tokenizer\'s end-of-text token), or a token id: inputs are texts '
-        "of at most so many tokens as there are sites. After the end only the end follows; z is "
-        "the mean loss of a text's own tokens, with the end "
-        "([more](methods.md#texts-that-end)).",
+        description='`"eos"` (the tokenizer\'s end-of-text token), or a token id: inputs are '
+        "[texts that end](methods.md#texts-that-end), of at most as many tokens as there are "
+        "sites.",
     )
 
     @field_validator("end", mode="before")
@@ -44,8 +42,8 @@ class Space(Table):
 
     canonical: bool | None = Field(
         None,
-        description="Only sequences that the model's own tokenizer makes of their text, one per "
-        "text ([more](methods.md#canonical-sequences)). Left out: all sequences of tokens.",
+        description="Only [sequences that the model's own tokenizer makes]"
+        "(methods.md#canonical-sequences) of their text, one per text.",
     )
 
     @field_validator("canonical")

@@ -20,29 +20,27 @@ from omniinput_hpc.config.table import tables_in, tag_of
 HEAD = """\
 # The input file
 
-This page lists every table and key. `python tests/helpers/written_pages.py`
-writes it from the program's own checks. A complete file is [inputs/toy.toml](../inputs/toy.toml);
+Every table and key, written from the program's own checks by
+`python tests/helpers/written_pages.py`. A complete file is [inputs/toy.toml](../inputs/toy.toml);
 the [glossary](glossary.md) explains the terms.
 
 An input file is [TOML](https://toml.io): tables in brackets, with lines `key = value`. All of it is
-checked before anything starts. All mistakes, including unknown keys, are listed at once, each with
-its key, what was expected, and the nearest known name.
+checked before anything starts. Unknown keys are mistakes.
 
 - `--set table.key=value` on the command line overrides a key, any number of times. The value is
   written as in TOML; anything else is taken as text.
-- Keys without a default are required.
+- A `"module:function"` may be in the current directory.
 - In paths (`run.output`, `model.path`, `analysis.test_data`) `~`, `~user`, `$NAME` and `${NAME}`
-  are expanded; an unset or empty variable is a mistake. The run file stores the expanded path.
-- The resolved input is stored in the run file, which can be given instead of the input file.
+  are expanded. An unset or empty variable is a mistake.
+- The run file stores the resolved input, with expanded paths, and can be given instead of the input
+  file.
 - A resumed run may have larger `run.rounds`, and other `run.output`, `histogram_blocks`, `threads`,
   `device`, `writer`, `[analysis]`, and (with the same files) `path` of `[model]`, `[law]` and
   `[output]`, and `path` and `file` of `law.prompt` and `output.other`. Nothing else may change.
 """
-WORDS: dict[Any, str] = {int: "whole number", float: "number", str: "text", bool: "true or false"}
+WORDS: dict[Any, str] = {int: "integer", float: "number", str: "text", bool: "true or false"}
 LARGEST_SHOWN = 2**31 - 1
 """Larger bounds are left out: no user reaches them, and the check's message states them."""
-LONG = 50
-"""A longer description that another kind of the same table has too is not repeated."""
 LISTED = ("observables",)
 """Tables of which there may be several."""
 BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
@@ -50,62 +48,74 @@ BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 def page() -> str:
     """Return the page as Markdown."""
-    parts, shown = [HEAD], set[type[BaseModel]]()
+    parts, shown = [HEAD], list[type[BaseModel]]()
     for name, field in Config.model_fields.items():
         tables = tables_in(field.annotation)
         title = f"[[{name}]]" if name in LISTED else f"[{name}]"
         parts.append(f"## {title}\n\n{field.description}\n")
-        told: dict[str, str] = {}
-        for table in tables:
-            parts.append(_heading(name, table, len(tables) > 1) + _rows(table, told))
-            parts.extend(_inner(name, table, shown))
-        shown.update(tables)
+        parts.extend(_kinds(name, "###", tables, shown))
+        shown += tables
     return "\n".join(parts)
 
 
-def _inner(name: str, table: type[BaseModel], shown: set[type[BaseModel]]) -> Iterator[str]:
-    """Yield the parts of a table that are tables and were not shown before."""
-    for key, field in table.model_fields.items():
-        several = tables_in(field.annotation)
-        for inner in several if get_origin(field.annotation) is not list else []:
-            if inner not in shown:
-                shown.add(inner)
-                tag, kind = tag_of(inner)
-                of_kind = f' {tag} = "{kind}"' if tag and len(several) > 1 else ""
-                yield f"#### [{name}.{key}]{of_kind}\n\n{_rows(inner, {})}"
+def _kinds(
+    name: str, level: str, tables: list[type[BaseModel]], shown: list[type[BaseModel]]
+) -> Iterator[str]:
+    """Yield the kinds of a table, each with the tables inside it that were not shown before."""
+    told: dict[str, str] = {}
+    for table in tables:
+        yield _heading(name, level, table, len(tables) > 1) + _keys(table, told)
+        for key, field in table.model_fields.items():
+            listed = get_origin(field.annotation) is list
+            inner = [] if listed else [t for t in tables_in(field.annotation) if _is_new(t, shown)]
+            shown += inner
+            if inner:
+                if len(inner) == 1:
+                    yield f"{level}# [{name}.{key}]\n"
+                yield from _kinds(f"{name}.{key}", f"{level}#", inner, shown)
 
 
-def _heading(name: str, table: type[BaseModel], several: bool) -> str:
+def _is_new(table: type[BaseModel], shown: list[type[BaseModel]]) -> bool:
+    """Whether no table that was shown has all keys of this one."""
+    return not any(issubclass(one, table) for one in shown)
+
+
+def _heading(name: str, level: str, table: type[BaseModel], several: bool) -> str:
     """Return heading and description of one kind of a table; empty if there is only one kind."""
     if not several:
         return ""
     key, tag = tag_of(table)
     description = table.model_fields[key].description
-    return f'### [{name}] {key} = "{tag}"\n\n{description}\n\n'
+    return f'{level} [{name}] {key} = "{tag}"\n\n{description}\n\n'
 
 
-def _rows(table: type[BaseModel], told: dict[str, str]) -> str:
-    """Return the keys as a Markdown table, without the key that the heading states.
+def _keys(table: type[BaseModel], told: dict[str, str]) -> str:
+    """Return the keys as a Markdown list, without the key that the heading states.
 
-    told : long descriptions that earlier tables of the same name gave, each with that table's kind
+    told : what was listed of earlier tables of the same name, each with that table's kind
     """
-    keys = {k: v for k, v in table.model_fields.items() if k != tag_of(table)[0]}
-    if not keys:
-        return "No further keys.\n"
-    rows = ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
-    for key, field in keys.items():
-        meaning = field.description or ""
-        kind = told.setdefault(meaning, tag_of(table)[1]) if len(meaning) > LONG else ""
-        if kind and kind != tag_of(table)[1]:
-            meaning = f'As for "{kind}".'
-        cells = (f"`{key}`", _value(field), _default(field), meaning)
-        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(rows) + "\n"
+    tag, kind = tag_of(table)
+    lines, alike = list[str](), dict[str, list[str]]()
+    for key, field in table.model_fields.items():
+        if key != tag:
+            line = f"- `{key}` ({_value(field)}): {field.description}"
+            first = told.setdefault(line, kind)
+            if first == kind:
+                lines.append(line)
+            else:
+                alike.setdefault(first, []).append(f"`{key}`")
+    lines += [f'- As for "{first}": {", ".join(keys)}.' for first, keys in alike.items()]
+    return "\n".join(lines or ["No further keys."]) + "\n"
 
 
 def _value(field: FieldInfo) -> str:
-    """Return the type and the bounds of a key in words."""
-    return _words(field.annotation) + _bounds(field.metadata)
+    """Return the type, the bounds and the default of a key in words."""
+    words, default = _words(field.annotation) + _bounds(field.metadata), _default(field)
+    if field.is_required():
+        return f"{words}; required"
+    if get_origin(field.annotation) is Literal and default in words:
+        return words.replace(default, f"{default} (default)")
+    return f"{words}; default {default}" if default else words
 
 
 def _words(annotation: Any) -> str:
@@ -140,8 +150,6 @@ def _number(bound: Any) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    if field.is_required():
-        return "required"
     value = field.get_default(call_default_factory=True)
     if value is None or value is PydanticUndefined:
         return ""
