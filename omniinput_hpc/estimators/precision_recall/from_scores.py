@@ -176,8 +176,10 @@ def bin_scores(scored: Scored) -> BinScores:
     # Scores between 0 and 1 vary less than right-or-wrong scores, so each is worth more than one of
     # those. The factor is the ratio of the variances: over all bins for a bin with few scores, and
     # the bin's own for one with many. 1/4, the variance of a coin toss, is added to both variances,
-    # because even 40 equal scores do not give certainty.
-    tossed_b, inner_b = (np.where(n_b > 0, kish_b * v, 0.0) for v in (r_b * (1.0 - r_b), inner_b))
+    # because even 40 equal scores do not give certainty. Of n scores n - 1 show the spread: a
+    # single one shows none, and has the factor of the others.
+    tossed_b = np.where(n_b > 0, (kish_b - 1.0) * r_b * (1.0 - r_b) + inner_b, 0.0)
+    inner_b = np.where(n_b > 0, kish_b * inner_b, 0.0)
     worth = (tossed_b.sum() + 0.25) / (inner_b.sum() + 0.25)
     worth_b = np.maximum(1.0, (tossed_b + 0.25 * worth) / (inner_b + 0.25))
     shrunk_b = (kish_b * r_b + 0.5) / (kish_b + 1.0)
