@@ -86,7 +86,7 @@ def test_intervals_of_r_from_one_or_two_graded_scores_hold_the_truth(per_bin):
     for _ in range(20):
         got = bin_scores(scored_by_hand([rng.beta(2.0, 3.0, len(bin_i))], bin_i))
         low_b, high_b = np.quantile(drawn_r(got, rng), [0.025, 0.975], axis=0)
-        held.append(np.mean((low_b <= 0.4) & (0.4 <= high_b)))
+        held.append(np.mean((low_b <= 0.4) & (high_b >= 0.4)))
     sigma = np.std(held) / np.sqrt(len(held))
     assert np.mean(held) > 0.95 - 3 * sigma and np.mean(high_b - low_b) < 1.0
     assert got.worth_b.max() == 1.0 or per_bin == 2
