@@ -91,7 +91,7 @@ def join_scores(
     notes = [note for file in files for note in file.notes]
     names = sorted({file.annotator for file in files})
     judges = {file.annotator: file.judge for file in files if file.judge}
-    people = [name for name in names if name not in judges] or names
+    people = [a for a, name in enumerate(names) if name not in judges] or [*range(len(names))]
     lower, width, n_bins = _bins(keys.values(), fingerprint)
     inputs, repeats, golds = _Inputs(names, lower, width), [], []
     for path, key in keys.items():
@@ -99,18 +99,16 @@ def join_scores(
         given = scores_by_annotator(by_key[path], items, path, notes)
         scores = [given.get(name, {}) for name in names]
         ids_a = [_scored_ids(items, given, name) for name in names]
-        by_people = set[str]().union(*(ids_a[names.index(name)] for name in people))
         for item in key.items:
             score_a = np.array([by_id.get(item.id, np.nan) for by_id in scores])
             if item.gold is not None:
                 golds.append((score_a, item.gold))
             elif item.run is not None and key.runs[item.run].model_fingerprint == fingerprint:
                 require_length(path, item, n_sites)
-                first = item.repeats or item.id
                 if item.repeats is not None:
                     repeats.append([[s.get(item.repeats, np.nan) for s in scores], score_a])
-                scored_a = np.array([first in ids for ids in ids_a])
-                inputs.add(key, item, score_a, scored_a, first in by_people)
+                scored_a = np.array([(item.repeats or item.id) in ids for ids in ids_a])
+                inputs.add(key, item, score_a, scored_a, bool(scored_a[people].any()))
     scored = inputs.scored(n_bins)
     if np.isnan(scored.score_ai).all():
         raise UserError(f"{', '.join(map(str, score_paths))}: no input of this model is scored yet")
