@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import numpy as np
 from omniinput_hpc.annotation.scores import Scores, read_scores
 from omniinput_hpc.annotation.tasks import Key, KeyItem, read_key
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators import FloatArray
+from omniinput_hpc.estimators import BoolArray, FloatArray
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored
 from omniinput_hpc.histogram import MAX_BINS
 from omniinput_hpc.text import counted
@@ -91,24 +91,24 @@ def join_scores(
     notes = [note for file in files for note in file.notes]
     names = sorted({file.annotator for file in files})
     judges = {file.annotator: file.judge for file in files if file.judge}
-    people = [name for name in names if name not in judges] or names
+    people = [a for a, name in enumerate(names) if name not in judges] or [*range(len(names))]
     lower, width, n_bins = _bins(keys.values(), fingerprint)
     inputs, repeats, golds = _Inputs(names, lower, width), [], []
     for path, key in keys.items():
         items = key.by_id()
         given = scores_by_annotator(by_key[path], items, path, notes)
         scores = [given.get(name, {}) for name in names]
-        scored_ids, by_people = (_scored_ids(items, given, some) for some in (names, people))
+        ids_a = [_scored_ids(items, given, name) for name in names]
         for item in key.items:
             score_a = np.array([by_id.get(item.id, np.nan) for by_id in scores])
             if item.gold is not None:
                 golds.append((score_a, item.gold))
             elif item.run is not None and key.runs[item.run].model_fingerprint == fingerprint:
                 require_length(path, item, n_sites)
-                first = item.repeats or item.id
                 if item.repeats is not None:
                     repeats.append([[s.get(item.repeats, np.nan) for s in scores], score_a])
-                inputs.add(key, item, score_a, item.id in scored_ids, first in by_people)
+                scored_a = np.array([(item.repeats or item.id) in ids for ids in ids_a])
+                inputs.add(key, item, score_a, scored_a, bool(scored_a[people].any()))
     scored = inputs.scored(n_bins)
     if np.isnan(scored.score_ai).all():
         raise UserError(f"{', '.join(map(str, score_paths))}: no input of this model is scored yet")
@@ -119,10 +119,10 @@ def join_scores(
     without = [name for a, name in enumerate(names) if a not in use]
     notes += [f"{a} and {b} differ only in case and count as two annotators" for a, b in alike]
     notes += [f"{name} has scored no input of this model and is left out" for name in without]
-    names = [names[a] for a in use]
+    scored = scored.by(use)
     return Joined(
-        scored=replace(scored, score_ai=scored.score_ai[use], annotators=names),
-        judges=[judges.get(name) for name in names],
+        scored=scored,
+        judges=[judges.get(name) for name in scored.annotators],
         first_ar=both_ra[:, 0, use].T,
         second_ar=both_ra[:, 1, use].T,
         given_ag=given_ga[:, use].T,
@@ -132,10 +132,10 @@ def join_scores(
 
 
 def _scored_ids(
-    items: dict[str, KeyItem], given: dict[str, dict[str, float]], names: Sequence[str]
+    items: dict[str, KeyItem], given: dict[str, dict[str, float]], name: str
 ) -> set[str]:
-    """Return the ids of the drawn items that one of `names` has scored, perhaps by a repeat."""
-    return {items[id_].repeats or id_ for name in names for id_ in given.get(name, {})}
+    """Return the ids of the drawn items that an annotator has scored, perhaps by a repeat."""
+    return {items[id_].repeats or id_ for id_ in given.get(name, {})}
 
 
 class _Inputs:
@@ -147,31 +147,35 @@ class _Inputs:
 
     def __init__(self, names: Sequence[str], lower: float, width: float) -> None:
         self._names, self._lower, self._width = names, lower, width
-        self._rows: dict[tuple[bool, tuple[int, ...]], tuple[int, int, float]] = {}
+        self._rows: dict[tuple[bool, tuple[int, ...]], tuple[int, int, FloatArray]] = {}
         self._scores: dict[tuple[bool, tuple[int, ...]], list[list[float]]] = {}
         self._lanes: dict[tuple[str, int | None], int] = {}
         self._by_weight = True
 
     def add(
-        self, key: Key, item: KeyItem, score_a: FloatArray, counts: bool, by_people: bool
+        self, key: Key, item: KeyItem, score_a: FloatArray, scored_a: BoolArray, by_people: bool
     ) -> None:
         """Add an item and its scores, float64 [A].
 
-        Its draws are added only if it `counts`: it is scored. `by_people`: by a person.
+        scored_a : bool [A], whether each annotator scored it, so that its draws count
+        by_people : whether a person did
         """
+        counts = bool(scored_a.any())
         self._by_weight = by_weight = key.draw_method == "by-weight"  # the same in all keys
         assert item.bin_lower is not None and item.log_weight is not None  # not gold
         assert item.run is not None
-        weight = float(item.draws * counts) if by_weight else item.log_weight
+        weight_a = np.full(1 + len(scored_a), item.log_weight)  # for anyone, and each annotator
+        if by_weight:
+            weight_a = item.draws * np.array([counts, *scored_a], dtype=np.float64)
         x = by_people or not counts, tuple(item.x)
         place = key.runs[item.run].identity, item.lane
         lane = self._lanes.setdefault(place, len(self._lanes))
         known = self._rows.get(x)
         if known is None:
-            self._rows[x] = (round((item.bin_lower - self._lower) / self._width), lane, weight)
+            self._rows[x] = (round((item.bin_lower - self._lower) / self._width), lane, weight_a)
             self._scores[x] = [[] for _ in self._names]
         elif item.repeats is None and by_weight:  # drawn again in another set or run
-            self._rows[x] = (*known[:2], known[2] + weight)
+            self._rows[x] = (*known[:2], known[2] + weight_a)
         for scores, score in zip(self._scores[x], score_a.tolist(), strict=True):
             if not np.isnan(score):
                 scores.append(score)
@@ -180,19 +184,21 @@ class _Inputs:
         """Return the inputs with each annotator's mean score (NaN: not scored)."""
         values = self._scores.values()
         mean_ia = [[np.mean(s) if s else np.nan for s in of_input] for of_input in values]
-        columns = np.array(list(self._rows.values())).reshape(-1, 3)
-        bin_i, weight_i = columns[:, 0].astype(np.int64), columns[:, 2]
+        rows = list(self._rows.values())
+        bin_i, lane_i = np.array([row[:2] for row in rows], dtype=np.int64).reshape(-1, 2).T
+        weight_ia = np.array([row[2] for row in rows]).reshape(len(rows), 1 + len(self._names))
         if not self._by_weight:  # a factor per bin cancels, and keeps exp above 0
             largest_b = np.full(n_bins, -np.inf)
-            np.maximum.at(largest_b, bin_i, weight_i)
-            weight_i = np.exp(weight_i - largest_b[bin_i])
+            np.maximum.at(largest_b, bin_i, weight_ia[:, 0])
+            weight_ia = np.exp(weight_ia - largest_b[bin_i, None])
         return Scored(
             edges=self._lower + self._width * np.arange(n_bins + 1, dtype=np.float64),
             bin_i=bin_i,
-            lane_i=columns[:, 1].astype(np.int64),
-            weight_i=weight_i,
+            lane_i=lane_i,
+            weight_i=weight_ia[:, 0],
             score_ai=np.array(mean_ia, dtype=np.float64).reshape(-1, len(self._names)).T.copy(),
             annotators=self._names,
+            weight_ai=weight_ia[:, 1:].T,
         )
 
 

@@ -87,7 +87,13 @@ def _of_question(config: Config, model: Any) -> Reach:
     fixed = config.space is None or config.space.end is None  # m z is then -ln of a probability
     if config.constrained and output is None and offers.conditional_logits is not None:
         why = f"At beta = {m:g} a text comes as often as the model writes it."
-        return Reach(0.0, m, why if law is None and fixed else "")
+        if not fixed:
+            why = (
+                "No beta gives texts as often as the model writes them, since with space.end z is "
+                f"a mean over each text's own tokens: at beta = {m:g} only texts of {m:g} "
+                "predicted tokens have the model's proportions, and shorter ones are rarer."
+            )
+        return Reach(0.0, m, why if law is None else "")
     if output is None or law is None or getattr(output, "against", None):
         return Reach()
     if output.name in ("next", "text"):

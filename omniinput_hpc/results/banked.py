@@ -171,34 +171,38 @@ def _weighed(
             "weighed against those of others; give the ladder a rung with beta = 0"
         )
     z_si = _outputs(bank, [bank.runs[s].model_fingerprint for s in used], runs[0])
-    draws_i = np.array([item.draws for item in bank.items], dtype=np.float64)
-    draws_si, log_g_si = np.zeros((2, len(used), len(bank.items)))
+    score_ai = np.array([[i.scores.get(name, np.nan) for i in bank.items] for name in names])
+    # draws that anyone scored, and those that each annotator scored
+    draws_ci = np.concatenate([np.ones((1, len(bank.items))), ~np.isnan(score_ai)])
+    draws_ci *= [item.draws for item in bank.items]
+    draws_sci = np.zeros((len(used), *draws_ci.shape))
+    log_g_si = np.zeros((len(used), len(bank.items)))
     for s, (number, z_i) in enumerate(zip(used, z_si[:-1], strict=True)):
         of_run = np.array(bank.runs[number].edges)
         bin_i, inside_i = bin_of(z_i, of_run), (of_run[0] <= z_i) & (z_i <= of_run[-1])
-        draws_b, log_g_b = np.zeros((2, len(of_run) - 1))
-        for item in bank.items:
-            if item.run == number:
-                draws_b[item.bin] += item.draws
-                log_g_b[item.bin] = item.log_g
         mine_i = np.array([item.run == number for item in bank.items])
         bin_i[mine_i] = [item.bin for item in bank.items if item.run == number]
         inside_i |= mine_i
-        draws_si[s, inside_i] = draws_b[bin_i[inside_i]]
+        log_g_b, n_bins = np.zeros(len(of_run) - 1), len(of_run) - 1
+        log_g_b[bin_i[mine_i]] = [item.log_g for item in bank.items if item.run == number]
+        draws_cb = [np.bincount(bin_i[mine_i], draws_i[mine_i], n_bins) for draws_i in draws_ci]
+        draws_sci[s][:, inside_i] = np.array(draws_cb)[:, bin_i[inside_i]]
         log_g_si[s, inside_i] = log_g_b[bin_i[inside_i]]
-    log_weight_i = -log_mixture(draws_si, log_g_si)
-    return _one_row_each(bank, names, z_si[-1], draws_i, log_weight_i, coarse)
+    log_weight_ci = -log_mixture(draws_sci, log_g_si[:, None])
+    return _one_row_each(bank, names, score_ai, z_si[-1], (draws_ci, log_weight_ci), coarse)
 
 
 def _one_row_each(
-    bank: Bank, names: Sequence[str], z_i: FloatArray, draws_i: FloatArray,
-    log_weight_i: FloatArray, coarse: Density,
+    bank: Bank, names: Sequence[str], score_ai: FloatArray, z_i: FloatArray,
+    weighed: tuple[FloatArray, FloatArray], coarse: Density,
 ) -> BankedScores:  # fmt: skip
-    """Return a row for each different input, with all of its draws and scores."""
+    """Return a row for each different input, with all of its draws and scores.
+
+    weighed : draws and ln weights, float64 [1 + A, n], by all draws and by those of each annotator
+    """
     x_id = np.array([item.x for item in bank.items])
     _, first_n, of_i = np.unique(x_id, axis=0, return_index=True, return_inverse=True)
     of_i = of_i.reshape(-1)
-    score_ai = np.array([[i.scores.get(name, np.nan) for i in bank.items] for name in names])
     known_ai = ~np.isnan(score_ai)
     with np.errstate(invalid="ignore"):
         score_an = np.array(
@@ -207,26 +211,30 @@ def _one_row_each(
                 for score_i, known_i in zip(score_ai, known_ai, strict=True)
             ]
         )
-    draws_n = np.bincount(of_i, draws_i).astype(np.float64)
+    draws_ci, log_weight_ci = weighed
+    draws_cn = np.array([np.bincount(of_i, draws_i) for draws_i in draws_ci])
     lanes = {key: n for n, key in enumerate({(i.run, i.lane): 0 for i in bank.items})}
     lane_n = np.array([lanes[bank.items[i].run, bank.items[i].lane] for i in first_n])
     bin_n = bin_of(z_i[first_n], coarse.edges)
     number = np.flatnonzero((bin_n >= 0) & (bin_n < len(coarse.count_b)))
     if not number.size:
         raise UserError(f"{bank.path}: none of its inputs lies in the bins of this run")
-    log_weight_n = log_weight_i[first_n][number]
-    scale = float(log_weight_n.max())
+    log_weight_cn = np.where(draws_cn > 0, log_weight_ci[:, first_n], -np.inf)[:, number]
+    scale_c = log_weight_cn.max(axis=1, keepdims=True)
+    scale_c[np.isneginf(scale_c)] = 0.0  # whoever scored none of these inputs
+    weight_cn, scale = draws_cn[:, number] * np.exp(log_weight_cn - scale_c), float(scale_c[0, 0])
     absolute = coarse.absolute and all(bank.runs[item.run].absolute for item in bank.items)
     return BankedScores(
         edges=coarse.edges,
         bin_i=bin_n[number],
         lane_i=lane_n[number],
-        weight_i=draws_n[number] * np.exp(log_weight_n - scale),
+        weight_i=weight_cn[0],
         score_ai=score_an[:, number],
         annotators=names,
-        draws_n=draws_n,
+        draws_n=draws_cn[0],
         number_i=number,
         log_g_b=np.where(absolute & np.isfinite(coarse.log_g_b), coarse.log_g_b - scale, np.nan),
+        weight_ai=weight_cn[1:],
     )
 
 

@@ -51,12 +51,10 @@ def join_with_judges(
     joined = join_scores(run.fingerprint, [*people, *of_model], key, run.n_sites)
     scored, person_a = joined.scored, np.array([judge is None for judge in joined.judges])
     mine = np.flatnonzero(person_a)
-    annotators = [scored.annotators[int(a)] for a in mine]
-    by_people = vars(scored) | {"score_ai": scored.score_ai[mine], "annotators": annotators}
     return replace(
         joined,
         scored=JudgedScores(
-            **by_people,
+            **vars(scored.by(mine)),
             judge_i=mean_score(scored.score_ai[~person_a]),
             judges=sorted({read_scores(path).annotator for path in of_model}),
         ),

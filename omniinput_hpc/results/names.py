@@ -72,8 +72,9 @@ def words_of(
 
 
 def _annotator(path: Path) -> str:
-    """Return the annotator NAME from RUN.scores.NAME.jsonl."""
-    return path.stem.rpartition(".scores.")[2]
+    """Return NAME from RUN.scores.NAME.jsonl, and judge-NAME from RUN.judge-scores.NAME.jsonl."""
+    _, judge, name = path.stem.rpartition(".judge-scores.")
+    return f"judge-{name}" if judge else path.stem.rpartition(".scores.")[2]
 
 
 def _short(text: str) -> str:

@@ -145,6 +145,12 @@ class AnnotatorsResult(Written):
         return [*paths, str(table), self.save(figure, into, f"convergence{tag}")]
 
 
+NEGATIVE_SLOPE = (
+    "aupr_slope below 0: a larger r there would lower the AUPR, since the curve would stay longer "
+    "at this bin's precision, which is below the AUPR"
+)
+
+
 @dataclass(frozen=True, repr=False)
 class NextScores(Result):
     """Where further scores help most: a row for each counted bin.
@@ -194,6 +200,8 @@ class NextScores(Result):
         lines.append("".join(f"{name:>13}" for name in columns))
         rows = zip(*columns.values(), strict=True)
         lines += ["".join(f"{shown(value, '.4g'):>13}" for value in row) for row in rows]
+        if (found.slope_b < 0).any():
+            lines.append(NEGATIVE_SLOPE)
         return lines
 
 

@@ -209,7 +209,7 @@ class BurnIn:
         """Log the results of burn-in, and warn of what it did not reach."""
         if self._world.rank == 0:
             self.tuning.report(stats.parameters_k3)
-        warn_of_transitions(self._world, self._config, self._rungs, stats, self.tuning.swaps_k2)
+        warn_of_transitions(self._world, self._config, self._rungs, stats, self.tuning)
         unfinished = [
             f"rung {rung.k} (ln f = {rung.learner.ln_f:.2g})"
             for rung in self._rungs

@@ -13,6 +13,7 @@ from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.sampling.rung import Rung
 from omniinput_hpc.sampling.stats import RoundStats
 from omniinput_hpc.tempering import bridge
+from omniinput_hpc.tempering.adaptation import LadderTuning
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -22,13 +23,13 @@ def warn_of_transitions(
     config: Config,
     rungs: Sequence[Rung],
     stats: RoundStats,
-    swaps_k2: NDArray[np.int64],
+    tuning: LadderTuning,
 ) -> None:
     """Warn if the last round of burn-in saw two separate kinds of inputs (all ranks call this).
 
     The sign is either canonical neighbours that do not swap, or a canonical rung whose z has two
     peaks. A ladder with Gaussian rungs across the first transition is logged as well. `stats` are
-    those of the round; `swaps_k2` holds attempted and accepted swaps.
+    those of the round; `tuning` has the swaps, and the betas that a proposed ladder keeps.
     """
     rung_k3 = stats.parameters_k3
     if config.sampler.method != "parallel-tempering" or len(rung_k3) < 2:
@@ -44,14 +45,12 @@ def warn_of_transitions(
     with np.errstate(divide="ignore", invalid="ignore"):
         mean_k = sum_k / number_k
         std_k = np.sqrt(np.maximum(squares_k / number_k - mean_k**2, 0.0))
-    found = bridge.transitions(rung_k3, swaps_k2, mean_k, std_k, counts_kc, edges)
+    found = bridge.transitions(rung_k3, tuning.swaps_k2, mean_k, std_k, counts_kc, edges)
     for transition in found:
         severity = "note" if transition.below == transition.above else "warning"
         log.warning("%s: %s", severity, words(transition, rung_k3[:, 0]))
     if found:
-        m = rungs[0].model_beta
-        kept = (0.0,) if m is None else (0.0, m)
-        ladder = bridge.bridged(rung_k3, found[0], kept)
+        ladder = bridge.bridged(rung_k3, found[0], tuning.fixed)
         log.warning(
             "if it does not converge, add Gaussian rungs in a new run with another run.output:\n%s",
             "\n".join(bridge.lines(ladder)),

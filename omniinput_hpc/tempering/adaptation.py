@@ -21,16 +21,17 @@ class LadderTuning:
     """Counts swaps in burn-in, in stages of doubling length, and re-spaces the rungs after each.
 
     Rungs move only if `tune` is set. Both ends stay, and so do canonical rungs whose beta is in
-    `fixed` (0 and the model's own beta). The caller applies the result to the rungs' ensembles.
+    `fixed`. The caller applies the result to the rungs' ensembles.
 
     Attributes
     ----------
+    fixed : 0 and the model's own beta, whether or not it can be drawn from
     swaps_k2 : int64 [K - 1, 2], attempted and accepted swaps since the end of the last stage
     z_std_k : float64 [K], standard deviation of z in the last burn-in round; NaN if unknown
     """
 
     def __init__(self, n_rungs: int, burn_in: int, tune: bool, fixed: tuple[float, ...]) -> None:
-        self._tune, self._fixed = tune, fixed
+        self._tune, self.fixed = tune, fixed
         self._ends = stage_ends(burn_in)
         self.swaps_k2 = np.zeros((n_rungs - 1, 2), dtype=np.int64)
         self.z_std_k = np.full(n_rungs, np.nan)
@@ -65,9 +66,9 @@ class LadderTuning:
             return None
         if rung_k3[:, 1].any():
             moments = (mean_k, self.z_std_k)
-            return respace_gaussian(rung_k3, rejection_k, *moments, self._fixed)
+            return respace_gaussian(rung_k3, rejection_k, *moments, self.fixed)
         new_k3 = rung_k3.copy()
-        new_k3[:, 0] = respace(rung_k3[:, 0], rejection_k, self._fixed)
+        new_k3[:, 0] = respace(rung_k3[:, 0], rejection_k, self.fixed)
         return new_k3
 
     @property

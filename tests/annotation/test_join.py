@@ -11,7 +11,7 @@ from omniinput_hpc.annotation.join import join_scores
 from omniinput_hpc.annotation.tasks import KeyItem, Task, read_key, write_key, write_tasks
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.precision_recall.from_scores import bin_scores, scored_curve
-from omniinput_hpc.results.scores import summarize_scores
+from omniinput_hpc.results.scores import annotator_columns, summarize_scores
 
 RUN = {"path": "runs/r.h5", "model_fingerprint": "m", "range": [1.0, 2.0]}
 
@@ -154,6 +154,24 @@ def test_draws_count_only_where_the_input_was_scored(tmp_path):
     both = join_scores("m", [first, second, tmp_path / "two.scores.rule.jsonl"]).scored
     np.testing.assert_array_equal(both.weight_i, [9, 2, 9, 1])  # the judge's draws are apart
     assert np.isnan(both.score_ai[:, 2]).tolist() == [True, False]
+
+
+def test_an_annotators_own_r_counts_only_draws_that_they_scored(tmp_path):
+    """Ana scored one set and ben another; a common input was drawn 9 of 10 times in each."""
+    common = replace(drawn("a", 0, 0), draws=9)
+    write_set(tmp_path, "one", [common, drawn("b", 1, 1)])
+    write_set(tmp_path, "two", [replace(common, id="c"), drawn("d", 1, 2)])
+    paths = [
+        write_scores(tmp_path, "one", "ana", {"a": 1.0, "b": 0.5}),
+        write_scores(tmp_path, "two", "ben", {"c": 1.0, "d": 0.0}),
+        write_scores(tmp_path, "two", "rule", {"c": 0.0, "d": 1.0}, judge="rule x:y"),
+    ]
+    scored = join_scores("m", paths).scored
+    each = [scored.of(a).means().r_b[0] for a in range(3)]
+    np.testing.assert_allclose(each, [0.95, 0.9, 0.1])
+    assert scored.means().r_b[0] == pytest.approx((18 * 2 / 3 + 0.5 + 0.5) / 20)  # of all draws
+    columns = annotator_columns(scored.part(scored.bin_i == 0))
+    np.testing.assert_allclose([columns[f"r_{n}"][0] for n in ("ana", "ben", "rule")], each)
 
 
 def test_weights_far_below_the_smallest_number_still_count(tmp_path):

@@ -16,6 +16,7 @@ from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.kernels.parts.constrained import UniformInside
+from omniinput_hpc.models.outputs.ended import Ended
 from omniinput_hpc.pilot import measure, proposal, question
 from omniinput_hpc.runfile.reader import open_run
 
@@ -84,7 +85,7 @@ WITH_PREFIX = {"kind": "causal-lm", "path": WORSE, "prefix": [1]}
 
 
 @pytest.mark.parametrize("tables", [
-    {"space": {"end": 1}}, {"space": {"end": 1}, "law": LAW},
+    {"space": {"end": 1}, "law": LAW},
     *({**question.tables("difference", OPTIONS["difference"]), "law": LAW | more}
       for more in ({"temperature": 2.0}, {"prompt": UNIFORM})),
     {"law": LAW, "output": {"name": "difference", "other": WITH_PREFIX}},
@@ -97,6 +98,25 @@ def test_the_end_of_a_ladder_is_named_only_where_that_is_true(tables):
     )
     found = question.reach_of(config_of(**tables), SimpleNamespace(base=base, n_sites=4), None)
     assert found.highest == 3 and not found.why
+
+
+def test_texts_that_end_are_at_no_beta_as_the_model_writes_them():
+    """By enumeration: at beta = 3 only texts of 3 predicted tokens keep their proportions."""
+    rows = torch.randn((2, 4, 2), generator=torch.manual_seed(1)).log_softmax(-1)
+    x = torch.tensor(list(itertools.product(range(2), repeat=4)))
+    base = SimpleNamespace(
+        n_values=2, n_sites=4, predicted_from=1, output=lambda x: None,
+        conditional_logits=lambda x: (None, rows[x[:, 0]]),
+    )  # fmt: skip
+    found = question.reach_of(config_of(space={"end": 1}), base, None)
+    assert found.highest == 3 and "at beta = 3 only texts of 3 predicted tokens" in found.why
+    model = Ended(base, 1, is_text=False)
+    z, inside = model.output(x), (model.is_over(x) <= (x == 1)).all(dim=1)
+    inside &= x[:, 0] != 1  # the end is predicted
+    own, nll = model.n_own(x), z * model.n_own(x)
+    ratio = (nll - 3 * z).exp()  # of exp(-3 z) to the model's probability
+    assert torch.allclose(ratio[inside & (own == 3)], torch.tensor(1.0))
+    assert (ratio[inside & (own < 3)] < 1).all() and (inside & (own < 3)).any()
 
 
 def test_what_follows_a_text_is_what_the_model_says():

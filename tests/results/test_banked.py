@@ -116,6 +116,22 @@ def test_labels_of_one_model_give_the_other_ones_curve(here, inside, undrawn):
     assert is_plain(code, err, "--to inspect takes score files")
 
 
+def test_an_annotators_own_r_is_that_of_a_bank_of_only_their_labels(here, inside, undrawn):
+    assert add(inside, "good")[0] == 0
+    shutil.copy(here / "bank.jsonl", here / "ana.jsonl")
+    other = here / "worse.scores.ana.jsonl"
+    other.write_text(other.read_text().replace('"annotator": "ana"', '"annotator": "ben"'))
+    assert add(inside, "worse")[0] == 0
+    density = oi.open(here / "worse.h5").density().estimate
+    with open_run(here / "worse.h5") as run:
+        both, only = (
+            labels_for(here / f"{name}.jsonl", [run], density).scored for name in ("bank", "ana")
+        )
+    assert list(both.annotators) == ["ana", "ben"]
+    np.testing.assert_allclose(both.of(0).means().r_b, only.means().r_b)
+    assert np.nanmax(np.abs(both.of(0).means().r_b - both.means().r_b)) > 0.01
+
+
 @pytest.mark.slow
 def test_two_models_by_one_bank_are_paired(here, inside, undrawn):
     for which in RANGES:

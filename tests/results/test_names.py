@@ -46,6 +46,16 @@ def test_scores_are_named_by_who_gave_them():
     assert words_of(None, files) == ["ana+ben", ""]
     judge = Path("runs/toy.judge-scores.rule.jsonl")
     assert words_of(None, files, judges=[judge]) == ["ana+ben", "", "judge=rule"]
+    assert words_of(None, [judge]) == ["judge-rule", ""]
+
+
+def test_a_comparison_by_a_judge_of_two_runs_has_a_name_and_no_digest(tmp_path):
+    """As in docs/comparing.md, where the names of both files are longer than a tag may be."""
+    names = ("ten", "ten-worse")
+    files = [Path(f"runs/{name}.judge-scores.by_ten.jsonl") for name in names]
+    analyse(tmp_path / "toy.h5", ["first"])
+    found = analyse(tmp_path / "toy.h5", ["toy-worse", *words_of(None, files)])
+    assert found == "toy.pr.toy-worse-judge-by_ten+judge-by_ten.csv"
 
 
 @pytest.mark.parametrize("words", [["x" * 500], ["a/b:c d", "../../e"]])

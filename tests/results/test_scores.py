@@ -7,10 +7,11 @@ import pytest
 from scored_model import a_density, scored_inputs
 
 from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.precision_recall.allocation import allocate
 from omniinput_hpc.estimators.precision_recall.from_scores import scored_curve
 from omniinput_hpc.models.table import ConfidentSide
 from omniinput_hpc.results.curve import CurveResult
-from omniinput_hpc.results.scores import fid_columns, summarize_scores
+from omniinput_hpc.results.scores import NEGATIVE_SLOPE, NextScores, fid_columns, summarize_scores
 from omniinput_hpc.results.tables import write_table
 
 DENSITY, SCORED = a_density(1), scored_inputs(np.random.default_rng(1), per_bin=40)
@@ -36,6 +37,14 @@ def test_one_sided_bounds_are_named(score, side, words):
     assert not any("nan" in line for line in lines)
     columns = columns_of(result)
     assert (columns["one_sided"] == side).all() and (columns["r_one_sided"] == side).all()
+
+
+def test_a_negative_slope_is_explained():
+    result = scored_curve(DENSITY, SCORED)
+    (found,) = allocate([result], 10)
+    for slope_b, said in ((np.abs(found.slope_b), False), (-np.abs(found.slope_b), True)):
+        lines = NextScores([], "r.h5", result, replace(found, slope_b=slope_b), 10).lines()
+        assert (lines[-1] == NEGATIVE_SLOPE) == said
 
 
 def test_intervals_with_two_ends_are_not_named_so():

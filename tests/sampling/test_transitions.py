@@ -2,11 +2,15 @@
 
 import re
 import tomllib
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import run_tools
 
 from omniinput_hpc.cli import run as launch
+from omniinput_hpc.sampling.transitions import warn_of_transitions
+from omniinput_hpc.tempering.adaptation import LadderTuning
 
 INPUT = """
 [run]
@@ -66,6 +70,31 @@ def test_a_transition_is_told_with_the_lines_of_a_ladder_that_runs(tmp_path, cap
 def test_a_ladder_without_one_is_told_nothing(tmp_path, capsys):
     run(tmp_path, WARM)
     assert "first-order" not in said(capsys)
+
+
+@pytest.mark.parametrize(("fixed", "kept"), [((0.0, 2.0), True), ((0.0,), False)])
+def test_a_rung_that_tuning_keeps_stays_in_the_proposed_ladder(log_lines, fixed, kept):
+    """Tuning keeps beta = m whether or not texts can be drawn there: so does the proposal."""
+    beta_k, counts_kb = np.array([0.0, 2.0, 4.0]), np.zeros((3, 64), dtype=int)
+    counts_kb[:2, 60] = counts_kb[1:, 4] = 4000
+    z_k, std_k, n_k = np.array([60.0, 32.0, 4.0]), np.array([1.0, 28.0, 1.0]), np.full(3, 8000.0)
+    stats = SimpleNamespace(
+        parameters_k3=np.column_stack([beta_k, 0 * beta_k, 0 * beta_k]), extremes=(0.0, 64.0),
+        moments_k3=np.column_stack([n_k, n_k * z_k, n_k * (z_k**2 + std_k**2)]),
+    )  # fmt: skip
+    rungs = [
+        SimpleNamespace(k=k, histogram=SimpleNamespace(counts_b=counts_b), model_beta=None)
+        for k, counts_b in enumerate(counts_kb)
+    ]
+    tuning = LadderTuning(3, 4, True, fixed)
+    tuning.resume(np.array([[1000, 500], [1000, 500]]))
+    bins, sampler = (SimpleNamespace(edges=np.linspace(0.0, 64.0, 65)),
+                     SimpleNamespace(method="parallel-tempering"))  # fmt: skip
+    world = SimpleNamespace(rank=0, sum=lambda value: value)
+    warn_of_transitions(world, SimpleNamespace(bins=bins, sampler=sampler), rungs, stats, tuning)
+    ladder = tomllib.loads(log_lines[-1].partition("\n")[2])["ladder"]
+    canonical = [b for b, kappa in zip(ladder["betas"], ladder["kappa"], strict=True) if not kappa]
+    assert canonical == ([0.0, 2.0, 4.0] if kept else [0.0, 4.0])
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ the joint draws of the curve, which give the AUPR's interval.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -47,6 +47,8 @@ class Scored:
     weight_i : float64 [n], weight of an input in its bin's mean: the number of times it was drawn
         if drawn by weight, its weight if drawn with equal probability. So nothing is weighted twice
     score_ai : float64 [A, n] in [0, 1], NaN if annotator a did not score input i
+    weight_ai : float64 [A, n], the weights by only those draws that annotator a scored; None if
+        these are `weight_i`
     """
 
     edges: FloatArray
@@ -55,6 +57,7 @@ class Scored:
     weight_i: FloatArray
     score_ai: FloatArray
     annotators: Sequence[str]
+    weight_ai: FloatArray | None = field(default=None, kw_only=True)
 
     @property
     def score_i(self) -> FloatArray:
@@ -69,12 +72,23 @@ class Scored:
             lane_i=self.lane_i[keep_i],
             weight_i=self.weight_i[keep_i],
             score_ai=self.score_ai[:, keep_i],
+            weight_ai=None if self.weight_ai is None else self.weight_ai[:, keep_i],
+        )
+
+    def by(self, annotators: IntArray) -> Self:
+        """Return the scores of some annotators; the weights stay."""
+        return replace(
+            self,
+            score_ai=self.score_ai[annotators],
+            annotators=[self.annotators[int(a)] for a in annotators],
+            weight_ai=None if self.weight_ai is None else self.weight_ai[annotators],
         )
 
     def of(self, annotator: int) -> Scored:
-        """Return only one annotator's scores, without a judge's."""
+        """Return only one annotator's scores, without a judge's, weighed by their own draws."""
         score_ai, name = self.score_ai[[annotator]], self.annotators[annotator]
-        alone = Scored(self.edges, self.bin_i, self.lane_i, self.weight_i, score_ai, [name])
+        weight_i = self.weight_i if self.weight_ai is None else self.weight_ai[annotator]
+        alone = Scored(self.edges, self.bin_i, self.lane_i, weight_i, score_ai, [name])
         return alone.part(~np.isnan(score_ai[0]))
 
     def means(self) -> BinScores:
@@ -162,8 +176,10 @@ def bin_scores(scored: Scored) -> BinScores:
     # Scores between 0 and 1 vary less than right-or-wrong scores, so each is worth more than one of
     # those. The factor is the ratio of the variances: over all bins for a bin with few scores, and
     # the bin's own for one with many. 1/4, the variance of a coin toss, is added to both variances,
-    # because even 40 equal scores do not give certainty.
-    tossed_b, inner_b = (np.where(n_b > 0, kish_b * v, 0.0) for v in (r_b * (1.0 - r_b), inner_b))
+    # because even 40 equal scores do not give certainty. Of n scores n - 1 show the spread: a
+    # single one shows none, and has the factor of the others.
+    tossed_b = np.where(n_b > 0, (kish_b - 1.0) * r_b * (1.0 - r_b) + inner_b, 0.0)
+    inner_b = np.where(n_b > 0, kish_b * inner_b, 0.0)
     worth = (tossed_b.sum() + 0.25) / (inner_b.sum() + 0.25)
     worth_b = np.maximum(1.0, (tossed_b + 0.25 * worth) / (inner_b + 0.25))
     shrunk_b = (kish_b * r_b + 0.5) / (kish_b + 1.0)

@@ -244,7 +244,10 @@ def powered_scores(scored: JudgedScores) -> PoweredScores:
     deviation_i += both.spread_out(fit.residual_i - r_b[both.bin_i], known_i)
     effect = design_effect(every.bin_i, scored.lane_i, deviation_i, every.n_bins)
     freedom_b = np.maximum(rest.kish_b / effect - 1.0, 1.0)
-    judge_error_b = np.sqrt(rest.variance_b(fit.moved_i[~known_i]) / freedom_b)
+    moved_b = rest.variance_b(fit.moved_i[~known_i])
+    # one other input does not show the others' spread: a bound from all inputs of the bin
+    moved_b = np.where(rest.kish_b < 2.0, 2.0 * every.variance_b(fit.moved_i), moved_b)
+    judge_error_b = np.sqrt(moved_b / freedom_b)
     r_b, effective_b = _within(r_b, people, every.kish_b), both.kish_b / effect
     worth = _worth(both, scored.score_i[known_i])
     residual_b, coin_b = _variances(r_b, both, fit.residual_i, worth)
@@ -324,8 +327,9 @@ def _within(r_b: FloatArray, people: BinScores, kish_b: FloatArray) -> FloatArra
 def _worth(both: _Group, y_i: FloatArray) -> float:
     """Return how many right-or-wrong scores one of people's is worth, as in `bin_scores`."""
     r_b = both.mean_b(y_i)
-    tossed, inner = both.kish_b @ (r_b * (1.0 - r_b)), both.kish_b @ both.variance_b(y_i)
-    return float((tossed + 0.25) / (inner + 0.25))
+    variance_b = both.variance_b(y_i)
+    tossed_b = np.maximum(both.kish_b - 1.0, 0.0) * r_b * (1.0 - r_b) + variance_b
+    return float((tossed_b.sum() + 0.25) / (both.kish_b @ variance_b + 0.25))
 
 
 def _variances(
@@ -337,10 +341,11 @@ def _variances(
     judge this is the variance there. How good a judge is elsewhere says nothing about this bin.
     """
     kish_b = both.kish_b
-    tossed_b, inner_b = kish_b * r_b * (1.0 - r_b), kish_b * both.variance_b(residual_i)
+    inner_b = both.variance_b(residual_i)
+    tossed_b = np.maximum(kish_b - 1.0, 0.0) * r_b * (1.0 - r_b) + inner_b
     shrunk_b = (kish_b * r_b + 0.5) / (kish_b + 1.0)
     coin_b = shrunk_b * (1.0 - shrunk_b)
-    return coin_b * (inner_b + 0.25) / (tossed_b + 0.25 * worth), coin_b
+    return coin_b * (kish_b * inner_b + 0.25) / (tossed_b + 0.25 * worth), coin_b
 
 
 def _selection_p(fit: _Fit, lane_i: IntArray) -> float:

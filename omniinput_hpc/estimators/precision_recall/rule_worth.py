@@ -88,8 +88,9 @@ def worth_of(sums: ScoreSums, inefficiency_b: FloatArray, log_g_b: FloatArray) -
         inner_b = np.where(seen_b, sums.score2_b / total_b - r_b**2, 0.0)
         deviation_gb = np.where(seen_b, (sums.score_gb - r_b * sums.weight_gb) / total_b, 0.0)
     # scores between 0 and 1 spread less than right-or-wrong scores; 1/4 as in `from_scores`
-    tossed_b = kish_b * r_b * (1.0 - r_b)
-    graded_b = np.maximum(1.0, (tossed_b + 0.25) / (kish_b * np.maximum(inner_b, 0.0) + 0.25))
+    inner_b = np.maximum(inner_b, 0.0)
+    tossed_b = np.maximum(kish_b - 1.0, 0.0) * r_b * (1.0 - r_b) + inner_b
+    graded_b = np.maximum(1.0, (tossed_b + 0.25) / (kish_b * inner_b + 0.25))
     count_b = kish_b * graded_b
     alone_b = count_b / _design_effects(sums, inefficiency_b, deviation_gb, count_b, r_b)
     log_g = np.where(seen_b, log_g_b, -np.inf)

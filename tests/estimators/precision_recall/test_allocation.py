@@ -7,7 +7,7 @@ import pytest
 from scored_model import a_density, scored_inputs
 
 from omniinput_hpc.estimators.precision_recall.allocation import _greedy, allocate, aupr_slopes
-from omniinput_hpc.estimators.precision_recall.curves import area, trace
+from omniinput_hpc.estimators.precision_recall.curves import area, curve_range, trace
 from omniinput_hpc.estimators.precision_recall.from_scores import scored_curve
 
 
@@ -22,6 +22,21 @@ def test_slopes_by_finite_differences_of_the_whole_curve():
         rise = area(after.precision_t, after.log_recall_t, *ends)
         rise -= area(before.precision_t, before.log_recall_t, *ends)
         assert slope_b[b] == pytest.approx(rise / 1e-3, rel=0.02, abs=1e-4)
+
+
+def test_a_slope_is_negative_only_where_precision_is_below_the_aupr():
+    """What `next-scores` says of negative ones."""
+    rng, n_negative = np.random.default_rng(1), 0
+    for _ in range(150):
+        n = rng.integers(2, 9)
+        log_g_b, r_b = np.cumsum(rng.normal(1.0, 1.5, n)), rng.random(n)
+        curve = trace(log_g_b, r_b, "low")
+        aupr = area(curve.precision_t, curve.log_recall_t)
+        ends = curve_range(curve.precision_t, curve.log_recall_t)
+        negative_b = aupr_slopes(log_g_b, r_b, "low", ends) < -1e-3
+        assert (curve.precision_t[negative_b] < aupr).all()
+        n_negative += negative_b.sum()
+    assert n_negative > 10
 
 
 def test_greedy_allocation_is_neymans():

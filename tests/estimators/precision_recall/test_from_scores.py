@@ -78,6 +78,20 @@ def test_finely_graded_scores_have_smaller_errors():
     assert drawn.std() == pytest.approx(0.1 / np.sqrt(200), rel=0.25)
 
 
+@pytest.mark.parametrize("per_bin", [1, 2])
+def test_intervals_of_r_from_one_or_two_graded_scores_hold_the_truth(per_bin):
+    """A single score has no spread. If this counts as agreement, 54 and 87 % hold it."""
+    rng, held = np.random.default_rng(7), []
+    bin_i = np.repeat(np.arange(40), per_bin)
+    for _ in range(20):
+        got = bin_scores(scored_by_hand([rng.beta(2.0, 3.0, len(bin_i))], bin_i))
+        low_b, high_b = np.quantile(drawn_r(got, rng), [0.025, 0.975], axis=0)
+        held.append(np.mean((low_b <= 0.4) & (high_b >= 0.4)))
+    sigma = np.std(held) / np.sqrt(len(held))
+    assert np.mean(held) > 0.95 - 3 * sigma and np.mean(high_b - low_b) < 1.0
+    assert got.worth_b.max() == 1.0 or per_bin == 2
+
+
 def test_inputs_of_one_lane_that_are_alike_widen_the_errors():
     rng = np.random.default_rng(3)
     lane_i = np.repeat(np.arange(40), 10)

@@ -99,6 +99,20 @@ def test_if_people_scored_everything_the_judge_changes_nothing():
         np.testing.assert_allclose(*ends, atol=0.01)
 
 
+def test_a_bins_only_residual_does_not_show_its_variance():
+    both = prediction_powered._Group(np.array([0]), np.ones(1), 1)
+    found_b, coin_b = prediction_powered._variances(np.array([0.5]), both, np.array([0.5]), 3.0)
+    np.testing.assert_allclose(found_b, coin_b / 3.0)  # as in the other bins
+    assert prediction_powered._worth(both, np.array([0.5])) == 1.0
+
+
+def test_the_only_input_without_peoples_scores_has_the_judges_spread():
+    scored = drawn("graded", replace(FALLING, per_bin=(20, 20)), (19, 19))
+    got, fit = powered_scores(scored), prediction_powered._fit(scored)
+    moved_b = [np.var(fit.moved_i[scored.bin_i == b], ddof=1) for b in range(len(got.r_b))]
+    assert (got.judge_error_b**2 >= moved_b).all() and max(moved_b) > 0
+
+
 def test_inputs_that_the_judge_left_out_count_with_his_mean():
     scored = drawn("good")
     gaps = scored.judge_i.copy()

@@ -71,6 +71,14 @@ def test_uneven_weights_and_graded_scores():
     assert np.median(worth(graded).alone_b) == pytest.approx(20_000, rel=0.3)
 
 
+def test_a_single_graded_sample_is_worth_one():
+    """Its own spread of 0 says nothing; two show a spread of half the variance, by one degree."""
+    np.testing.assert_allclose(worth(np.full((1, 1, 40), 0.5)).alone_b, 1.0)
+    two = np.tile(np.array([0.25, 0.75])[None, :, None], (1, 1, 40))
+    # r (1 - r) = 4/16 and the mean square 1/16: (4/16 + 1/16 + 1/4) / (2/16 + 1/4) each
+    np.testing.assert_allclose(worth(two).alone_b, 2 * 1.5)
+
+
 def test_bins_without_samples_and_a_single_group():
     score = tossed(0.3)
     weight = np.ones(score.shape)
