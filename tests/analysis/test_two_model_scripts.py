@@ -72,7 +72,7 @@ def test_normalize(inside, runs):
     assert out.count("they agree") == 3 and "DISAGREE" not in out
     header = about(runs / "good.normalized.worse.csv")
     _, table = read_table(runs / "good.normalized.worse.csv", ["model", "log_g"])
-    assert "on the scale of model 1 by: " in header[0]
+    assert header[0].endswith("on the scale of model 1 by: absolute")
     for number, which in ((1, "good"), (2, "worse")):
         rows = table["model"] == number
         assert (rows.sum() > 10) and np.exp(table["log_g"][rows]).sum() == pytest.approx(
@@ -121,7 +121,7 @@ def test_what_difference_refuses(inside):
         assert is_plain(code, err, words), err
 
 
-def test_normalize_without_beta_0(inside):
+def test_normalize_without_beta_0(inside, runs):
     files = ("good_relative.h5", "worse_relative.h5")
     code, out, err = inside("normalize.py", *files, "--range", 2.25, 3.9)
     assert (code, err) == (0, "")
@@ -131,6 +131,14 @@ def test_normalize_without_beta_0(inside):
     assert all(abs(value - truth) < 4 * error for value, error in found.values())
     assert "refused: the first run has no moves at beta = 0" in out
     assert "the high tail was not reached" in out
+    header = about(runs / "good_relative.normalized.worse_relative.csv")
+    assert header[0].endswith("on the scale of model 1 by: Bennett's ratio")
+    _, table = read_table(runs / "good_relative.normalized.worse_relative.csv", [])
+    with open_run(runs / "worse_relative.h5") as run:
+        density = density_of_run(run.data)
+    own = density.log_g_error_b[density.count_b > 0]
+    errors = table["log_g_error"][table["model"] == 2]
+    assert np.isfinite(errors).any() and not np.allclose(errors, own, rtol=0.01)
 
 
 def auprs(text, pattern):
