@@ -273,7 +273,7 @@ def test_users_mistakes_get_one_plain_line(inside, runs, tmp_path):
     put_run(other_space, run, CONFIG, "worse", run.rounds)
     empty = tmp_path / "empty.h5"
     put_run(empty, draw("worse", ABSOLUTE, 3), CONFIG, "worse", 8, committed=0)
-    z = ["--range", 2, 4]
+    z, rule = ["--range", 2, 4], ["--rule", "my_pair_rules:is_right"]
     for script, arguments, words in [
         ("normalize.py", ["good.h5", alone, *z], "omniinput rescore"),
         ("normalize.py", ["good.h5", other_space, *z], "different input spaces: "),
@@ -286,6 +286,9 @@ def test_users_mistakes_get_one_plain_line(inside, runs, tmp_path):
         ("compare.py", ["good.h5", "worse.h5", "--rule", "none:rule"], "cannot import none"),
         ("compare.py", ["good.h5", other_space, "--rule", "a:b"], "different input spaces: "),
         ("compare.py", ["good.h5", "again.h5", "good.h5"], "give only two of them"),
+        ("compare.py", ["good.h5", "again.h5", *rule, *z], "leave out --rule, --range"),
+        ("compare.py", ["good.h5", "again.h5", "--recall-range=1:2"], "leave out --recall-range"),
+        ("compare.py", ["good.h5", "again.h5", "--width", 0.5], "--width is for a curve by"),
         ("compare.py", ["good.h5", empty, "--rule", "my_pair_rules:is_right"], "no committed"),
     ]:
         code, _, err = inside(script, *arguments)
