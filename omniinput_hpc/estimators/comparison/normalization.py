@@ -183,16 +183,14 @@ def why_not_entire(density: Density) -> str | None:
 
 def shifted_errors(a: Density, b: Density, shift: Replicates) -> FloatArray:
     """Return the standard errors of b's log_g plus the shift, float64 [B]; inf if unknown."""
-    bins = np.flatnonzero(b.count_b)
+    error_b = np.array(b.log_g_error_b)
+    bins = np.flatnonzero(np.isfinite(error_b))
     log_g, log_g_j = b.log_g_b[bins], b.log_g_jb[:, bins]
     moved = Replicates(
         log_g + shift.value, log_g + shift.a_j[:, None], log_g_j + shift.b_j[:, None]
     )
-    error_b = np.array(b.log_g_error_b)
-    known = np.isfinite(error_b[bins])
     least = least_errors(b, b.effective_b)[bins]
-    error = np.maximum(estimate(moved, a.lanes_g, b.lanes_g).error, least)
-    error_b[bins] = np.where(known, error, np.inf)
+    error_b[bins] = np.maximum(estimate(moved, a.lanes_g, b.lanes_g).error, least)
     return error_b
 
 
