@@ -126,7 +126,7 @@ def test_where_the_outputs_are():
 def test_the_model_is_named():
     run = SimpleNamespace(
         path=Path("runs/a.h5"), config=config_with(model={"kind": "python", "factory": "a:b"}),
-        n_sites=3, n_values=10, model_beta=np.nan, beta_k=np.zeros(1),
+        n_sites=3, n_values=10, model_beta=np.nan, data=DATA,
     )  # fmt: skip
     content = SimpleNamespace(density=SimpleNamespace(label="output z, mean NLL"))
     assert summary.title_of(run) == "All inputs of a:b"
@@ -139,7 +139,7 @@ def test_the_scale_of_ln_p():
     table = {"kind": "image-classifier", "path": "a", "target": "log-softmax", "label": 3}
     run = SimpleNamespace(
         path=Path("a.h5"), config=config_with(model=table), n_sites=3, n_values=10,
-        model_beta=np.nan, beta_k=np.zeros(1),
+        model_beta=np.nan, data=DATA,
     )  # fmt: skip
     content = SimpleNamespace(density=SimpleNamespace(label="ln p"))
     assert " Ln p. It is ln p: z = -0.69 is p = 0.5," in summary.model_line(run, content)
