@@ -81,10 +81,11 @@ class Run(Estimates):
         wanted[slice(None) if rungs is None else list(rungs)] = True
         density = replace(density, n_k=np.where(wanted, density.n_k, 0))
         found, n = [], 0
-        for round_, (x, z_ks) in enumerate(data.source.samples()):
+        for round_, (x, z32_ks) in enumerate(data.source.samples()):
             log_q_ksk = next(log_q) if log_q is not None else None
+            z_ks = z32_ks.astype(np.float64)  # NumPy would round the ends of z to float32
             k, s = np.nonzero((z_ks >= low) & (z_ks < high) & wanted[:, None])
-            z_n = z_ks[k, s].astype(np.float64)
+            z_n = z_ks[k, s]
             q_n = None if log_q_ksk is None else log_q_ksk[k, s]
             weight = -density.log_mixture(z_n, q_n) if len(z_n) else np.zeros(0)
             found.append((x[k, s], z_n, np.full(len(k), round_), k, data.beta_k[k], weight))

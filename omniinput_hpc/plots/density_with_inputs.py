@@ -70,12 +70,12 @@ def density_with_inputs_figure(
 def _curve(axes: Axes, density: Density, label: str) -> None:
     """Draw the density with z upright; error bars are one standard error.
 
-    Points without an interval, but with an upper bound, are hollow.
+    Points without an interval are hollow.
     """
-    few = np.isfinite(density.log_g_upper_b)
-    bins = (density.count_b > 0) & ~few
+    counted, error = density.count_b > 0, density.log_g_error_b / style.LN10
+    bins = counted & np.isfinite(error) & np.isnan(density.log_g_upper_b)
+    few = counted & ~bins
     z, log10_g = style.middles(density.edges), density.log_g_b / style.LN10
-    error = np.where(np.isfinite(density.log_g_error_b), density.log_g_error_b, 0.0) / style.LN10
     axes.errorbar(
         log10_g[bins], z[bins], xerr=error[bins], fmt="o", markersize=1.6, elinewidth=0.7,
         capsize=0.0, color=style.sampled(), zorder=3,

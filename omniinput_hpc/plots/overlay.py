@@ -76,6 +76,8 @@ def _densities(axes: Any, models: list[tuple[int, Overlaid]]) -> None:
         name = style.named(model.name, index)
         axes.plot(z, log10_rho, line, color=colour, label=name, linewidth=1.2)
         style.band(axes, z, log10_rho - error, log10_rho + error, colour)
+        bare, label = np.isnan(error), f"{name}: error not known"
+        style.hollow(axes, z[bare], log10_rho[bare], label, colour, markersize=2.4)
     (bottom, top), (left, right) = axes.get_ylim(), axes.get_xlim()
     row = 0
     for index, model in models:
@@ -93,11 +95,15 @@ def _densities(axes: Any, models: list[tuple[int, Overlaid]]) -> None:
 
 
 def _line(density: Density) -> tuple[style.FloatArray, style.FloatArray, style.FloatArray]:
-    """Return z, log10 of the density per unit of z, and its standard error, float64 [n] each."""
+    """Return z, log10 of the density per unit of z, and its standard error, float64 [n] each.
+
+    The error is NaN if unknown.
+    """
     bins = np.flatnonzero(density.count_b)
     width = np.diff(density.edges)[bins]
     value = (density.log_g_b[bins] - np.log(width)) / style.LN10
-    error = np.nan_to_num(density.log_g_error_b[bins] / style.LN10, posinf=0.0)
+    error = density.log_g_error_b[bins] / style.LN10
+    error[np.isinf(error)] = np.nan
     return style.middles(density.edges)[bins], value, error
 
 

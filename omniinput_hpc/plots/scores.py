@@ -41,7 +41,7 @@ def curve_figure(
     low, high = curve.bands.low.precision_t[shown], curve.bands.high.precision_t[shown]
     style.band(axes, x, low, high, style.sampled(), "95% band")
     digits = decimals(curve.aupr_low, curve.aupr_high)
-    name = f"{style.named('sampled')}, {_aupr_label(curve, digits)}"
+    name = f"{style.named('sampled')}, {_aupr_label(curve, digits, shift)}"
     axes.plot(x, precision, ".-", color=style.sampled(), markersize=3, label=name)
     thin = curve.thin_b[curve.bin_t][shown]
     style.hollow(axes, x[thin], precision[thin], "bin with too few inputs or lanes")
@@ -67,11 +67,13 @@ def _nothing_right(figure: Figure, axes: Axes, curve: Curve) -> Figure:
     return figure
 
 
-def _aupr_label(curve: Curve, digits: int) -> str:
+def _aupr_label(curve: Curve, digits: int, shift: float) -> str:
+    """Return the AUPR and its range of recall, on the axis that `shift` moves, float of ln."""
     if np.isnan(curve.aupr):
         return "right inputs in fewer than two bins"
     ends = interval(curve.aupr_low, curve.aupr_high, f".{digits}f")
-    over = f"over log10 recall {range_words(curve.aupr_range, power='')}"
+    low, high = curve.aupr_range
+    over = f"over log10 recall {range_words((low + shift, high + shift), power='')}"
     return f"AUPR {curve.aupr:.{digits}f} ({ends})\n{over}"
 
 

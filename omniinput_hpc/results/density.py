@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import scipy
 
+from omniinput_hpc.config.output import Next
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.comparison.to_exact import Exact, compared_densities, offset
 from omniinput_hpc.estimators.density.certified import predicted_sites
@@ -150,8 +151,10 @@ class DensityResult(Written):
     def _of_targets(self) -> list[str]:
         """Return how likely the targets of ``[output] name = "next"`` are under the run's law."""
         output, density = self.runs[0].config.output, self.estimate
-        targets = getattr(output, "name", "") == "next" and not getattr(output, "against", None)
-        if not targets or density.measure != "probability" or not density.absolute:
+        if not isinstance(output, Next) or density.measure != "probability":
+            return []
+        summed = output.aggregate == "sum" or len(output.targets) == 1
+        if output.against or not summed or not density.absolute:
             return []
         found = log_mean_exp(density)
         ends = float(found.low), float(found.high)

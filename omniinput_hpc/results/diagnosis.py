@@ -178,10 +178,11 @@ def _drawn(run: RunReader, config: Config) -> BoolArray:
         return np.ones(len(run.beta_k), dtype=bool)
     if config.sampler.method == "annealed":
         return np.asarray(np.arange(len(run.beta_k)) == 0)
-    anchored = config.ladder is not None and config.ladder.with_anchors
-    canonical = run.kappa_k() == 0.0
-    ends = (run.beta_k == 0.0) | (run.beta_k == run.model_beta)
-    return np.asarray(anchored & canonical & ends)
+    ladder = config.ladder
+    if ladder is None or not ladder.with_anchors:
+        return np.zeros(len(run.beta_k), dtype=bool)
+    plain_k = (run.kappa_k() == 0.0) & (ladder.lambda_k == 0.0)
+    return np.asarray(plain_k & ((run.beta_k == 0.0) | (run.beta_k == run.model_beta)))
 
 
 def _chains(run: RunReader) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -38,7 +38,7 @@ def own_rung(run: RunReader) -> int | None:
     m = run.model_beta
     if run.config.sampler.method == "ancestral":
         m = float(run.n_sites - (run.config.predicted_from or 0))
-    own = np.flatnonzero(run.beta_k == m)
+    own = np.flatnonzero(run.data.weights.is_canonical(m))  # without rungs of another lambda
     return int(own[0]) if own.size else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from omniinput_hpc.estimators.comparison.normalization import (
     Normalizations,
     bennett_shift,
     normalize,
+    shifted_errors,
 )
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.convergence import LEAST_ERROR
@@ -135,9 +136,16 @@ class NormalizationResult(Written):
         shift = self.found.best().shift
         return 0.0 if shift is None else float(shift.value)
 
+    def _with_errors(self) -> tuple[Density, Density]:
+        """Return both densities, the second one with the errors of its log_g plus the shift."""
+        (a, b), shift = self.densities, self.found.best().shift
+        if shift is None:
+            return a, b
+        return a, replace(b, log_g_error_b=shifted_errors(a, b, shift))
+
     def columns(self) -> Columns:
         """Return both densities, on the scale of the first."""
-        parts = [(d, np.flatnonzero(d.count_b)) for d in self.densities]
+        parts = [(d, np.flatnonzero(d.count_b)) for d in self._with_errors()]
         shifted = zip(parts, (0.0, self.shift), strict=True)
         return {
             "model": np.concatenate(
@@ -185,7 +193,7 @@ class NormalizationResult(Written):
         """Return both densities on one scale, with the ratio by each normalization below."""
         from omniinput_hpc.plots.comparison import normalization_figure
 
-        (a, b), (one, other) = self.densities, self.names
+        (a, b), (one, other) = self._with_errors(), self.names
         return normalization_figure(a, b, self.found, (one, other), self.label)
 
 

@@ -69,6 +69,8 @@ def test_what_is_refused(run, inside, tmp_path):
         (["a.h5", "none.h5"], "none.h5"),
         (["a.h5", "a.rescored.other.h5", "--show", -1], "--show"),
         (["a.h5", "a.rescored.other.h5", "--width", 0], "--width"),
+        (["a.h5", "a.rescored.other.h5", "--side", "low"], "give --rule, too"),
+        (["a.h5", "a.rescored.other.h5", "--recall-range=1:2"], "give --rule, too"),
     ]:
         code, _, err = inside("changes.py", *arguments)
         assert is_plain(code, err, word), (arguments, err)

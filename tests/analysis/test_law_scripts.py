@@ -1,9 +1,11 @@
 """Every verb under a law of inputs: probabilities in place of numbers, in results and in words."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from configs import config_with
 from law_runs import (
     BETA_K,
     EDGES,
@@ -29,6 +31,7 @@ from omniinput_hpc.estimators.density.equal_visits import unequal_visits
 from omniinput_hpc.estimators.samples import inputs_of_bins
 from omniinput_hpc.models import input_space
 from omniinput_hpc.plots import overlay, style
+from omniinput_hpc.results.density import DensityResult
 from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.runfile.reader import open_run
 
@@ -372,3 +375,21 @@ def test_a_models_own_law_is_also_known_by_its_name():
     events = space_under("c", "events", 'kind = "model"\n')
     with pytest.raises(UserError, match=r"\[law\] factory is 'law_models:chain' in a and .*events"):
         input_space.require_same(own, events)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({}, True),
+        ({"aggregate": "max"}, False),
+        ({"aggregate": "max", "targets": [3]}, True),
+        ({"against": [5]}, False),
+    ],
+)
+def test_the_probability_of_several_targets_needs_their_sum(runs, more, said):
+    """With the largest P, the mean of e^-z is below it."""
+    with open_run(runs / "a.h5") as run:
+        density = density_of_run(run.data)
+    config = config_with(output={"name": "next", "targets": [3, 4], **more})
+    lines = DensityResult([SimpleNamespace(config=config)], [density]).more()
+    assert any("a target comes next" in line for line in lines) == said

@@ -72,7 +72,7 @@ def test_normalize(inside, runs):
     assert out.count("they agree") == 3 and "DISAGREE" not in out
     header = about(runs / "good.normalized.worse.csv")
     _, table = read_table(runs / "good.normalized.worse.csv", ["model", "log_g"])
-    assert "on the scale of model 1 by: " in header[0]
+    assert header[0].endswith("on the scale of model 1 by: absolute")
     for number, which in ((1, "good"), (2, "worse")):
         rows = table["model"] == number
         assert (rows.sum() > 10) and np.exp(table["log_g"][rows]).sum() == pytest.approx(
@@ -121,7 +121,7 @@ def test_what_difference_refuses(inside):
         assert is_plain(code, err, words), err
 
 
-def test_normalize_without_beta_0(inside):
+def test_normalize_without_beta_0(inside, runs):
     files = ("good_relative.h5", "worse_relative.h5")
     code, out, err = inside("normalize.py", *files, "--range", 2.25, 3.9)
     assert (code, err) == (0, "")
@@ -131,6 +131,14 @@ def test_normalize_without_beta_0(inside):
     assert all(abs(value - truth) < 4 * error for value, error in found.values())
     assert "refused: the first run has no moves at beta = 0" in out
     assert "the high tail was not reached" in out
+    header = about(runs / "good_relative.normalized.worse_relative.csv")
+    assert header[0].endswith("on the scale of model 1 by: Bennett's ratio")
+    _, table = read_table(runs / "good_relative.normalized.worse_relative.csv", [])
+    with open_run(runs / "worse_relative.h5") as run:
+        density = density_of_run(run.data)
+    own = density.log_g_error_b[density.count_b > 0]
+    errors = table["log_g_error"][table["model"] == 2]
+    assert np.isfinite(errors).any() and not np.allclose(errors, own, rtol=0.01)
 
 
 def auprs(text, pattern):
@@ -265,7 +273,7 @@ def test_users_mistakes_get_one_plain_line(inside, runs, tmp_path):
     put_run(other_space, run, CONFIG, "worse", run.rounds)
     empty = tmp_path / "empty.h5"
     put_run(empty, draw("worse", ABSOLUTE, 3), CONFIG, "worse", 8, committed=0)
-    z = ["--range", 2, 4]
+    z, rule = ["--range", 2, 4], ["--rule", "my_pair_rules:is_right"]
     for script, arguments, words in [
         ("normalize.py", ["good.h5", alone, *z], "omniinput rescore"),
         ("normalize.py", ["good.h5", other_space, *z], "different input spaces: "),
@@ -278,6 +286,9 @@ def test_users_mistakes_get_one_plain_line(inside, runs, tmp_path):
         ("compare.py", ["good.h5", "worse.h5", "--rule", "none:rule"], "cannot import none"),
         ("compare.py", ["good.h5", other_space, "--rule", "a:b"], "different input spaces: "),
         ("compare.py", ["good.h5", "again.h5", "good.h5"], "give only two of them"),
+        ("compare.py", ["good.h5", "again.h5", *rule, *z], "leave out --rule, --range"),
+        ("compare.py", ["good.h5", "again.h5", "--recall-range=1:2"], "leave out --recall-range"),
+        ("compare.py", ["good.h5", "again.h5", "--width", 0.5], "--width is for a curve by"),
         ("compare.py", ["good.h5", empty, "--rule", "my_pair_rules:is_right"], "no committed"),
     ]:
         code, _, err = inside(script, *arguments)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import h5py
 import numpy as np
 import pytest
 from run_files import write_run
@@ -113,6 +114,16 @@ def test_samples_of_a_range_are_all_that_were_recorded_there(run):
     for i in (0, len(frame) - 1):
         recorded = [x for x, _ in run.reader.samples()][frame["round"][i]][1]
         assert (recorded == frame["x"][i]).all(axis=1).any()
+
+
+def test_an_output_that_float32_rounds_lies_in_its_bin(tmp_path):
+    """float32(2.3) is below 2.3."""
+    write_run(tmp_path / "one.h5", walkers=16)
+    with h5py.File(tmp_path / "one.h5", "r+", locking=False) as file:
+        file["samples/z"][0, 0, 0] = np.float32(2.3)
+    with oi.open(tmp_path / "one.h5") as run:
+        below, above = run.samples(z=(2.2, 2.3)), run.samples(z=(2.3, 2.4))
+    assert np.float32(2.3) in below.z and np.float32(2.3) not in above.z
 
 
 def test_weighted_samples_stand_for_all_inputs(run):

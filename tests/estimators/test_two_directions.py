@@ -93,6 +93,7 @@ def test_all_rungs_are_diagnosed_and_places_count_the_plain_ones(path):
         found, plain = diagnosis_of(run), len(run.data.beta_k)
         assert (plain, len(found.found.beta_k)) == (3, 7)
         assert np.isfinite(found.found.rhat_k).all() and len(found.found.rhat_k) == 7
+        assert np.flatnonzero(found.found.drawn_k).tolist() == [2]  # not the tilted ones at beta 0
         assert len(found.lines()) > 7
         n = run.samples_per_round
         (text,) = inputs_at(run, np.array([(1 * plain + 2) * n + 3]))

@@ -3,6 +3,7 @@
 import base64
 import io
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +15,7 @@ from normalized_chain import NormalizedChain
 
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.density.wide_bins import edges_for
+from omniinput_hpc.plots import style
 from omniinput_hpc.plots.density_with_inputs import density_with_inputs_figure
 from omniinput_hpc.plots.representatives import ShownInput
 from omniinput_hpc.plots.style import save
@@ -84,6 +86,22 @@ def test_a_long_label_of_z_fits_the_figure(n):
     words = figure.axes[0].yaxis.label
     assert " ".join(words.get_text().split()) == label
     assert words.get_window_extent().height < 0.9 * figure.bbox.height
+
+
+def test_bins_of_unknown_errors_are_hollow():
+    """They have no bar, which a filled point without one would show as exact."""
+    counted = np.flatnonzero(DENSITY.count_b)
+    error_b = DENSITY.log_g_error_b.copy()
+    error_b[counted[:3]] = np.inf
+    unknown = counted[np.isinf(error_b[counted])]
+    upper_b = np.full(len(error_b), np.nan)
+    density = replace(DENSITY, log_g_error_b=error_b, log_g_upper_b=upper_b)
+    items = [ShownInput(float(DENSITY.z_b[counted[0]]), "z", "", "a")]
+    figure = density_with_inputs_figure(density, items, (-1e9, 1e9), True, "low", "z")
+    filled, hollow, _ = figure.axes[0].lines
+    assert hollow.get_markerfacecolor() == style.PAPER
+    np.testing.assert_array_equal(hollow.get_ydata(), style.middles(density.edges)[unknown])
+    assert not np.isin(hollow.get_ydata(), filled.get_ydata()).any()
 
 
 def test_pictures_are_drawn_beside_their_bins(tmp_path):

@@ -28,6 +28,21 @@ def test_lines_are_the_densities_and_marks_the_test_sets(tmp_path):
     assert marks == [[1.0, 1.5], [0.5]]
 
 
+def test_bins_of_unknown_errors_are_hollow_and_have_no_band(tmp_path):
+    density = density_of_run(write_run(tmp_path / "one.h5", walkers=16))
+    z = 0.5 * (density.edges[:-1] + density.edges[1:])
+    bins = np.flatnonzero(density.count_b)
+    unknown = bins[:3]
+    density.log_g_error_b[unknown] = np.inf
+    (part, _) = overlay.overlay_figure([overlay.Overlaid("m", "z", density, [], {})]).subfigs
+    (axes,) = part.axes
+    (hollow,) = [line for line in axes.lines if line.get_label() == "m: error not known"]
+    np.testing.assert_array_equal(hollow.get_xdata(), z[unknown])
+    (band,) = axes.collections
+    begin = band.get_paths()[0].vertices[:, 0].min()
+    assert begin == z[bins[3]] and hollow.get_markerfacecolor() == overlay.style.PAPER
+
+
 def test_absolute_and_relative_densities_have_no_common_axis(tmp_path):
     found = [
         density_of_run(write_run(tmp_path / "one.h5", walkers=16, beta_k=np.array(betas)))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from configs import config_with
 
+from omniinput_hpc.estimators.density.rung_weights import RungWeights
 from omniinput_hpc.report import summary
 from omniinput_hpc.text import WORDS_OF
 
@@ -46,6 +47,9 @@ def found(side, precision_t, absolute=True, aupr=0.7):
 MIXING = SimpleNamespace(
     beta_k=np.array([0.0, 2.0]), z_mean_k=np.array([2.5, 2.2]), z_std_k=np.array([0.5, 0.3])
 )
+DATA = SimpleNamespace(
+    weights=RungWeights(MIXING.beta_k, np.zeros(2), np.zeros(2), np.zeros((2, 4)), EDGES)
+)
 
 
 def said_of(density_, found_=None, model=None, z_range=None, model_beta=np.nan):
@@ -57,7 +61,7 @@ def said_of(density_, found_=None, model=None, z_range=None, model_beta=np.nan):
         diagnosis=SimpleNamespace(found=MIXING),
     )  # fmt: skip
     config = config_with(model=model or {"kind": "python"})
-    run = SimpleNamespace(config=config, model_beta=model_beta, n_sites=3, beta_k=MIXING.beta_k)
+    run = SimpleNamespace(config=config, model_beta=model_beta, n_sites=3, data=DATA)
     return summary.question(content), *summary.answer(run, content)
 
 
@@ -102,7 +106,7 @@ def test_only_the_loss_without_a_law_makes_a_rung_the_models_own():
     config = config_with(model=table)
     for law, output, k in ((None, None, 1), ("a law", None, None), (None, "an output", None)):
         of = SimpleNamespace(law=law, output=output, sampler=config.sampler)
-        run = SimpleNamespace(config=of, model_beta=2.0, beta_k=MIXING.beta_k)
+        run = SimpleNamespace(config=of, model_beta=2.0, data=DATA)
         assert summary.own_rung(run) == k
 
 
@@ -127,7 +131,7 @@ def test_where_the_outputs_are():
 def test_the_model_is_named():
     run = SimpleNamespace(
         path=Path("runs/a.h5"), config=config_with(model={"kind": "python", "factory": "a:b"}),
-        n_sites=3, n_values=10, model_beta=np.nan, beta_k=np.zeros(1),
+        n_sites=3, n_values=10, model_beta=np.nan, data=DATA,
     )  # fmt: skip
     content = SimpleNamespace(density=SimpleNamespace(label="output z, mean NLL"))
     assert summary.title_of(run) == "All inputs of a:b"
@@ -140,7 +144,7 @@ def test_the_scale_of_ln_p():
     table = {"kind": "image-classifier", "path": "a", "target": "log-softmax", "label": 3}
     run = SimpleNamespace(
         path=Path("a.h5"), config=config_with(model=table), n_sites=3, n_values=10,
-        model_beta=np.nan, beta_k=np.zeros(1),
+        model_beta=np.nan, data=DATA,
     )  # fmt: skip
     content = SimpleNamespace(density=SimpleNamespace(label="ln p"))
     assert " Ln p. It is ln p: z = -0.69 is p = 0.5," in summary.model_line(run, content)

@@ -11,6 +11,7 @@ from lattice import LEVEL_EDGES as EDGES
 
 from omniinput_hpc.cli.scripts import recall_range
 from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.comparison.to_exact import Exact
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.curves import accumulate, area
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
@@ -135,6 +136,19 @@ def test_without_a_right_input_no_curve_is_drawn(run):
     for figure in (curve_figure(density, never), roc_figure(density, never)):
         (axes,) = figure.axes
         assert not axes.lines and "inputs were right" in axes.texts[0].get_text()
+
+
+def test_the_range_beside_the_aupr_is_on_the_axis_of_the_exact_curve():
+    """A relative density is drawn on the exact scale: its AUPR's range of recall, too."""
+    run = independent_run(MODEL, BETA_K[BETA_K != 0], EDGES, walkers=16, seed=1)
+    density = density_of_run(run)
+    curve = rule_curve(density, sum_scores(run, density, first_is_zero), whole=True)
+    with np.errstate(divide="ignore"):
+        exact = Exact(np.log(MODEL.bin_sums(EDGES, MODEL.count_l())), np.ones(len(EDGES) - 1))
+    line = curve_figure(density, curve, exact).axes[0].lines[0]
+    x = line.get_xdata()
+    low, high = map(float, line.get_label().split("over log10 recall ")[1].split(" to "))
+    assert x.min() <= low <= high <= x.max() and high - low > 0.9 * np.ptp(x)
 
 
 def test_below_the_roc_curve_stands_the_ratio(run):

@@ -1,5 +1,6 @@
 """The inputs of lowest and highest z that a run recorded."""
 
+import h5py
 import numpy as np
 import pytest
 from run_files import write_run
@@ -49,3 +50,16 @@ def test_the_models_own_texts_are_those_of_its_rung(tmp_path):
         found = own_texts(run, 2, 4)
         z_n = [item.z for item in found.items]
         assert len(z_n) == 4 and z_n == sorted(z_n) and np.isin(z_n, z_s[-run.walkers :]).all()
+
+
+@pytest.mark.parametrize("other", ["", "lambda", "kappa"])
+def test_a_rung_with_another_weight_at_the_models_beta_is_not_its_own(tmp_path, other):
+    write_run(tmp_path / "one.h5", walkers=8, rounds=3, beta_k=np.array([0.0, 1.0, 2.0]))
+    with h5py.File(tmp_path / "one.h5", "r+", locking=False) as file:
+        file.attrs["model_beta"] = 2.0
+        if other == "lambda":
+            more = '[ladder]\nlambdas = [0.0, 0.0, 1.0]\nobservable = "distinct"'
+            file.attrs["config"] = file.attrs["config"].replace("[ladder]", more)
+        file["ensemble/kappa"][2] = float(other == "kappa")
+    with open_run(tmp_path / "one.h5") as run:
+        assert own_rung(run) == (None if other else 2)

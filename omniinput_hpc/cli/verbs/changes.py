@@ -46,6 +46,8 @@ def main(arguments: list[str], program: str = "changes.py") -> None:
     look.use([[options.run], [options.rescored]], options.label, options.title, options.style)
     if options.show < 0:
         raise UserError(f"--show {options.show}: expected 0 or more")
+    if not options.rule and (options.side or options.recall_range):
+        raise UserError("--side and --recall-range are of the AUPR by a rule: give --rule, too")
 
     with recorded_run(program, arguments, options) as (record, run):
         found = read_changed(run, options.rescored, options.width)

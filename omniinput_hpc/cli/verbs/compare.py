@@ -24,6 +24,9 @@ from omniinput_hpc.results.curves import density_for, other_side
 from omniinput_hpc.results.names import claim_name, names_of, words_of
 from omniinput_hpc.results.run_groups import group_of, require_one_space
 
+OF_MODELS = ("rule", "scores", "bank", "judge_scores", "key", "side", "recall_range", "range")
+"""Options that only a comparison of models uses; --width needs --rule or --bank."""
+
 
 def main(arguments: list[str], program: str = "compare.py") -> None:
     """Read, compare each run with the first, write, and print where the results are."""
@@ -46,6 +49,12 @@ def main(arguments: list[str], program: str = "compare.py") -> None:
         require_one_space(runs)
         one_model = len({run.fingerprint for run in runs}) == 1
         by = curve_options(options)
+        unused = [f"--{name.replace('_', '-')}" for name in OF_MODELS if vars(options)[name]]
+        if one_model and unused:
+            raise UserError(
+                "these are runs of one model, whose densities are compared: leave out "
+                + ", ".join(unused)
+            )
         if not one_model and not (by.rule or by.labelled):
             raise UserError("these are runs of different models: give --rule, --scores or --bank")
         densities = [density_for(group, by) for group in groups]

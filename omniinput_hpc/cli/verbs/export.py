@@ -62,10 +62,10 @@ def read_arguments(arguments: list[str], program: str) -> argparse.Namespace:
     add("--organization", default="unknown", metavar="NAME", help=who)
     add_score_options(parser, rule=True, required=False)
     options = parser.parse_args(arguments)
-    if options.rule and options.to != "every-eval-ever":
-        raise UserError(f"--to {options.to} takes score files (--scores), not a --rule")
-    if options.bank and options.to != "every-eval-ever":
-        raise UserError(f"--to {options.to} takes score files (--scores), not a --bank")
+    for name in ("rule", "bank", "judge_scores"):
+        if vars(options)[name] and options.to != "every-eval-ever":
+            option = name.replace("_", "-")
+            raise UserError(f"--to {options.to} takes score files (--scores), not --{option}")
     if options.to == "inspect" and not options.scores:
         raise UserError("--to inspect exports scored inputs: name their score files by --scores")
     if options.to != "datasets":

@@ -32,6 +32,7 @@ from omniinput_hpc.estimators.comparison.input_counts import (
     log_mean_mixture,
 )
 from omniinput_hpc.estimators.density.density import Density
+from omniinput_hpc.estimators.density.result import least_errors
 from omniinput_hpc.estimators.errors.jackknife import (
     Interval,
     Replicates,
@@ -39,6 +40,11 @@ from omniinput_hpc.estimators.errors.jackknife import (
     from_first_run,
     from_second_run,
 )
+
+CROSS, BENNETT, ABSOLUTE = "cross-model (Eq. 5, 6)", "Bennett's ratio", "absolute"
+ENTIRE = "entire distribution (area 1)"
+BEST_FIRST = (ABSOLUTE, BENNETT, CROSS, ENTIRE)
+"""The order in which normalizations are chosen, as by `compare`; the papers' is to compare with."""
 
 
 def _mixture_change(density: Density, j: int) -> Callable[[FloatArray], FloatArray]:
@@ -175,6 +181,19 @@ def why_not_entire(density: Density) -> str | None:
     return None
 
 
+def shifted_errors(a: Density, b: Density, shift: Replicates) -> FloatArray:
+    """Return the standard errors of b's log_g plus the shift, float64 [B]; inf if unknown."""
+    error_b = np.array(b.log_g_error_b)
+    bins = np.flatnonzero(np.isfinite(error_b))
+    log_g, log_g_j = b.log_g_b[bins], b.log_g_jb[:, bins]
+    moved = Replicates(
+        log_g + shift.value, log_g + shift.a_j[:, None], log_g_j + shift.b_j[:, None]
+    )
+    least = least_errors(b, b.effective_b)[bins]
+    error_b[bins] = np.maximum(estimate(moved, a.lanes_g, b.lanes_g).error, least)
+    return error_b
+
+
 @dataclass(frozen=True)
 class Row:
     """One normalization.
@@ -213,12 +232,15 @@ class Normalizations:
     differences: tuple[tuple[str, str, Interval], ...]
 
     def best(self) -> Row:
-        """Return the normalization with the smallest error; EstimateError if all are refused."""
+        """Return the normalization to report: see `BEST_FIRST`; EstimateError if all are refused.
+
+        Not that of the smallest error: a ratio's error is not the shift's.
+        """
         usable = [row for row in self.rows if row.ratio is not None]
         if not usable:
             reasons = "; ".join(f"{row.name}: {row.refused}" for row in self.rows)
             raise EstimateError(f"the models cannot be normalized: {reasons}")
-        return min(usable, key=lambda row: float(row.ratio.error) if row.ratio else np.inf)
+        return min(usable, key=lambda row: BEST_FIRST.index(row.name))
 
 
 def normalize(
@@ -242,10 +264,10 @@ def normalize(
         return common[0].shift
 
     ways: list[tuple[str, Callable[[], Replicates]]] = [
-        ("cross-model (Eq. 5, 6)", cross),
-        ("Bennett's ratio", lambda: bennett_shift(a, b, pairs_a, pairs_b)),
-        ("absolute", lambda: absolute_shift(a, b)),
-        ("entire distribution (area 1)", lambda: entire_shift(a, b)),
+        (CROSS, cross),
+        (BENNETT, lambda: bennett_shift(a, b, pairs_a, pairs_b)),
+        (ABSOLUTE, lambda: absolute_shift(a, b)),
+        (ENTIRE, lambda: entire_shift(a, b)),
     ]
     rows, ratios = [], {}
     for name, way in ways:
@@ -256,7 +278,7 @@ def normalize(
             continue
         ratios[name] = own_a - own_b - shift
         rows.append(Row(name, shift, estimate(ratios[name], a.lanes_g, b.lanes_g), ""))
-    names = [name for name in ratios if not name.startswith("entire")]
+    names = [name for name in ratios if name != ENTIRE]
     differences = tuple(
         (one, other, estimate(ratios[one] - ratios[other], a.lanes_g, b.lanes_g))
         for i, one in enumerate(names)

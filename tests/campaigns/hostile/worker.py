@@ -38,7 +38,7 @@ ARGUMENTS = {
     "bank.py": ["{file}", "--bank", "{folder}/bank.jsonl", *SCORES],
     "changes.py": ["{file}", "{folder}/good.rescored.lattice.h5"],
     "choose.py": ["{file}", "--width", "0.5", *RANGE, "--output", "{folder}/chosen.tasks.jsonl"],
-    "compare.py": ["{folder}/other/good.h5", "{file}", *RULE],  # a run beside itself is refused
+    "compare.py": ["{folder}/other/good.h5", "{file}"],  # a run beside itself is refused
     "diagnose.py": ["{file}"],
     "export.py": ["{file}", "--to", "every-eval-ever", *RULE],
     "next_scores.py": ["{file}", *SCORES, *FEW],

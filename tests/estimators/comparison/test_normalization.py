@@ -1,6 +1,7 @@
 """Normalization: the papers' example, exact ratios within their errors, wrong variants fail."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import model_pair
 import numpy as np
@@ -195,3 +196,32 @@ def test_errors_of_two_runs_add_and_shared_ones_cancel():
     assert (nothing.error == 0).all() and not nothing.excludes(0.0).any()
     unknown = estimate(Replicates(np.asarray(1.0), a_j[:, 0], b_j[:, 0] * np.nan), size_a, size_b)
     assert np.isinf(unknown.error) and np.isinf(unknown.high) and not unknown.excludes(0.0)
+
+
+def test_absolute_densities_are_on_one_scale_by_themselves():
+    """The cross-model ratio has the smallest error, but it is not the one to report."""
+    a, pairs_a = both("good", draw("good", ABSOLUTE, 1))
+    b, pairs_b = both("worse", draw("worse", ABSOLUTE, 2))
+    found = n.normalize(a, b, pairs_a, pairs_b, LOW, HIGH)
+    assert found.best().name == n.ABSOLUTE
+    assert float(found.best().ratio.error) > min(float(row.ratio.error) for row in found.rows)
+    errors = n.shifted_errors(a, b, n.absolute_shift(a, b))
+    np.testing.assert_allclose(errors, b.log_g_error_b, rtol=1e-12)
+
+
+def test_errors_on_the_first_scale_are_of_log_g_and_the_shift_together():
+    """Nearly all inputs of the relative density lie in one bin, whose own error is too small."""
+    some, wide = {"rounds": 4, "moves": 2}, np.array([1.5, 2.0, 3.0, 7.5])
+    z = model_pair.table("worse")
+    truth = np.log([((z >= low) & (z < high)).sum() for low, high in pairwise(wide)])
+    sigmas, own = [], []
+    for seed in range(10):
+        a, pairs_a = both("good", draw("good", ABSOLUTE, 100 + 2 * seed, **some))
+        b, pairs_b = both("worse", draw("worse", RELATIVE, 101 + 2 * seed, **some, edges=wide))
+        shift = n.bennett_shift(a, b, pairs_a, pairs_b)
+        off_b = b.log_g_b + float(shift.value) - truth
+        sigmas.append(off_b / n.shifted_errors(a, b, shift))
+        own.append(off_b / b.log_g_error_b)
+    right, wrong = (np.sqrt(np.mean(np.square(found), axis=0)) for found in (sigmas, own))
+    assert ((right > 0.5) & (right < 1.7)).all()  # 4.5 sigma
+    assert wrong[-1] > 3.0
