@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import scipy
@@ -35,7 +36,8 @@ class Observed:
     Attributes
     ----------
     bin_i, group_i : int64 [n], bin of z and group of lanes
-    y_i, w_i : float64 [n]; the weights are relative to the largest of their bin
+    y_i : float64 [n]
+    log_w_i : float64 [n], ln of the weights, up to a constant of each bin
     correlated_b : float64 [B], how many recorded samples count as one, since lanes move slowly
     """
 
@@ -43,13 +45,20 @@ class Observed:
     bin_i: IntArray
     group_i: IntArray
     y_i: FloatArray
-    w_i: FloatArray
+    log_w_i: FloatArray
     correlated_b: FloatArray
 
     @property
     def shape(self) -> tuple[int, int]:
         """Numbers of groups and bins."""
         return len(self.density.lanes_g), len(self.density.count_b)
+
+    @cached_property
+    def w_i(self) -> FloatArray:
+        """The weights, relative to the largest of their bin, float64 [n]."""
+        largest_b = np.full(self.shape[1], -np.inf)
+        np.maximum.at(largest_b, self.bin_i, self.log_w_i)
+        return np.asarray(np.exp(self.log_w_i - largest_b[self.bin_i]))
 
     def sums(self, value_i: FloatArray) -> FloatArray:
         """Return the sum over the samples of each group and bin, float64 [G, B]."""
@@ -90,11 +99,9 @@ def observe(run: RunData, density: Density, observable: Observable, most: int) -
         raise EstimateError(f"{run.path} has no recorded samples inside the bins")
     bin_i, group_i = np.concatenate(bins), np.concatenate(groups)
     y_i, log_w_i = np.concatenate(ys), np.concatenate(log_ws)
-    largest_b = np.full(len(density.count_b), -np.inf)
-    np.maximum.at(largest_b, bin_i, log_w_i)
-    n_b = np.bincount(bin_i, minlength=len(largest_b))
+    n_b = np.bincount(bin_i, minlength=len(density.count_b))
     correlated_b = np.maximum(1.0, n_b / np.maximum(density.effective_b, 1e-300))
-    return Observed(density, bin_i, group_i, y_i, np.exp(log_w_i - largest_b[bin_i]), correlated_b)
+    return Observed(density, bin_i, group_i, y_i, log_w_i, correlated_b)
 
 
 def _share_inside(run: RunData, edges: FloatArray) -> float:

@@ -164,7 +164,7 @@ def test_weights_that_are_all_equal_fail(many):
     wrong = []
     for density, seen in many:
         alike = type(seen)(
-            density, seen.bin_i, seen.group_i, seen.y_i, np.ones_like(seen.w_i), seen.correlated_b
+            density, seen.bin_i, seen.group_i, seen.y_i, np.zeros_like(seen.w_i), seen.correlated_b
         )
         wrong.append((density, alike))
     assert np.sqrt(np.mean(joint_scores(wrong) ** 2)) > 1.5
