@@ -347,14 +347,14 @@ def believed(joint: Joint, density: Density, converged: bool) -> Joint:
     above_c = np.logaddexp.reduce(joint.log_g_bc[~below_b], axis=0)
     unknown_c = above_c < joint.log_g_c + np.log1p(-MOST_UNKNOWN)
     unknown_c |= _unknown_share(density, ~few_b) > MOST_UNKNOWN
-    ends = (np.where(unknown_c, np.nan, end) for end in (joint.share_c.low, joint.share_c.high))
-    below_b1 = below_b[:, None]
+    share_c, below_b1 = joint.share_c, below_b[:, None]
+    low_c, high_c = (np.where(unknown_c, np.nan, end_c) for end_c in (share_c.low, share_c.high))
     return replace(
         joint,
         error_bc=np.where(below_b1, np.inf, joint.error_bc),
         upper_bc=np.where(below_b1 | (not converged), np.nan, joint.upper_bc),
         error_c=np.where(unknown_c, np.inf, joint.error_c),
-        share_c=Interval(joint.share_c.value, *ends, joint.share_c.error),
+        share_c=replace(share_c, low=low_c, high=high_c),
     )
 
 
