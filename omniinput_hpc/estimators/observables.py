@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import scipy
@@ -35,7 +36,8 @@ class Observed:
     Attributes
     ----------
     bin_i, group_i : int64 [n], bin of z and group of lanes
-    y_i, w_i : float64 [n]; the weights are relative to the largest of their bin
+    y_i : float64 [n]
+    log_w_i : float64 [n], ln of the weights, up to a constant of each bin
     correlated_b : float64 [B], how many recorded samples count as one, since lanes move slowly
     """
 
@@ -43,13 +45,20 @@ class Observed:
     bin_i: IntArray
     group_i: IntArray
     y_i: FloatArray
-    w_i: FloatArray
+    log_w_i: FloatArray
     correlated_b: FloatArray
 
     @property
     def shape(self) -> tuple[int, int]:
         """Numbers of groups and bins."""
         return len(self.density.lanes_g), len(self.density.count_b)
+
+    @cached_property
+    def w_i(self) -> FloatArray:
+        """The weights, relative to the largest of their bin, float64 [n]."""
+        largest_b = np.full(self.shape[1], -np.inf)
+        np.maximum.at(largest_b, self.bin_i, self.log_w_i)
+        return np.asarray(np.exp(self.log_w_i - largest_b[self.bin_i]))
 
     def sums(self, value_i: FloatArray) -> FloatArray:
         """Return the sum over the samples of each group and bin, float64 [G, B]."""
@@ -90,11 +99,9 @@ def observe(run: RunData, density: Density, observable: Observable, most: int) -
         raise EstimateError(f"{run.path} has no recorded samples inside the bins")
     bin_i, group_i = np.concatenate(bins), np.concatenate(groups)
     y_i, log_w_i = np.concatenate(ys), np.concatenate(log_ws)
-    largest_b = np.full(len(density.count_b), -np.inf)
-    np.maximum.at(largest_b, bin_i, log_w_i)
-    n_b = np.bincount(bin_i, minlength=len(largest_b))
+    n_b = np.bincount(bin_i, minlength=len(density.count_b))
     correlated_b = np.maximum(1.0, n_b / np.maximum(density.effective_b, 1e-300))
-    return Observed(density, bin_i, group_i, y_i, np.exp(log_w_i - largest_b[bin_i]), correlated_b)
+    return Observed(density, bin_i, group_i, y_i, log_w_i, correlated_b)
 
 
 def _share_inside(run: RunData, edges: FloatArray) -> float:
@@ -113,7 +120,8 @@ class Averages:
     Attributes
     ----------
     mean_b, low_b, high_b : float64 [B], with its 95 % interval; NaN where not known
-    error_b : float64 [B], standard error, also where too few samples make it unreliable
+    error_b : float64 [B], standard error, also where too few samples make it unreliable; inf below
+        the density's floor
     quantile_qb : float64 [3, B], `QUANTILES` of y
     count_b : int64 [B], samples
     whole : the mean over all inputs of the bins
@@ -138,6 +146,7 @@ def averages(found: Observed) -> Averages:
         mean_jb = (wy_gb.sum(axis=0) - wy_gb) / (w_gb.sum(axis=0) - w_gb)
     n_b = found.effective(w_gb, found.sums(found.w_i**2), found.correlated_b)
     error_b = jackknife_error(mean_b, mean_jb, lanes_g)
+    error_b[_below(density)] = np.inf
     half_b = t_quantile(len(lanes_g)) * error_b
     half_b = np.where(is_known(n_b, w_gb) & np.isfinite(half_b), half_b, np.nan)
     return Averages(
@@ -163,7 +172,7 @@ def means_or_shares(found: Observed) -> Averages:
         by_lanes_b = p_b * (1.0 - p_b) / means.error_b**2
     n_b = np.where(by_lanes_b > 0, np.fmin(n_b, by_lanes_b), n_b)
     low_b, high_b = np.full_like(p_b, np.nan), np.full_like(p_b, np.nan)
-    for b in np.flatnonzero(means.count_b):
+    for b in np.flatnonzero((means.count_b > 0) & ~_below(found.density)):
         low_b[b], high_b[b] = share_ends(p_b[b], n_b[b], len(w_gb))
     whole = share_where(found, found.y_i == 1.0)
     return replace(means, mean_b=p_b, low_b=low_b, high_b=high_b, whole=whole)
@@ -182,7 +191,8 @@ def share_where(seen: Observed, chosen_i: BoolArray) -> Interval:
     """Return the share of the inputs of all bins that are like the chosen samples.
 
     The effective number of samples is the one that the error of the jackknife gives. If no sample
-    or every one is chosen, it follows from the weights.
+    or every one is chosen, it follows from the weights. None or all of the inputs in bins that have
+    no samples, or lie below the density's floor, may be like the chosen ones.
     """
     whole = averages(replace(seen, y_i=chosen_i.astype(np.float64))).whole
     p, error = float(np.clip(whole.value, 0.0, 1.0)), float(whole.error)
@@ -190,7 +200,21 @@ def share_where(seen: Observed, chosen_i: BoolArray) -> Interval:
     if chosen_i.any() and not chosen_i.all():
         n = min(n, p * (1.0 - p) / max(error, 1e-150) ** 2)
     low, high = share_ends(p, n, len(seen.density.lanes_g))
+    sampled_b = np.bincount(seen.bin_i, minlength=seen.shape[1]) > 0
+    unknown = _unknown_share(seen.density, sampled_b & ~_below(seen.density))
+    low, high = max(low - unknown, 0.0), min(high + unknown, 1.0)
     return Interval(np.asarray(p), np.asarray(low), np.asarray(high), np.asarray(error))
+
+
+def _below(density: Density) -> BoolArray:
+    """Return the bins below the density's floor, whose errors are not known, bool [B]."""
+    return np.asarray(density.edges[:-1] < density.floor)
+
+
+def _unknown_share(density: Density, known_b: BoolArray) -> float:
+    """Return the share of the inputs of all bins that is not in known ones."""
+    share_b = np.exp(density.log_g_b - scipy.special.logsumexp(density.log_g_b))
+    return float(share_b[~known_b].sum())
 
 
 def share_ends(p: float, n: float, n_groups: int) -> tuple[float, float]:
@@ -211,8 +235,8 @@ def _over_bins(
 ) -> Interval:
     """Return the mean over the inputs of all bins that have samples.
 
-    The interval is NaN if more than `MOST_UNKNOWN` of these inputs lie in bins whose own error is
-    not known, since the jackknife then misses what they contribute.
+    The interval is NaN if more than `MOST_UNKNOWN` of the inputs of all bins lie in bins whose own
+    error is not known, since the jackknife then misses what they contribute.
     """
     use_b = np.isfinite(mean_b) & np.isfinite(density.log_g_b)
 
@@ -224,7 +248,7 @@ def _over_bins(
     value = over(density.log_g_b, mean_b)
     error = jackknife_error(value, over(density.log_g_jb, mean_jb), density.lanes_g)
     half = t_quantile(len(density.lanes_g)) * error
-    if over(density.log_g_b, np.where(known_b, 0.0, 1.0)) > MOST_UNKNOWN:
+    if _unknown_share(density, known_b) > MOST_UNKNOWN:
         half = np.full_like(half, np.nan)
     return Interval(value, value - half, value + half, error)
 
@@ -250,11 +274,12 @@ class Joint:
     ----------
     z_edges, y_edges : float64 [B + 1], [C + 1]; the last cell of y includes its upper end
     log_g_bc : float64 [B, C], ln of the inputs of a cell; -inf without samples
-    error_bc : float64 [B, C], its standard error; inf in cells of too few samples
+    error_bc : float64 [B, C], its standard error; inf in cells of too few samples, and below the
+        density's floor
     upper_bc : float64 [B, C], its 95 % upper bound in cells of few samples; else NaN
     count_bc : int64 [B, C], samples
     log_g_c, error_c : float64 [C], the density of y alone
-    share_c : of all inputs of the cells
+    share_c : of all inputs of the cells; its ends are NaN where not known
     """
 
     z_edges: FloatArray
@@ -297,7 +322,7 @@ def joint_density(found: Observed, y_edges: FloatArray) -> Joint:
     few = log_g_bc.ravel(), error_bc.ravel(), n_bc.ravel(), len(lanes_g)
     log_g_c = np.logaddexp.reduce(log_g_bc, axis=0)
     log_g_jc = np.logaddexp.reduce(np.nan_to_num(log_g_jbc, nan=-np.inf, neginf=-np.inf), axis=1)
-    return Joint(
+    joint = Joint(
         z_edges=density.edges,
         y_edges=y_edges,
         log_g_bc=log_g_bc,
@@ -307,6 +332,29 @@ def joint_density(found: Observed, y_edges: FloatArray) -> Joint:
         log_g_c=log_g_c,
         error_c=jackknife_error(log_g_c, log_g_jc, lanes_g),
         share_c=shares_of_cells(log_g_c, log_g_jc, lanes_g),
+    )
+    return believed(joint, density, density.verdict.converged)
+
+
+def believed(joint: Joint, density: Density, converged: bool) -> Joint:
+    """Return a joint density without the errors and bounds that are not to be believed.
+
+    There are no errors below the density's floor, nor for a y with more than `MOST_UNKNOWN` of its
+    inputs there, or if more than this of all inputs lie in bins of few samples. There are no upper
+    bounds unless the run has converged.
+    """
+    below_b, few_b = _below(density), joint.count_bc.sum(axis=1) < FEWEST_EFFECTIVE
+    above_c = np.logaddexp.reduce(joint.log_g_bc[~below_b], axis=0)
+    unknown_c = above_c < joint.log_g_c + np.log1p(-MOST_UNKNOWN)
+    unknown_c |= _unknown_share(density, ~few_b) > MOST_UNKNOWN
+    share_c, below_b1 = joint.share_c, below_b[:, None]
+    low_c, high_c = (np.where(unknown_c, np.nan, end_c) for end_c in (share_c.low, share_c.high))
+    return replace(
+        joint,
+        error_bc=np.where(below_b1, np.inf, joint.error_bc),
+        upper_bc=np.where(below_b1 | (not converged), np.nan, joint.upper_bc),
+        error_c=np.where(unknown_c, np.inf, joint.error_c),
+        share_c=replace(share_c, low=low_c, high=high_c),
     )
 
 

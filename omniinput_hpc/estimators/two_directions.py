@@ -15,6 +15,7 @@ import numpy as np
 import scipy
 
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
+from omniinput_hpc.estimators.density.known_ratio import model_log_z
 from omniinput_hpc.estimators.density.newton import minimize
 from omniinput_hpc.estimators.density.result import upper_bounds
 from omniinput_hpc.estimators.errors.chains import (
@@ -37,24 +38,27 @@ class TwoDirections:
     run : with all its rungs
     lambda_k : float64 [K]
     z_ktw, y_ktw : float64 [K, T, W], outputs and observables of W lanes at T times
+    pinned : whether a language model's own normalizer is used, as `Density.pinned`
     """
 
     run: RunData
     lambda_k: FloatArray
     z_ktw: FloatArray
     y_ktw: FloatArray
+    pinned: bool = False
 
     @classmethod
     def of(
-        cls, run: RunData, lambda_k: FloatArray, y_rks: FloatArray, rounds: Sequence[int]
-    ) -> TwoDirections:
+        cls, run: RunData, lambda_k: FloatArray, y_rks: FloatArray, rounds: Sequence[int],
+        pinned: bool = False,
+    ) -> TwoDirections:  # fmt: skip
         """Return the samples of some rounds of a run, given their observables [rounds, K, S]."""
 
         def by_lane(values_rks: FloatArray) -> FloatArray:
             return values_rks.swapaxes(0, 1).reshape(len(lambda_k), -1, run.walkers)
 
         z_rks = np.concatenate([run.z(slice(r, r + 1)) for r in rounds]).astype(np.float64)
-        return cls(run, lambda_k, by_lane(z_rks), by_lane(y_rks))
+        return cls(run, lambda_k, by_lane(z_rks), by_lane(y_rks), pinned)
 
     @cached_property
     def group_i(self) -> IntArray:
@@ -64,12 +68,17 @@ class TwoDirections:
 
     @property
     def absolute(self) -> bool:
-        """Whether a rung samples all inputs alike, so that their number is known."""
-        return bool(self._even_k.any())
+        """Whether the normalizer of a rung is known, and so the number of inputs."""
+        return bool(np.isfinite(self._known_f_k).any())
 
     @property
-    def _even_k(self) -> BoolArray:
-        return np.asarray((self.run.beta_k == 0.0) & (self.lambda_k == 0.0))
+    def _known_f_k(self) -> FloatArray:
+        """Free energies of rungs that sample all inputs alike or as the model does, else NaN."""
+        run, plain_k = self.run, self.lambda_k == 0.0
+        known_k = np.where(plain_k & (run.beta_k == 0.0), -run.log_measure, np.nan)
+        if self.pinned:
+            known_k[plain_k & run.weights.is_canonical(run.model_beta)] = -model_log_z(run)
+        return known_k
 
     @cached_property
     def correlated_i(self) -> FloatArray:
@@ -95,7 +104,7 @@ class TwoDirections:
         # Relative to the weights at the mean, so that all f_k are near 0
         z_0, y_0 = z_i.mean(), y_i.mean()
         shift_k = -(beta_k1 * z_0 + lambda_k1 * y_0)[:, 0]
-        known_k = np.where(self._even_k, -self.run.log_measure, np.nan)
+        known_k = self._known_f_k
         if not self.absolute:
             known_k[0] = 0.0
         found = minimize(

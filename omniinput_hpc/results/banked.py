@@ -213,8 +213,10 @@ def _one_row_each(
         )
     draws_ci, log_weight_ci = weighed
     draws_cn = np.array([np.bincount(of_i, draws_i) for draws_i in draws_ci])
-    lanes = {key: n for n, key in enumerate({(i.run, i.lane): 0 for i in bank.items})}
-    lane_n = np.array([lanes[bank.items[i].run, bank.items[i].lane] for i in first_n])
+    of_run = [(run.model_fingerprint, run.created) for run in bank.runs]  # whatever the task set
+    lane_i = [(*of_run[item.run], item.lane) for item in bank.items]
+    lanes = {key: n for n, key in enumerate(dict.fromkeys(lane_i))}
+    lane_n = np.array([lanes[lane_i[i]] for i in first_n])
     bin_n = bin_of(z_i[first_n], coarse.edges)
     number = np.flatnonzero((bin_n >= 0) & (bin_n < len(coarse.count_b)))
     if not number.size:

@@ -22,6 +22,7 @@ from omniinput_hpc.estimators.observables import (
     Observable,
     Observed,
     averages,
+    believed,
     joint_density,
     means_or_shares,
     observe,
@@ -227,14 +228,16 @@ class JointResult(_OfObservable):
     def lines(self) -> list[str]:
         """Return the verdict, and how many cells are known."""
         j = self.found
-        n, known = int((j.count_bc > 0).sum()), int(np.isfinite(j.error_bc).sum())
+        n, known_bc = int((j.count_bc > 0).sum()), np.isfinite(j.error_bc)
+        bounded = int((np.isfinite(j.upper_bc) & ~known_bc).sum())
+        others = f"; for {bounded} others, use the 95 % upper bound log_g_upper" * (bounded > 0)
         return [
             self.source,
             *verdict_lines(self.densities[0]),
             *self._about_two(),
             *self._by_value(),
             f"{n} cells of z and {self.observable} have samples, {j.count_bc.sum():,} in all; "
-            f"{known} have a known error; for the others, use the 95 % upper bound log_g_upper",
+            f"{known_bc.sum()} have a known error{others}",
         ]
 
     def _by_value(self) -> list[str]:
@@ -304,12 +307,14 @@ def _joint_of_two(
     every, b = run.all_rungs(), run.counts_kb().any(axis=0)
     rounds = evenly_spaced_rounds(every, MAX_SAMPLES).tolist()
     y_rks = np.stack([run.slab(dataset_of(name), round_) for round_ in rounds])
-    two = TwoDirections.of(every, lambda_k, y_rks, rounds)
     if z_range is None:
         z_range = float(run.edges[:-1][b].min()), float(run.edges[1:][b].max())
     seen = observed(run, name, z_range, width)
-    found = two_directions.joint_density(two, seen.density.edges, y_edges_of(y_rks.ravel(), cells))
-    return JointResult([run], [seen.density], name, found, averages(seen), two)
+    density, y_edges = seen.density, y_edges_of(y_rks.ravel(), cells)
+    two = TwoDirections.of(every, lambda_k, y_rks, rounds, density.pinned)
+    found = two_directions.joint_density(two, density.edges, y_edges)
+    found = believed(found, density, density.verdict.converged and not two.problem())
+    return JointResult([run], [density], name, found, averages(seen), two)
 
 
 def y_edges_of(y_i: FloatArray, cells: int) -> FloatArray:

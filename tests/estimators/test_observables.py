@@ -10,12 +10,14 @@ from lattice import BETA_K, LEVEL_EDGES, MODEL, independent_run
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.density.wide_bins import in_bins, in_width
+from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error
 from omniinput_hpc.estimators.observables import (
     averages,
     joint_density,
     means_or_shares,
     observe,
+    share_where,
     shares_of_cells,
 )
 
@@ -107,6 +109,52 @@ def test_few_samples_give_no_interval():
     assert np.isfinite(whole.value) and np.isnan([whole.low, whole.high]).all()
 
 
+def test_a_bin_without_samples_counts_as_unknown(many):
+    """Here it holds more of the inputs than any other, as the hottest bin does without beta = 0."""
+    density, seen = many[0]
+    keep = seen.bin_i != np.argmax(density.log_g_b)
+    parts = (x_i[keep] for x_i in (seen.bin_i, seen.group_i, seen.y_i, seen.log_w_i))
+    lost = type(seen)(density, *parts, seen.correlated_b)
+    share, p_lost = share_where(lost, lost.y_i > 1.0), np.exp(density.log_g_b.max() - np.log(4**8))
+    assert 0.1 < p_lost < share.high - share.low
+    assert share.low <= (Y_I > 1.0).mean() <= share.high
+    for one, known in ((seen, True), (lost, False)):
+        whole, joint = averages(one).whole, joint_density(one, Y_EDGES)
+        ends = (whole.low, whole.high, *joint.share_c.low, *joint.share_c.high)
+        assert (np.isfinite(ends) == known).all()
+        assert np.isfinite(joint.error_c).any() == known
+
+
+def test_there_are_no_errors_below_the_floor(many):
+    density, seen = many[0]
+    floor = replace(density, floor=density.edges[1])
+    cold, share_i = replace(seen, density=floor), (seen.y_i > 0).astype(float)
+    for function, y_i in ((averages, seen.y_i), (means_or_shares, share_i)):
+        a, warm = function(replace(cold, y_i=y_i)), function(replace(seen, y_i=y_i))
+        assert np.isnan([a.low_b[:1], a.high_b[:1]]).all() and np.isinf(a.error_b[:1]).all()
+        assert np.isfinite(warm.low_b[:1]).any()
+        np.testing.assert_array_equal(a.low_b[1:], warm.low_b[1:])
+        assert np.isfinite(a.whole.low)  # few inputs are there
+    joint, warm = joint_density(cold, Y_EDGES), joint_density(seen, Y_EDGES)
+    assert np.isinf(joint.error_bc[:1]).all() and np.isfinite(warm.error_bc[:1]).any()
+    every = joint_density(replace(seen, density=replace(density, floor=9.0)), Y_EDGES)
+    assert np.isnan(every.upper_bc).all() and np.isfinite(warm.upper_bc).any()
+    np.testing.assert_array_equal(joint.error_bc[1:], warm.error_bc[1:])
+    np.testing.assert_array_equal(joint.error_c, warm.error_c)
+    by_z = [joint_density(replace(s, y_i=s.bin_i - 0.0), Y_EDGES) for s in (cold, seen)]
+    assert np.isinf(by_z[0].error_c[:1]).all() and np.isfinite(by_z[1].error_c[:1]).all()
+    assert np.isnan(by_z[0].share_c.low[:1]).all() and np.isfinite(by_z[0].share_c.low[1:5]).all()
+
+
+def test_a_run_that_has_not_converged_has_no_upper_bounds(many):
+    density, seen = many[0]
+    failed = Check("one").failed("it has not")
+    stuck = replace(density, verdict=replace(density.verdict, checks=(failed,)))
+    assert not stuck.verdict.converged
+    joint = joint_density(replace(seen, density=stuck), Y_EDGES)
+    assert np.isnan(joint.upper_bc).all() and np.isfinite(joint.error_bc).any()
+
+
 def test_quantiles_are_those_of_the_inputs(many):
     edges = many[0][0].edges
     for b in (1, 4):
@@ -164,7 +212,7 @@ def test_weights_that_are_all_equal_fail(many):
     wrong = []
     for density, seen in many:
         alike = type(seen)(
-            density, seen.bin_i, seen.group_i, seen.y_i, np.ones_like(seen.w_i), seen.correlated_b
+            density, seen.bin_i, seen.group_i, seen.y_i, np.zeros_like(seen.w_i), seen.correlated_b
         )
         wrong.append((density, alike))
     assert np.sqrt(np.mean(joint_scores(wrong) ** 2)) > 1.5

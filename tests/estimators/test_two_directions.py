@@ -164,6 +164,31 @@ def test_a_density_that_is_not_absolute_sums_to_one(path):
         np.testing.assert_allclose(joint.log_g_bc, 0.0, atol=1e-9)
 
 
+def test_a_language_model_s_own_normalizer_makes_it_absolute(path, monkeypatch):
+    """The rungs at beta = 1 and 0.5, as if beta = 1 were the model itself."""
+    site = np.exp(-two_sums.UNIT * two_sums.Z_V).sum()
+    monkeypatch.setattr(two_directions, "model_log_z", lambda run: N_SITES * np.log(site))
+    with open_run(path) as run:
+        y_rks = np.stack([run.slab("observables/sum", r)[:2] for r in range(run.rounds)])
+        part = replace(run.all_rungs().first_rungs(2), model_beta=1.0)
+        parts = (part, run.config.ladder.lambda_k[:2], y_rks, range(run.rounds))
+        assert not TwoDirections.of(*parts).absolute
+        two = TwoDirections.of(*parts, pinned=True)
+        assert two.absolute
+        off = sigmas(two_directions.joint_density(two, run.edges[::2], np.arange(40.0) - 0.5))
+    assert len(off) > 50 and np.sqrt(np.mean(off**2)) < 1.5 and np.abs(off.mean()) < 1.0
+
+
+def test_rungs_with_lambda_that_are_not_to_be_trusted_have_no_upper_bounds(
+    path, found, monkeypatch
+):
+    assert np.isfinite(found.found.upper_bc).any() and "log_g_upper" in found.lines()[-1]
+    monkeypatch.setattr(TwoDirections, "problem", lambda self: "add rungs")
+    with open_run(path) as run:
+        again = joint_of(run, "sum")
+    assert np.isnan(again.found.upper_bc).all() and "log_g_upper" not in again.lines()[-1]
+
+
 def test_one_lane_has_no_errors(tmp_path):
     with open_run(sampled(tmp_path, rounds=2, walkers=1)) as run:
         joint = joint_of(run, "sum").found

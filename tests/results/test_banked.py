@@ -132,6 +132,19 @@ def test_an_annotators_own_r_is_that_of_a_bank_of_only_their_labels(here, inside
     assert np.nanmax(np.abs(both.of(0).means().r_b - both.means().r_b)) > 0.01
 
 
+def test_a_lane_of_two_task_sets_of_one_run_counts_once(here, inside, undrawn):
+    assert add(inside, "good")[0] == 0
+    bank = here / "bank.jsonl"
+    first, *rest = bank.read_text().splitlines()
+    header, items = json.loads(first), [json.loads(line) for line in rest]
+    header["runs"].append({**header["runs"][0], "tasks_id": "more"})
+    items = [{**item, "run": n % 2} for n, item in enumerate(items)]
+    bank.write_text("".join(json.dumps(line) + "\n" for line in (header, *items)))
+    with open_run(here / "good.h5") as run:
+        lane_i = labels_for(bank, [run], density_of_run(run.data)).scored.lane_i
+    assert len(set(lane_i)) == len({item["lane"] for item in items})
+
+
 @pytest.mark.slow
 def test_two_models_by_one_bank_are_paired(here, inside, undrawn):
     for which in RANGES:

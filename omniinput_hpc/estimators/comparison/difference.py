@@ -138,10 +138,8 @@ def reweighted(found: Pairs, density: Density, beta: float) -> Observed:
     tilt_b = density.inside.log_mean_exp(-beta)
     tilted = replace(density, log_g_b=density.log_g_b + tilt_b, log_g_jb=density.log_g_jb + tilt_b)
     seen = found.seen
-    lowest_b = np.full(seen.shape[1], np.inf)
-    np.minimum.at(lowest_b, seen.bin_i, found.own_i)
-    w_i = seen.w_i * np.exp(-beta * (found.own_i - lowest_b[seen.bin_i]))
-    return replace(seen, density=in_bins(tilted, seen.density.edges), w_i=w_i)
+    log_w_i = seen.log_w_i - beta * found.own_i
+    return replace(seen, density=in_bins(tilted, seen.density.edges), log_w_i=log_w_i)
 
 
 def divergence(found: Pairs, density: Density, beta: float, first: bool) -> Interval:

@@ -9,11 +9,13 @@ from pair_runs import ABSOLUTE, EDGES, OTHER, draw
 
 from omniinput_hpc.estimators.comparison.difference import (
     at_ends,
+    averages,
     density_of_d,
     divergence,
     model_beta,
     one_way,
     pair,
+    reweighted,
     sameness,
     share_where,
     shares,
@@ -70,7 +72,7 @@ def test_the_density_of_d(many):
 
 def test_weights_that_are_all_equal_fail(many):
     which, found = many
-    alike = [replace(p.seen, w_i=np.ones_like(p.seen.w_i)) for _, p in found]
+    alike = [replace(p.seen, log_w_i=np.zeros_like(p.seen.w_i)) for _, p in found]
     assert rms_of_cells(which, alike) > 1.6
 
 
@@ -117,6 +119,16 @@ def test_the_divergence_is_the_mean_under_the_model_s_own_law(many):
         assert got.low < got.value < got.high
         off.append((float(got.value) - true) / float(got.error))
     assert 0.65 < np.sqrt(np.mean(np.square(off))) < 1.45
+
+
+def test_a_divergence_of_long_inputs_has_all_weights():
+    """Weights that differ by more than float64 holds (exp(-745)) within one bin."""
+    density, p = paired("good", 0, EDGES[::4])
+    steep, z_i = 1000.0, p.own_i
+    long = replace(p, seen=replace(p.seen, log_w_i=p.seen.log_w_i + (steep - M) * z_i))
+    assert np.ptp(z_i[p.seen.bin_i == 1]) > 0.9
+    long, usual = reweighted(long, density, steep), reweighted(p, density, M)
+    np.testing.assert_allclose(averages(long).mean_b, averages(usual).mean_b, rtol=1e-6)
 
 
 def test_an_anchor_is_needed():
