@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import h5py
 import numpy as np
 import pandas
 import pytest
@@ -114,6 +115,14 @@ def test_labels_of_one_model_give_the_other_ones_curve(here, inside, undrawn):
     assert inside(*words, "every-eval-ever")[0] == 0
     code, _, err = inside(*words, "inspect")
     assert is_plain(code, err, "--to inspect takes score files")
+
+
+def test_a_bank_of_inputs_that_were_sampled_again_is_refused(here, inside, undrawn):
+    assert add(inside, "good")[0] == 0
+    with h5py.File(here / "good.h5", "r+") as file:
+        file["samples/x"][...] = file["samples/x"][...][::-1]
+    code, _, err = inside("bank.py", "worse.h5", "--bank", "bank.jsonl")
+    assert is_plain(code, err, "good.h5 no longer holds the inputs of bank.jsonl")
 
 
 @pytest.mark.slow
