@@ -220,7 +220,7 @@ def _batches_of_round(world: World, run: RunReader, batch: int) -> int:
 
 def _inputs(run: RunReader, round_: int, rungs: range) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the inputs of some rungs in a round, and their checksums; the reader checks them."""
-    sums_k = run.sums_of_inputs(range(round_, round_ + 1), rungs)[0]
+    sums_k = rescored.sums_of_inputs(run, range(round_, round_ + 1))[0, rungs.start : rungs.stop]
     return run.round(round_, rungs).samples_x, sums_k
 
 

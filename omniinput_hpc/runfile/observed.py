@@ -22,6 +22,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import untrusted_hdf5
 from omniinput_hpc.runfile.layout import making
 from omniinput_hpc.runfile.reader import RunReader
+from omniinput_hpc.runfile.rescored import sums_of_inputs
 
 FORMAT, FORMAT_VERSION = "omniinput-observed", 1
 
@@ -78,7 +79,7 @@ def read(run: RunReader, name: str) -> NDArray[np.float64]:
 
 
 def _inputs(run: RunReader, rounds: int) -> str:
-    sums_rk = run.sums_of_inputs(range(rounds), range(run.geometry.n_rungs))
+    sums_rk = sums_of_inputs(run, range(rounds))
     return xxhash.xxh3_64_hexdigest(np.ascontiguousarray(sums_rk).data)
 
 

@@ -292,14 +292,6 @@ class RunReader(CheckedFile):
         """Return the walker of each sample of a round, int32 [K, S], from 0 to W K - 1."""
         return self.slab("samples/walker", round_)
 
-    def sums_of_inputs(self, rounds: range, rungs: range) -> NDArray[np.uint64]:
-        """Return the checksums of `samples/x`, uint64 [R, K]; 0 in a file that has none."""
-        if not self.geometry.checksums:
-            return np.zeros((len(rounds), len(rungs)), np.uint64)
-        where = slice(rounds.start, rounds.stop), slice(rungs.start, rungs.stop)
-        column = self._data.names("round").index("samples/x")
-        return self._data.read(checksums.BY_KIND["round"], (*where, column))
-
     def samples_z(
         self, rounds: slice = slice(None), rungs: slice = slice(None)
     ) -> NDArray[np.float32]:

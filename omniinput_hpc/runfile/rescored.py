@@ -32,7 +32,7 @@ from omniinput_hpc.runfile.checked_datasets import (
     refuse,
 )
 from omniinput_hpc.runfile.fields import Field
-from omniinput_hpc.runfile.layout import Attribute, Geometry, grow_file, make_file
+from omniinput_hpc.runfile.layout import Attribute, Geometry, grow_file, layout, make_file
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.text import shown_path
 
@@ -79,6 +79,14 @@ def grow(path: Path, run: RunReader) -> None:
     with open_rescored(path) as side:
         version = side.version
     grow_file(path, fields_of(run.geometry, version), {})
+
+
+def sums_of_inputs(run: RunReader, rounds: range) -> NDArray[np.uint64]:
+    """Return the checksums of a run's `samples/x`, uint64 [R, K]; 0 in a file that has none."""
+    if not run.geometry.checksums:
+        return np.zeros((len(rounds), run.geometry.n_rungs), np.uint64)
+    column = checksums.columns(layout(run.geometry), "round").index("samples/x")
+    return run.entry(checksums.BY_KIND["round"], slice(rounds.start, rounds.stop))[:, :, column]
 
 
 class RescoredReader(CheckedFile):
@@ -141,8 +149,9 @@ class RescoredReader(CheckedFile):
 
     def _has_inputs_of(self, run: RunReader) -> bool:
         """Return False if the run has sampled a round again, after it was salvaged."""
-        rounds, rungs = range(min(self.rounds, run.rounds)), range(self.shape[0])
-        mine, theirs = self._data.rounds(INPUTS, rounds, rungs), run.sums_of_inputs(rounds, rungs)
+        rounds = range(min(self.rounds, run.rounds))
+        mine = self._data.rounds(INPUTS, rounds, range(self.shape[0]))
+        theirs = sums_of_inputs(run, rounds)
         return bool(((mine == theirs) | (mine == 0) | (theirs == 0)).all())
 
 
