@@ -74,6 +74,12 @@ class Built(RungsOfRank):
 
         return first_look.probe(self.rungs[0].walkers.evaluate, self.config, self.geometry)
 
+    def marks(self) -> dict[str, Any]:
+        """Return what identifies the law and the observables; see `first_look.marks`."""
+        from omniinput_hpc.sampling import first_look
+
+        return first_look.marks(self)
+
 
 def name_of(config: Config) -> str:
     """Return the model's name in messages."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc import models, rng
 from omniinput_hpc.config import Config
+from omniinput_hpc.kernels.parts import law
 from omniinput_hpc.models import checked
+from omniinput_hpc.models.observables import LABEL
 from omniinput_hpc.runfile.layout import Geometry
+
+if TYPE_CHECKING:
+    from omniinput_hpc.sampling.built import Built
 
 Evaluate = Callable[[NDArray[Any]], NDArray[np.float32]]
 """Returns outputs, float32 [W], for inputs [W, D]."""
@@ -38,10 +43,26 @@ def check(
 @checked.refused_unless_finite()
 def probe(evaluate: Evaluate, config: Config, g: Geometry) -> list[float]:
     """Return z at `N_PROBES` fixed inputs, which show whether the model is the same."""
-    batch = config.sampler.block_walkers
-    z: list[float] = []
-    random = rng.generator(0, "fingerprint", g.n_sites)
-    while len(z) < N_PROBES:
-        x = random.integers(g.n_values, size=(batch, g.n_sites)).astype(g.x_dtype)
-        z.extend(evaluate(x).tolist())
-    return z[:N_PROBES]
+    z = np.concatenate([evaluate(x) for x in _fixed_inputs(config, g)])
+    return list(z[:N_PROBES].tolist())
+
+
+def marks(built: Built) -> dict[str, Any]:
+    """Return attributes that show whether the law and the observables are the same.
+
+    These are numbers at fixed inputs, and a hash of the law's prompts. Observables of a constrained
+    space need not take these inputs; the fingerprint covers a classifier's class.
+    """
+    config, to_ids = built.config, models.space_of(built.model).to_ids
+    x_nd = next(_fixed_inputs(config, built.geometry))[:N_PROBES]
+    found = law.marks(built.law, x_nd, built.device) if isinstance(built.law, law.Law) else {}
+    some = {} if config.constrained else built.rungs[0].observables
+    y = [f(to_ids(x_nd.astype(np.int64))) for n, f in some.items() if config.observed[n] != LABEL]
+    return {**found, "observables_y": np.concatenate(y)} if y else found
+
+
+def _fixed_inputs(config: Config, g: Geometry) -> Iterator[NDArray[Any]]:
+    """Yield at least `N_PROBES` fixed inputs in batches, [W, D]."""
+    random, batch = rng.generator(0, "fingerprint", g.n_sites), config.sampler.block_walkers
+    for _ in range(0, N_PROBES, batch):
+        yield random.integers(g.n_values, size=(batch, g.n_sites)).astype(g.x_dtype)
