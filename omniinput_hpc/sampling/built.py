@@ -78,7 +78,8 @@ class Built(RungsOfRank):
         """Return what identifies the law and the observables; see `first_look.marks`."""
         from omniinput_hpc.sampling import first_look
 
-        return first_look.marks(self)
+        space, observed = models.space_of(self.model), self.rungs[0].observables
+        return first_look.marks(self.law, observed, space, self.config, self.geometry, self.device)
 
 
 def name_of(config: Config) -> str:

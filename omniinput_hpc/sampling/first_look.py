@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc import models, rng
 from omniinput_hpc.config import Config
+from omniinput_hpc.config.space import Space
 from omniinput_hpc.kernels.parts import law
+from omniinput_hpc.kernels.parts.constrained import InputLaw
 from omniinput_hpc.models import checked
-from omniinput_hpc.models.observables import LABEL
+from omniinput_hpc.models.observables import LABEL, Observe
 from omniinput_hpc.runfile.layout import Geometry
-
-if TYPE_CHECKING:
-    from omniinput_hpc.sampling.built import Built
 
 Evaluate = Callable[[NDArray[Any]], NDArray[np.float32]]
 """Returns outputs, float32 [W], for inputs [W, D]."""
@@ -47,17 +46,19 @@ def probe(evaluate: Evaluate, config: Config, g: Geometry) -> list[float]:
     return list(z[:N_PROBES].tolist())
 
 
-def marks(built: Built) -> dict[str, Any]:
+def marks(
+    input_law: InputLaw | None, observed: Mapping[str, Observe], space: Space, config: Config,
+    g: Geometry, device: str,
+) -> dict[str, Any]:  # fmt: skip
     """Return attributes that show whether the law and the observables are the same.
 
     These are numbers at fixed inputs, and a hash of the law's prompts. Observables of a constrained
     space need not take these inputs; the fingerprint covers a classifier's class.
     """
-    config, to_ids = built.config, models.space_of(built.model).to_ids
-    x_nd = next(_fixed_inputs(config, built.geometry))[:N_PROBES]
-    found = law.marks(built.law, x_nd, built.device) if isinstance(built.law, law.Law) else {}
-    some = {} if config.constrained else built.rungs[0].observables
-    y = [f(to_ids(x_nd.astype(np.int64))) for n, f in some.items() if config.observed[n] != LABEL]
+    x_nd = next(_fixed_inputs(config, g))[:N_PROBES]
+    found = law.marks(input_law, x_nd, device) if isinstance(input_law, law.Law) else {}
+    names = [n for n in observed if config.observed[n] != LABEL and not config.constrained]
+    y = [observed[name](space.to_ids(x_nd.astype(np.int64))) for name in names]
     return {**found, "observables_y": np.concatenate(y)} if y else found
 
 
