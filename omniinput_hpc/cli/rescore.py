@@ -64,8 +64,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
         world.on_rank_0(lambda: _check(run, config, args.input, about, rounds))
         world.together(lambda: shapes.check_shares(run.geometry.n_rungs, world.size))
         done = world.on_rank_0(lambda: _rounds_done(path, run, about["fingerprint"], args.input))
-        edited = done and world.on_rank_0(lambda: _source_of(path)) != about["source"]
-        if done >= rounds and not edited:
+        if done >= rounds and not about["source"]:
             return _nothing_to_do(run, path, rounds)
 
         batch = _batch(run, config)
@@ -169,24 +168,18 @@ def _nothing_to_do(run: RunReader, path: Path, rounds: int) -> int:
     return EXIT_COMPLETE
 
 
-def _source_of(path: Path) -> str:
-    """Return the user's code that made the side file's model; "" without such code."""
-    with rescored.open_rescored(path) as old:
-        return old.source
-
-
 def _check_last(
     model: models.Model, run: RunReader, config: Config, path: Path, batch: int, device: str
 ) -> None:
     """Raise a UserError if the side file's last outputs are not those of the model now.
 
-    The fingerprint of a python model does not cover the code of its factory. A run that was
-    salvaged may have sampled its last rounds again.
+    The fingerprint of a python model covers neither the code of its factory nor the files that it
+    reads. A run that was salvaged may have sampled its last rounds again.
     """
     with rescored.open_rescored(path) as old:
         last = min(old.rounds, run.rounds) - 1
         before_s = old.z(last)[0, :batch]
-    z_s = _outputs(model, _inputs(run, last, range(1))[0][:batch], batch, device)
+    z_s = _outputs(model, _inputs(run, last, range(1))[0][0][:batch], batch, device)
     if not models.same_outputs(before_s, z_s, config):
         raise UserError(
             f"{path} holds outputs of another model or of other samples (they differ now); move it "
@@ -211,7 +204,7 @@ def _rounds_done(path: Path, run: RunReader, fingerprint: str, name: Path) -> in
         return 0
     with rescored.open_rescored(path) as old:
         if not old.belongs_to(run):
-            raise UserError(f"{path} was made from a run other than {run.path}; move it away")
+            raise UserError(f"{path} is of other samples than those of {run.path}; move it away")
         if old.fingerprint != fingerprint:
             raise UserError(
                 f"{path} holds the outputs of a model other than that of {name}; move it away"
@@ -225,9 +218,10 @@ def _batches_of_round(world: World, run: RunReader, batch: int) -> int:
     return len(placement(g.n_rungs, world.size, world.rank)) * -(-g.samples_per_round // batch)
 
 
-def _inputs(run: RunReader, round_: int, rungs: range) -> NDArray[Any]:
-    """Return the recorded inputs of some rungs in a round; the reader refuses damage."""
-    return run.round(round_, rungs).samples_x
+def _inputs(run: RunReader, round_: int, rungs: range) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the inputs of some rungs in a round, and their checksums; the reader checks them."""
+    sums_k = rescored.sums_of_inputs(run, range(round_, round_ + 1))[0, rungs.start : rungs.stop]
+    return run.round(round_, rungs).samples_x, sums_k
 
 
 def _prepare(path: Path, run: RunReader, attributes: dict[str, str], name: Path) -> int:
@@ -262,7 +256,7 @@ def _open_writer(
     g = run.geometry
     rungs = placement(g.n_rungs, world.size, world.rank)
     with world.together(lambda: rescored.open_rescored(path, tried=True)) as side:
-        fields = rescored.fields_of(g, side.has_checksums)
+        fields = rescored.fields_of(g, side.version)
     file = world.together(lambda: OpenFile(path, acting=world.rank == 0))
     opened = writers.open_writer(kind, path, g, rungs, world, fields)
     return GuardedWriter(opened, held_lock, file, world)
@@ -281,11 +275,11 @@ def _rescore(
     rungs = placement(g.n_rungs, world.size, world.rank)
     begin = last = time.monotonic()
     for round_ in rounds:
-        x_ksd = world.together(partial(_inputs, run, round_, rungs))
+        x_ksd, sums_k = world.together(partial(_inputs, run, round_, rungs))
         with ending_all_ranks():
             z_ks = np.stack([evaluate(x_sd) for x_sd in x_ksd])
         model.raise_if_nonfinite()
-        writer.commit(round_, {"samples/z": z_ks}, round_ + 1)
+        writer.commit(round_, {"samples/z": z_ks, rescored.INPUTS: sums_k}, round_ + 1)
         now = time.monotonic()
         if now - last > SECONDS_BETWEEN_LINES or round_ + 1 == rounds.stop:
             last, share = now, (round_ + 1 - rounds.start) / len(rounds)

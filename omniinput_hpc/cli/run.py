@@ -163,6 +163,7 @@ def _identity(world: World, built: Built, about: Mapping[str, Any]) -> restart.I
     return restart.Identity(
         fingerprint=about["fingerprint"],
         probe_z=world.together(built.probe),
+        marks=world.together(built.marks),
         environment={**versions, **source, **plan.gpus(world, devices.gpu(built.device))},
         model_beta=float("nan") if m is None else m,
         rows_normalized=m is not None and built.rows is not None and built.rows.normalized,

@@ -260,6 +260,7 @@ def _outputs(bank: Bank, fingerprints: Sequence[str], target: RunReader) -> Floa
 def _of_model(bank: Bank, runs: dict[int, RunReader], model: RunReader) -> FloatArray:
     """Return z of all inputs by the model of a run, float64 [n]."""
     z_i = np.array([item.z for item in bank.items], dtype=np.float64)
+    x_id = np.array([item.x for item in bank.items])
     number_i = np.array([item.run for item in bank.items])
     place_i3 = np.array([item.place for item in bank.items])
     for number, run in runs.items():
@@ -271,7 +272,10 @@ def _of_model(bank: Bank, runs: dict[int, RunReader], model: RunReader) -> Float
                 raise UserError(f"{side.path} lacks some samples: resume omniinput rescore")
             for round_ in np.unique(place_i3[mine, 0]):
                 at = mine[place_i3[mine, 0] == round_]
-                z_i[at] = side.z(int(round_))[place_i3[at, 1], place_i3[at, 2]]
+                place = place_i3[at, 1], place_i3[at, 2]
+                if (run.slab("samples/x", int(round_))[place] != x_id[at]).any():
+                    raise UserError(f"{run.path} no longer holds the inputs of {bank.path}")
+                z_i[at] = side.z(int(round_))[place]
     return z_i
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from omniinput_hpc.results.record import Record, read_results
+from omniinput_hpc.results.record import Record, entries
 from omniinput_hpc.results.tables import beside
 
 MAX_LENGTH = 60
@@ -85,10 +85,8 @@ def _short(text: str) -> str:
 
 def _owner(results: Path, name: str) -> dict[str, Any] | None:
     """Return the last analysis that wrote a file of this name; None if none is recorded."""
-    if not results.exists() or not results.stat().st_size:
-        return None
-    entries = read_results(results)["analyses"]
-    return next((entry for entry in reversed(entries) if name in entry.get("files", [])), None)
+    found = reversed(entries(results))
+    return next((entry for entry in found if name in entry.get("files", [])), None)
 
 
 def _name(entry: dict[str, Any]) -> object:

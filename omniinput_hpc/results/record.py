@@ -72,14 +72,37 @@ class Record:
     files: list[str] = field(default_factory=list)
 
     def add_run(self, run: RunReader) -> None:
-        """Record a run that was read."""
-        self.runs.append(
-            {
-                "path": str(run.path), "rounds": run.rounds, "rounds_planned": run.rounds_planned,
-                "model": run.fingerprint, "sites": run.n_sites, "values": run.n_values,
-                "measure": run.config.measure,
-            }
-        )  # fmt: skip
+        """Record a run that was read.
+
+        Raises
+        ------
+        UserError
+            The results here are of another run of the same name.
+        """
+        about = {
+            "path": str(run.path), "created": run.created, "rounds": run.rounds,
+            "rounds_planned": run.rounds_planned, "model": run.fingerprint, "sites": run.n_sites,
+            "values": run.n_values, "measure": run.config.measure,
+        }  # fmt: skip
+        self._refuse_another(about)
+        self.runs.append(about)
+
+    def _refuse_another(self, about: Mapping[str, Any]) -> None:
+        """Refuse to replace results of a run that is neither this one nor one that it replaced."""
+        number, path = len(self.runs), Path(about["path"])
+        results = beside(self.run_path, ".results.json")
+        if not number and path.parent.resolve() == results.parent.resolve():
+            return  # whatever run had this path before is gone
+        for entry in entries(results):
+            for there in entry["runs"][number : number + 1]:
+                other = str(there.get("path"))
+                replaced = number and (other == str(path) or entry["analysis"] != self.analysis)
+                same = all(there.get(key, about[key]) == about[key] for key in ("created", "model"))
+                if Path(other).name == path.name and not (same or replaced):
+                    raise UserError(
+                        f"{results} holds results of another {path.name}, {other}: choose another "
+                        "folder with --results, or move that file and its tables and figures away"
+                    )
 
     def add_value(
         self, name: str, value: float, error: float = np.nan, low: float = np.nan,
@@ -155,10 +178,9 @@ class Record:
 
     def _merge_into(self, path: Path) -> None:
         with _locked(path):
-            there = read_results(path)["analyses"] if path.stat().st_size else []
             mine = self._entry()
             key = _key(mine)
-            kept = [_without(entry, mine["files"]) for entry in there if _key(entry) != key]
+            kept = [_without(entry, mine["files"]) for entry in entries(path) if _key(entry) != key]
             document = {
                 "format": FORMAT, "format_version": FORMAT_VERSION, "run": self.run_path.name,
                 "analyses": [*kept, mine],
@@ -188,6 +210,12 @@ class Record:
         return os.path.relpath(path, self.run_path.parent)
 
 
+def entries(path: Path) -> list[dict[str, Any]]:
+    """Return the analyses in RUN.results.json, see `read_results`; none without the file."""
+    empty = not path.exists() or not path.stat().st_size
+    return [] if empty else list(read_results(path)["analyses"])
+
+
 def read_results(path: Path) -> dict[str, Any]:
     """Read RUN.results.json.
 
@@ -207,15 +235,16 @@ def read_results(path: Path) -> dict[str, Any]:
             f"{path} has format_version {document.get('format_version')}, but this program reads "
             f"{FORMAT_VERSION}: move it away"
         )
-    entries = document.get("analyses")
-    if not isinstance(entries, list) or not all(map(_is_entry, entries)):
+    there = document.get("analyses")
+    if not isinstance(there, list) or not all(map(_is_entry, there)):
         raise UserError(f"{path} holds no list of analyses: move it away")
     return document
 
 
 def _is_entry(entry: Any) -> bool:
-    kinds = {"analysis": str, "parameters": dict, "files": list, "tables": list}
-    return isinstance(entry, dict) and all(isinstance(entry.get(k), v) for k, v in kinds.items())
+    kinds = {"analysis": str, "parameters": dict, "runs": list, "files": list, "tables": list}
+    fits = isinstance(entry, dict) and all(isinstance(entry.get(k), v) for k, v in kinds.items())
+    return fits and all(isinstance(run, dict) for run in entry["runs"])
 
 
 def _without(entry: Mapping[str, Any], files: Sequence[str]) -> dict[str, Any]:

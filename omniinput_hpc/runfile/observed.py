@@ -3,7 +3,8 @@
 The file is ``RUN.observed.NAME.h5`` next to ``RUN.h5``. It is written at once, by a rename.
 
     attrs              format = "omniinput-observed", format_version, function (what y is),
-                       run_created and run_fingerprint (of the run), created; checksum: xxh3_64 of y
+                       run_created and run_fingerprint (of the run), created; checksum: xxh3_64 of
+                       y; inputs: xxh3_64 of the run's checksums of their inputs
     observables/NAME   float64 [rounds, K, S], like samples/z of the run
 """
 
@@ -21,6 +22,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import untrusted_hdf5
 from omniinput_hpc.runfile.layout import making
 from omniinput_hpc.runfile.reader import RunReader
+from omniinput_hpc.runfile.rescored import sums_of_inputs
 
 FORMAT, FORMAT_VERSION = "omniinput-observed", 1
 
@@ -44,6 +46,7 @@ def write(run: RunReader, name: str, function: str, y_rks: NDArray[np.float64]) 
         "run_fingerprint": run.fingerprint,
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "checksum": _checksum(y_rks),
+        "inputs": _inputs(run, len(y_rks)),
     }
     try:
         with making(path) as file:
@@ -69,9 +72,15 @@ def read(run: RunReader, name: str) -> NDArray[np.float64]:
         if file.run != (run.created, run.fingerprint):
             raise UserError(f"{path} is of another run's samples, not of {run.path}")
     g = run.geometry
-    if y_rks.shape[1:] != (g.n_rungs, g.samples_per_round) or len(y_rks) < run.rounds:
+    fits = y_rks.shape == (run.rounds, g.n_rungs, g.samples_per_round)
+    if not fits or file.inputs not in ("", _inputs(run, run.rounds)):
         raise UserError(f"{path} lacks samples of {run.path}: repeat omniinput observe")
-    return y_rks[: run.rounds]
+    return y_rks
+
+
+def _inputs(run: RunReader, rounds: int) -> str:
+    sums_rk = sums_of_inputs(run, range(rounds))
+    return xxhash.xxh3_64_hexdigest(np.ascontiguousarray(sums_rk).data)
 
 
 def _checksum(y_rks: NDArray[Any]) -> str:
@@ -88,6 +97,8 @@ class _ObservedFile(untrusted_hdf5.UntrustedFile):
         text = untrusted_hdf5.text
         self.run = text(self._file, "run_created"), text(self._file, "run_fingerprint")
         self._checksum = text(self._file, "checksum")
+        known = "inputs" in self._file.attrs  # not in files of older versions
+        self.inputs = text(self._file, "inputs") if known else ""
 
     def values(self, name: str) -> NDArray[np.float64]:
         """Return the dataset."""

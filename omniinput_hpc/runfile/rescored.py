@@ -8,6 +8,7 @@ empty file is complete, and readers see only committed rounds. Reading needs onl
                                  model, TOML), model_fingerprint, run_created and run_fingerprint
                                  (of the run), package_version, created
     samples/z                    float32 [rounds, K, S], like samples/z of the run
+    samples/x_checksum           uint64 [rounds, K], of the run's samples/x; 0 if it has none
     progress/rounds_committed    int64 [1]
     checksum/round, checksum/progress    see `checksums`
 """
@@ -31,16 +32,16 @@ from omniinput_hpc.runfile.checked_datasets import (
     refuse,
 )
 from omniinput_hpc.runfile.fields import Field
-from omniinput_hpc.runfile.layout import Attribute, Geometry, grow_file, make_file
+from omniinput_hpc.runfile.layout import Attribute, Geometry, grow_file, layout, make_file
 from omniinput_hpc.runfile.reader import RunReader
 from omniinput_hpc.text import shown_path
 
 FORMAT = "omniinput-rescored"
-FORMAT_VERSION = 2
-WITHOUT_CHECKSUMS = 1
-"""The version of files without checksums, which are still read and continued."""
+FORMAT_VERSION = 3
+WITHOUT_CHECKSUMS, WITHOUT_INPUTS = 1, 2
+"""Versions of files without checksums, of the inputs or at all, that are read and continued."""
 
-
+INPUTS = "samples/x_checksum"
 COUNTER = "progress/rounds_committed"
 
 
@@ -49,17 +50,21 @@ def path_of(run_path: Path, name: str) -> Path:
     return run_path.with_name(f"{run_path.stem}.rescored.{name}.h5")
 
 
-def fields_of(g: Geometry, with_checksums: bool = True) -> dict[str, Field]:
+def fields_of(g: Geometry, version: int = FORMAT_VERSION) -> dict[str, Field]:
     """Return every dataset of the side file, given the run's geometry."""
-    return _fields((g.rounds, g.n_rungs, g.samples_per_round), with_checksums)
+    return _fields((g.rounds, g.n_rungs, g.samples_per_round), version)
 
 
-def _fields(shape: tuple[int, int, int], with_checksums: bool) -> dict[str, Field]:
+def _fields(shape: tuple[int, int, int], version: int) -> dict[str, Field]:
     fields = {
         "samples/z": Field(shape, np.float32, "round"),
         COUNTER: Field((1,), np.int64, "once"),
     }
-    return fields | checksums.fields_of(fields, shape[1]) if with_checksums else fields
+    if version == WITHOUT_CHECKSUMS:
+        return fields
+    if version != WITHOUT_INPUTS:
+        fields[INPUTS] = Field(shape[:2], np.uint64, "round")
+    return fields | checksums.fields_of(fields, shape[1])
 
 
 def create(path: Path, run: RunReader, attributes: Mapping[str, str]) -> None:
@@ -72,8 +77,16 @@ def create(path: Path, run: RunReader, attributes: Mapping[str, str]) -> None:
 def grow(path: Path, run: RunReader) -> None:
     """Replace a side file by a longer one, after its run was extended."""
     with open_rescored(path) as side:
-        with_checksums = side.has_checksums
-    grow_file(path, fields_of(run.geometry, with_checksums), {})
+        version = side.version
+    grow_file(path, fields_of(run.geometry, version), {})
+
+
+def sums_of_inputs(run: RunReader, rounds: range) -> NDArray[np.uint64]:
+    """Return the checksums of a run's `samples/x`, uint64 [R, K]; 0 in a file that has none."""
+    if not run.geometry.checksums:
+        return np.zeros((len(rounds), run.geometry.n_rungs), np.uint64)
+    column = checksums.columns(layout(run.geometry), "round").index("samples/x")
+    return run.entry(checksums.BY_KIND["round"], slice(rounds.start, rounds.stop))[:, :, column]
 
 
 class RescoredReader(CheckedFile):
@@ -84,23 +97,20 @@ class RescoredReader(CheckedFile):
     path : Path
     config : the other model's parsed input file (see `config.stored`)
     fingerprint : str, of the other model
-    source : str, the name and a hash of the file of its factory; "" if there is none
     run_created, run_fingerprint : str, of the run that recorded the samples
     rounds, rounds_planned : int; `rounds` counts the committed rounds
     shape : (K, S), samples of a round
-    has_checksums : bool, False for files of older versions
+    version : int, of the format
     """
 
     NAME = "file of rescored samples"
 
     def _read_header(self) -> None:
         file = self._file
-        versions = (WITHOUT_CHECKSUMS, FORMAT_VERSION)
-        version = untrusted_hdf5.require(file, FORMAT, versions, "a file of rescored samples")
+        versions = (WITHOUT_CHECKSUMS, WITHOUT_INPUTS, FORMAT_VERSION)
+        self.version = untrusted_hdf5.require(file, FORMAT, versions, "a file of rescored samples")
         self.config: Config = stored.parse(untrusted_hdf5.text(file, "config"))
         self.fingerprint = untrusted_hdf5.text(file, "model_fingerprint")
-        known = "model_source" in file.attrs  # not in files of older versions
-        self.source = untrusted_hdf5.text(file, "model_source") if known else ""
         self.run_created = untrusted_hdf5.text(file, "run_created")
         self.run_fingerprint = untrusted_hdf5.text(file, "run_fingerprint")
         z = untrusted_hdf5.dataset(file, "samples/z")
@@ -108,8 +118,7 @@ class RescoredReader(CheckedFile):
             raise ValueError("a dataset has the wrong shape or type")
         self.rounds_planned: int = z.shape[0]
         self.shape: tuple[int, int] = z.shape[1:]
-        self.has_checksums = version == FORMAT_VERSION
-        fields = _fields(z.shape, self.has_checksums)
+        fields = _fields(z.shape, self.version)
         for name, field in fields.items():
             checked_datasets.check_field(file, name, field)
         possible = {"samples/z": consistency.outputs}
@@ -121,7 +130,7 @@ class RescoredReader(CheckedFile):
             raise ValueError("its counter of rounds is out of range")
         if not fits:
             self._data.report_damage(COUNTER)
-        if self.has_checksums:
+        if self.version != WITHOUT_CHECKSUMS:
             for what in checksums.wrong_attributes(file, fields):
                 self._data.report_damage(what)
 
@@ -135,7 +144,15 @@ class RescoredReader(CheckedFile):
         """Return whether the outputs are for the samples of this run."""
         theirs = (run.texts.get("created", ""), run.fingerprint)
         same = (self.run_created, self.run_fingerprint) == theirs
-        return same and self.shape == (run.geometry.n_rungs, run.samples_per_round)
+        same = same and self.shape == (run.geometry.n_rungs, run.samples_per_round)
+        return same and (self.version < FORMAT_VERSION or self._has_inputs_of(run))
+
+    def _has_inputs_of(self, run: RunReader) -> bool:
+        """Return False if the run has sampled a round again, after it was salvaged."""
+        rounds = range(min(self.rounds, run.rounds))
+        mine = self._data.rounds(INPUTS, rounds, range(self.shape[0]))
+        theirs = sums_of_inputs(run, rounds)
+        return bool(((mine == theirs) | (mine == 0) | (theirs == 0)).all())
 
 
 def outputs_of(side: RescoredReader, run: RunReader) -> NDArray[np.float32]:
@@ -145,7 +162,7 @@ def outputs_of(side: RescoredReader, run: RunReader) -> NDArray[np.float32]:
     side file of another run.
     """
     if not side.belongs_to(run):
-        raise UserError(f"{side.path} holds outputs of another run's samples, not of {run.path}")
+        raise UserError(f"{side.path} holds outputs of other samples than those of {run.path}")
     n_rounds = min(side.rounds, run.rounds)
     if not n_rounds:
         raise UserError(f"{side.path} holds no committed round yet: resume omniinput rescore")

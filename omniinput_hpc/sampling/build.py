@@ -295,6 +295,7 @@ def prepare_file(
                 "rows_normalized": int(here.rows_normalized),
                 "cold_starts": COLD_STARTS,
                 **here.inside,
+                **here.marks,
                 **here.environment,
             }
             layout.create(path, built.geometry, _first_values(built), attributes)

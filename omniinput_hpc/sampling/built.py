@@ -74,6 +74,13 @@ class Built(RungsOfRank):
 
         return first_look.probe(self.rungs[0].walkers.evaluate, self.config, self.geometry)
 
+    def marks(self) -> dict[str, Any]:
+        """Return what identifies the law and the observables; see `first_look.marks`."""
+        from omniinput_hpc.sampling import first_look
+
+        space, observed = models.space_of(self.model), self.rungs[0].observables
+        return first_look.marks(self.law, observed, space, self.config, self.geometry, self.device)
+
 
 def name_of(config: Config) -> str:
     """Return the model's name in messages."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,11 @@ from numpy.typing import NDArray
 
 from omniinput_hpc import models, rng
 from omniinput_hpc.config import Config
+from omniinput_hpc.config.space import Space
+from omniinput_hpc.kernels.parts import law
+from omniinput_hpc.kernels.parts.constrained import InputLaw
 from omniinput_hpc.models import checked
+from omniinput_hpc.models.observables import LABEL, Observe
 from omniinput_hpc.runfile.layout import Geometry
 
 Evaluate = Callable[[NDArray[Any]], NDArray[np.float32]]
@@ -38,10 +42,28 @@ def check(
 @checked.refused_unless_finite()
 def probe(evaluate: Evaluate, config: Config, g: Geometry) -> list[float]:
     """Return z at `N_PROBES` fixed inputs, which show whether the model is the same."""
-    batch = config.sampler.block_walkers
-    z: list[float] = []
-    random = rng.generator(0, "fingerprint", g.n_sites)
-    while len(z) < N_PROBES:
-        x = random.integers(g.n_values, size=(batch, g.n_sites)).astype(g.x_dtype)
-        z.extend(evaluate(x).tolist())
-    return z[:N_PROBES]
+    z = np.concatenate([evaluate(x) for x in _fixed_inputs(config, g)])
+    return list(z[:N_PROBES].tolist())
+
+
+def marks(
+    input_law: InputLaw | None, observed: Mapping[str, Observe], space: Space, config: Config,
+    g: Geometry, device: str,
+) -> dict[str, Any]:  # fmt: skip
+    """Return attributes that show whether the law and the observables are the same.
+
+    These are numbers at fixed inputs, and a hash of the law's prompts. Observables of a constrained
+    space need not take these inputs; the fingerprint covers a classifier's class.
+    """
+    x_nd = next(_fixed_inputs(config, g))[:N_PROBES]
+    found = law.marks(input_law, x_nd, device) if isinstance(input_law, law.Law) else {}
+    names = [n for n in observed if config.observed[n] != LABEL and not config.constrained]
+    y = [observed[name](space.to_ids(x_nd.astype(np.int64))) for name in names]
+    return {**found, "observables_y": np.concatenate(y)} if y else found
+
+
+def _fixed_inputs(config: Config, g: Geometry) -> Iterator[NDArray[Any]]:
+    """Yield at least `N_PROBES` fixed inputs in batches, [W, D]."""
+    random, batch = rng.generator(0, "fingerprint", g.n_sites), config.sampler.block_walkers
+    for _ in range(0, N_PROBES, batch):
+        yield random.integers(g.n_values, size=(batch, g.n_sites)).astype(g.x_dtype)

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from omniinput_hpc import models
 from omniinput_hpc.config import Analysis, Config, input_file
 from omniinput_hpc.config.space import Space
@@ -34,10 +36,13 @@ _TABLES_WITH_FILES = (("output", "other"), ("law", "prompt"))
 NAMES = {"package_version": "omniinput_hpc", "gpu": "GPU", "gpu_driver": "GPU driver"}
 """Names in messages of attributes of the environment; others appear under their own name."""
 
-NOT_COMPARED = {
+OWN_CODE = {
     "law_source": "law.factory or law.prompt.factory", "observables_source": "[[observables]]",
 }  # fmt: skip
-"""Attributes of the user's own code whose results a resume does not compare, with its keys."""
+"""Attributes of the user's own code, apart from the model's, with its keys."""
+
+LAW_ERROR, OBSERVABLE_ERROR = 2e-2, 1e-3
+"""Differences between machines: of ln q, by rows in bfloat16, and of observables; also relative."""
 
 RUNGS_AT_ONCE = 16
 """Checkpoints of this many rungs are checked at once, to limit memory."""
@@ -84,6 +89,7 @@ class Identity:
     rows_normalized: bool = False  # whether the model's conditional rows were found to sum to 1
     space: Space | None = None  # the values that its sites may take
     inside: Mapping[str, Any] = field(default_factory=dict)  # of a constrained space, as stored
+    marks: Mapping[str, Any] = field(default_factory=dict)  # of law and observables, as stored
 
 
 def find_existing(config: Config, fingerprint: str | Callable[[], str], restart: str) -> Existing:
@@ -259,7 +265,7 @@ def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -
     path = Path(config.run.output)
     with open_run(path) as run:
         there = asdict(replace(run.geometry, rounds=g.rounds, checksums=g.checksums))
-        stored_z, space = run.probe_z, run.space
+        stored_z, space, attributes = run.probe_z, run.space, run.attributes()
         run.check_header()
         n_rungs = run.geometry.n_rungs
         for k in range(0, n_rungs, RUNGS_AT_ONCE):
@@ -291,7 +297,28 @@ def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -
             f"run.output = {path} holds a run of another model (its outputs differ); choose "
             "another run.output, or move it away"
         )
+    for mark, now in here.marks.items():
+        _compare(path, mark, attributes.get(mark, now), now)
     _warn_of_changes(config, here, found, threads)
+
+
+def _compare(path: Path, mark: str, then: Any, now: Any) -> None:
+    """Raise a UserError if a run had another law, warn if it had other observables."""
+    error = LAW_ERROR if mark.startswith("law") else OBSERVABLE_ERROR
+    same = np.shape(then) == np.shape(now) and (
+        then == now if isinstance(now, str) else np.allclose(now, then, error, error)
+    )
+    if not same and mark.startswith("law"):
+        raise UserError(
+            f"run.output = {path} holds a run under another law (its probabilities or the tokens "
+            "of its prompts differ); choose another run.output, or move it away"
+        )
+    if not same:
+        log.warning(
+            "warning: [[observables]] give other numbers of the same inputs than when the run %s "
+            "began; choose another run.output",
+            path,
+        )
 
 
 def _warn_of_changes(config: Config, here: Identity, found: Existing, threads: int) -> None:
@@ -308,11 +335,11 @@ def _warn_of_changes(config: Config, here: Identity, found: Existing, threads: i
             source,
             len(here.probe_z),
         )
-    for key in NOT_COMPARED.keys() & changed.keys():
+    for key in OWN_CODE.keys() & changed.keys():
         log.warning(
-            "warning: the file of %s has changed since this run began: %s; what it returns was not "
-            "compared: if it returns anything else, choose another run.output",
-            NOT_COMPARED[key],
+            "warning: the file of %s has changed since this run began: %s; if it returns anything "
+            "else, choose another run.output",
+            OWN_CODE[key],
             changed.pop(key),
         )
     if changed:

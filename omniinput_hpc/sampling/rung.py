@@ -67,7 +67,7 @@ class Rung:
     ) -> None:
         self.k, self.block, self.walkers = block.k, block, walkers
         self._g, self._seed, self._anchors, self._edges = geometry, seed, anchors, edges
-        self._observables = observables or {}
+        self.observables = observables or {}
         self._observed: Record = {}
         self._written = {n for n, field in layout(geometry).items() if field.per != "once"}
         self.lanes = block.lanes(geometry.n_walkers)
@@ -277,7 +277,7 @@ class Rung:
         Raises a UserError if a user's function fails, maybe on one rank only.
         """
         x = self._samples_x().astype(np.int64)
-        self._observed = {dataset_of(name): y(x) for name, y in self._observables.items()}
+        self._observed = {dataset_of(name): y(x) for name, y in self.observables.items()}
 
     def _samples_x(self) -> NDArray[Any]:
         x_swd = self._x_swd.reshape(-1, self._g.n_sites)

@@ -64,7 +64,7 @@ def test_what_is_refused(run, inside, tmp_path):
     empty = put_rescored(tmp_path / "a.h5", "empty", other_of(run.x_rksd)[:0])
     for arguments, word in [
         (["b.h5", "b.rescored.other.h5"], "holds chains"),
-        (["a.h5", "b.rescored.other.h5"], "another run's samples"),
+        (["a.h5", "b.rescored.other.h5"], "of other samples than those of"),
         (["a.h5", empty.name], "no committed round"),
         (["a.h5", "none.h5"], "none.h5"),
         (["a.h5", "a.rescored.other.h5", "--show", -1], "--show"),

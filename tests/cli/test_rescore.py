@@ -208,6 +208,36 @@ def test_an_edited_model_is_compared_with_what_was_rescored(capfd, folder, monke
     assert side.read_bytes() == before
 
 
+def test_a_file_that_the_model_reads_is_compared_too(capfd, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "reading.py").write_text(
+        "import pathlib, toy_models\n\n\ndef make(device):\n"
+        "    return toy_models.table(device, pathlib.Path('weights').read_text())\n"
+    )
+    given = [folder / "good.h5", folder / "worse.toml", "--set", "model.factory=reading:make"]
+    said = []
+    for weights in ("worse", "worse", "good"):
+        (folder / "weights").write_text(weights)
+        said.append(call(capfd, *given, "--set", "model.options={}"))
+    assert [code for code, _ in said] == [0, 0, 2]
+    assert "nothing to do" in said[1][1] and "holds outputs of another model" in said[2][1]
+
+
+def test_rounds_that_were_sampled_again_are_not_mixed_with_old_ones(capfd, folder):
+    """As after salvage, on another machine: the run is the same one, with other inputs."""
+    good, worse = folder / "good.h5", folder / "worse.toml"
+    assert call(capfd, good, worse)[0] == 0
+    with changing(good) as file:
+        file["samples/x"][3] = file["samples/x"][2]
+    with open_run(good) as run, open_run(folder / "worse.h5") as other:
+        with open_rescored(folder / "good.rescored.worse.h5") as side:
+            assert not side.belongs_to(run)
+        with pytest.raises(UserError, match="has not evaluated the samples of"):
+            find(run, other)
+    code, text = call(capfd, good, worse)
+    assert code == 2 and "is of other samples than those of" in text
+
+
 def test_refusals(capfd, folder, tmp_path):
     good, worse = folder / "good.h5", folder / "worse.toml"
     sites = tmp_path / "sites.toml"
@@ -250,7 +280,7 @@ def test_side_files_of_something_else_are_left_alone(capfd, folder):
     with changing(good) as file:
         file.attrs["created"] = "another time"
     code, text = call(capfd, good, worse)
-    assert code == 2 and "was made from a run other than" in text
+    assert code == 2 and "is of other samples than those of" in text
     assert side.read_bytes() == before
     side.write_bytes(before[:500])
     code, text = call(capfd, good, worse)

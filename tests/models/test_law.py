@@ -108,6 +108,51 @@ def test_a_file_of_prompts_may_move_but_not_change(tmp_path, capfd):
     assert begun("c") == 2 and "files or options have changed" in capfd.readouterr().err
 
 
+def resumed(folder, capfd, rounds, **tables):
+    """Begin a run, or resume it for more rounds; return the exit code and what is said."""
+    file = folder / "input.toml"
+    file.write_text(text(folder, **tables))
+    code = launch.main([str(file), "--set", f"run.rounds={rounds}"])
+    return code, capfd.readouterr().err
+
+
+def test_a_law_with_other_numbers_is_not_resumed(tmp_path, capfd):
+    """Its factory reads a file, which no fingerprint covers."""
+    log_p = np.log(np.random.default_rng(1).dirichlet(np.ones(5), size=6)).astype(np.float32)
+    law = '[law]\nkind = "python"\nfactory = "law_models:independent"\n'
+    law += f'options = {{ file = "{tmp_path}/law.npy" }}'
+    for rounds, last, code in ((2, log_p[5], 0), (3, log_p[5] + 1e-4, 0), (4, log_p[4], 2)):
+        np.save(tmp_path / "law.npy", np.vstack([log_p[:5], last]))
+        found, said = resumed(tmp_path, capfd, rounds, law=law)
+        assert (found, "holds a run under another law" in said) == (code, code == 2), said
+
+
+def test_prompts_with_other_tokens_are_not_resumed(tmp_path, capfd):
+    save_decoder("gpt2", tmp_path / "one")
+    (tmp_path / "prompts.txt").write_text("ab\nba\nac\n")
+    model = f'kind = "causal-lm"\npath = "{tmp_path}/one"\nlength = 4'
+    law = f'{OWN}\nprompt = {{ kind = "data", file = "{tmp_path}/prompts.txt", sites = 2 }}'
+    assert resumed(tmp_path, capfd, 2, law=law, model=model)[0] == 0
+    assert resumed(tmp_path, capfd, 3, law=law, model=model)[0] == 0
+    tokens = json.loads((tmp_path / "one" / "tokenizer.json").read_text())
+    vocabulary = tokens["model"]["vocab"]
+    vocabulary["a"], vocabulary["d"] = vocabulary["d"], vocabulary["a"]
+    (tmp_path / "one" / "tokenizer.json").write_text(json.dumps(tokens))
+    code, said = resumed(tmp_path, capfd, 4, law=law, model=model)
+    assert code == 2 and "the tokens of its prompts differ" in said, said
+
+
+def test_observables_with_other_numbers_are_told_at_a_resume(tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = "import pathlib\n\n\ndef y(x):\n    return x[:, 0] * float({}.read_text())\n"
+    (tmp_path / "of_file.py").write_text(code.format("pathlib.Path('factor')"))
+    law = '[[observables]]\nname = "mine"\nfunction = "of_file:y"'
+    for rounds, factor, told in ((2, "1.5", False), (3, "1.5", False), (4, "1.6", True)):
+        (tmp_path / "factor").write_text(factor)
+        found, said = resumed(tmp_path, capfd, rounds, law=law)
+        assert (found, "[[observables]] give other numbers" in said) == (0, told), said
+
+
 def test_a_law_of_other_tokens_is_refused(tmp_path, capfd):
     for name in ("one", "two"):
         save_decoder("gpt2", tmp_path / name)

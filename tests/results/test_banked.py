@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import h5py
 import numpy as np
 import pandas
 import pytest
@@ -143,6 +144,14 @@ def test_a_lane_of_two_task_sets_of_one_run_counts_once(here, inside, undrawn):
     with open_run(here / "good.h5") as run:
         lane_i = labels_for(bank, [run], density_of_run(run.data)).scored.lane_i
     assert len(set(lane_i)) == len({item["lane"] for item in items})
+
+
+def test_a_bank_of_inputs_that_were_sampled_again_is_refused(here, inside, undrawn):
+    assert add(inside, "good")[0] == 0
+    with h5py.File(here / "good.h5", "r+") as file:
+        file["samples/x"][...] = file["samples/x"][...][::-1]
+    code, _, err = inside("bank.py", "worse.h5", "--bank", "bank.jsonl")
+    assert is_plain(code, err, "good.h5 no longer holds the inputs of bank.jsonl")
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import numpy as np
@@ -17,6 +18,14 @@ SCHEMA = json.loads(module.SCHEMA.read_text())
 
 def record(path, analysis="reweight", **parameters):
     return Record(path, analysis, f"omniinput {analysis} toy.h5", parameters)
+
+
+def run_at(path, created="today", rounds=1):
+    """Return a run file, as far as records see it."""
+    return SimpleNamespace(
+        path=path, created=created, rounds=rounds, rounds_planned=9, fingerprint="m", n_sites=2,
+        n_values=3, config=SimpleNamespace(measure="count"),
+    )  # fmt: skip
 
 
 def saved(path):
@@ -75,6 +84,44 @@ def test_a_file_belongs_to_who_wrote_it_last(tmp_path):
     first, second = saved(path)["analyses"]
     assert first["files"] == ["own-1.csv"] and [t["file"] for t in first["tables"]] == ["own-1.csv"]
     assert second["files"] == ["toy.compared.csv", "own-2.csv"]
+
+
+def analysed(folder, *runs, analysis="reweight"):
+    """Save the results of runs in a folder, next to the name of the first."""
+    paths = [run.path for run in runs]
+    mine = record(folder / paths[0].name, analysis, run=paths)
+    for run in runs:
+        mine.add_run(run)
+    return mine.save()
+
+
+def test_results_of_another_run_of_the_same_name_are_not_replaced(tmp_path):
+    one, other = tmp_path / "a/run.h5", tmp_path / "b/run.h5"
+    for path in (one, other):
+        path.parent.mkdir()
+    for rounds in (1, 2):  # the same run, longer
+        path = analysed(tmp_path, run_at(one, rounds=rounds))
+    before = saved(path)
+    assert [run["rounds"] for entry in before["analyses"] for run in entry["runs"]] == [2]
+    for analysis in ("reweight", "diagnose"):
+        with pytest.raises(UserError, match=rf"another run.h5, {one}: choose .* --results"):
+            analysed(tmp_path, run_at(other, "yesterday"), analysis=analysis)
+    assert saved(path) == before
+    analysed(tmp_path, run_at(other, "today"), analysis="diagnose")  # the same run, moved
+    analysed(one.parent, run_at(one))
+    analysed(one.parent, run_at(one, "later"))  # made anew: beside it nothing else is meant
+    with pytest.raises(UserError, match=r"another run\.h5"):
+        analysed(one.parent, run_at(other))
+
+
+def test_nor_are_those_with_another_partner_of_the_same_name(tmp_path):
+    mine, words = run_at(tmp_path / "run.h5"), {"analysis": "difference"}
+    for created in ("today", "later"):  # made anew at its own path
+        analysed(tmp_path, mine, run_at(tmp_path / "a/y.h5", created), **words)
+    analysed(tmp_path, mine, run_at(tmp_path / "b/z.h5"), **words)
+    with pytest.raises(UserError, match=r"another y\.h5"):
+        analysed(tmp_path, mine, run_at(tmp_path / "b/y.h5"), **words)
+    analysed(tmp_path, mine, run_at(tmp_path / "b/y.h5"), analysis="overlay")
 
 
 def save_many(path, name, n):

@@ -236,7 +236,8 @@ def test_side_files_have_checksums(tmp_path, path):
         rescored.create(side, run, {"config": TOML, "model_fingerprint": "other"})
     fields = rescored.fields_of(G)
     writer = writers.open_writer("gather", side, G, range(4), WORLD, fields)
-    writer.commit(0, {"samples/z": np.ones((4, 4), np.float32)}, 1)
+    values = {"samples/z": np.ones((4, 4), np.float32), rescored.INPUTS: np.zeros(4, np.uint64)}
+    writer.commit(0, values, 1)
     writer.close()
     with rescored.open_rescored(side) as whole:
         assert whole.rounds == 1 and (whole.z(0) == 1).all()

@@ -4,6 +4,8 @@ import h5py
 import numpy as np
 import pytest
 from run_files import write_run
+from runs_in_progress import sampled
+from sealed_changes import changing
 
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile import observed
@@ -50,6 +52,18 @@ def test_files_that_do_not_fit_are_refused(run, y, tmp_path):
         observed.read(run, "mine")
     path.write_bytes(path.read_bytes()[:700])
     with pytest.raises(UserError, match="observed"):
+        observed.read(run, "mine")
+
+
+def test_rounds_that_were_sampled_again_are_refused(tmp_path):
+    """As after salvage, on another machine: the run is the same one, with other inputs."""
+    path = sampled(tmp_path, "run.rounds=2", "run.burn_in=0", "sampler.exchanges=1")
+    with open_run(path) as run:
+        observed.write(run, "mine", "f", np.ones_like(run.samples_z(), np.float64))
+        assert (observed.read(run, "mine") == 1).all()
+    with changing(path) as file:
+        file["samples/x"][1] = file["samples/x"][0]
+    with open_run(path) as run, pytest.raises(UserError, match="repeat omniinput observe"):
         observed.read(run, "mine")
 
 

@@ -190,6 +190,20 @@ def test_another_runs_side_file_is_refused(often, tmp_path):
     assert not list(tmp_path.glob("new*"))
 
 
+def test_another_runs_side_file_is_refused_if_walkers_never_swap(tmp_path):
+    one_rung = (*SMALL, "ladder.betas=[1.5]", "run.rounds=2")
+    path, other = (
+        sampled(tmp_path / name, *one_rung, f"run.seed={seed}")
+        for name, seed in (("one", 7), ("other", 8))
+    )
+    flip(path, "histogram/counts")  # the inputs still tell that it is this run
+    destroy.superblock(path)
+    assert any("round 0" in line for line in salvage_file(path, tmp_path / "new.h5")[1])
+    shutil.copy(checkpoint_of(other), checkpoint_of(path))
+    with pytest.raises(UserError, match="is not the run that its side file describes"):
+        salvage_file(path, tmp_path / "newer.h5")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["histogram/counts", "samples/walker", "exchange/walker", "state/walker", "samples/z"]

@@ -7,9 +7,10 @@ a law of its own for the first sites.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -80,13 +81,13 @@ class PromptRows:
     """The rows of a file, int64 [N, P], drawn with replacement."""
 
     def __init__(self, rows: torch.Tensor) -> None:
-        self._drawn, self.n_sites = rows, rows.shape[1]
+        self.drawn, self.n_sites = rows, rows.shape[1]
         self.rows, counts = rows.unique(dim=0, return_counts=True)
         self._log_share = (counts.double() / len(rows)).log()
 
     def draw(self, u: torch.Tensor) -> torch.Tensor:
         """Return draws: the first uniform number of each picks a row."""
-        return self._drawn[(u[:, 0] * len(self._drawn)).long()]
+        return self.drawn[(u[:, 0] * len(self.drawn)).long()]
 
     def log_q(self, x: torch.Tensor) -> torch.Tensor:
         """Return ln of the share of rows that equal x, float64 [n]; -inf if none does."""
@@ -146,8 +147,8 @@ class Law:
         self.n_sites, self.n_values = model.n_sites, model.n_values
         first, self._ended = self.offers.predicted_from, model if isinstance(model, Ended) else None
         uniform = UniformPrompt(self.n_values, first, end_of(model))
-        self._prompt: Prompt = uniform if prompt is None else prompt
-        self.n_prompt = self._prompt.n_sites
+        self.prompt: Prompt = uniform if prompt is None else prompt
+        self.n_prompt = self.prompt.n_sites
         self.separate = isinstance(prompt, PromptRows) and min(prompt.rows.shape) > 1
         if self.n_prompt > self.n_sites:
             raise UserError(
@@ -190,7 +191,7 @@ class Law:
 
     def _log_q_first(self, x: torch.Tensor) -> torch.Tensor:
         """Return ln q of the sites before the first row: the prompt's, and uniform ones."""
-        return self._prompt.log_q(x[:, : self.n_prompt]) + self._log_uniform
+        return self.prompt.log_q(x[:, : self.n_prompt]) + self._log_uniform
 
     @torch.no_grad()
     def loss_error(self, n: int, device: str) -> float:
@@ -287,7 +288,7 @@ class Law:
         b = torch.full((len(x),), self._b, dtype=torch.float64, device=x.device)
         n_prompt = self.n_prompt
         if span.begin == 0 and n_prompt:
-            x[:, :n_prompt] = self._prompt.draw(u[:, :n_prompt])
+            x[:, :n_prompt] = self.prompt.draw(u[:, :n_prompt])
             log_q[:, 0] = self._log_q_first(x)
         for t in range(span.begin, span.end):
             if t >= n_prompt:
@@ -323,6 +324,20 @@ class Law:
 def end_of(model: Model) -> int | None:
     """Return the value that ends a model's texts; None if they have a fixed length."""
     return model.end if isinstance(model, Ended) else None
+
+
+@torch.no_grad()
+def marks(law: Law, x_nd: NDArray[np.unsignedinteger], device: str) -> dict[str, Any]:
+    """Return numbers of a law that are stored, to notice another one, and a hash of its prompts.
+
+    They are ln q of the inputs x, [n, D], without the sites at which it is -inf: float64 [n].
+    """
+    terms = law.log_q_sites(torch.from_numpy(x_nd.astype(np.int64)).to(device), None)
+    found: dict[str, Any] = {"law_log_q": terms.nan_to_num(neginf=0.0).sum(dim=1).cpu().numpy()}
+    if isinstance(law.prompt, PromptRows):
+        rows = law.prompt.drawn.cpu().numpy()
+        found["law_prompts"] = f"sha256:{hashlib.sha256(rows.tobytes()).hexdigest()}"
+    return found
 
 
 @torch.no_grad()
