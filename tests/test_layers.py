@@ -16,9 +16,9 @@ LEAVES = ("errors", "rng", "histogram", "text", "plugins", "untrusted")
 MAX_ROOT_MODULES = 11
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 450, 60, 7
 MAX_ROOM_LINES = {
-    "annotation": 4500, "api": 500, "cli": 5310, "config": 2590, "estimators": 11050, "export": 470,
-    "kernels": 4680, "models": 10780, "parallel": 600, "pilot": 1650, "plots": 1820, "report": 1510,
-    "results": 5760, "runfile": 4200, "sampling": 4430, "tempering": 860, "untrusted": 1020,
+    "annotation": 4510, "api": 500, "cli": 5310, "config": 2570, "estimators": 11150, "export": 470,
+    "kernels": 4690, "models": 10780, "parallel": 600, "pilot": 1660, "plots": 1830, "report": 1510,
+    "results": 5820, "runfile": 4240, "sampling": 4490, "tempering": 860, "untrusted": 1020,
 }  # fmt: skip
 """Lines of a room at most, with the rooms inside it; a change that needs more says why."""
 COMMANDS = ("__main__", "enumerate", "init", "rescore", "test_sets")
