@@ -241,7 +241,9 @@ class Differentiable:
         """
         z_again, gradient = self.evaluate(x)
         compare(self._model, x, z, z_again)
-        return gradient.where(torch.ones(len(x), dtype=torch.bool, device=x.device), gradient)
+        everywhere = torch.ones(len(x), dtype=torch.bool, device=x.device)
+        copied: Gradient = gradient.where(everywhere, gradient)
+        return copied
 
     def chunks(self, x: torch.Tensor) -> Iterator[tuple[int, int]]:
         """Yield (begin, end) of runs of sites of x [W, D] whose rows have a bounded size."""
