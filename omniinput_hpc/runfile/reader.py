@@ -86,11 +86,9 @@ class RunReader(CheckedFile):
         self.edges: NDArray[np.float64] = self._data.whole("bins/edges")
         consistency.raise_first("bins/edges", consistency.edges(self.edges))
         self.beta_k: NDArray[np.float64] = self._data.whole("ladder/beta", self.is_frozen)
-        if not self.is_frozen:  # a kill may leave the betas of two stages of tuning
-            return
-        ladder = self.config.ladder
-        betas = consistency.betas(self.beta_k, self.geometry.flat, ladder is None or ladder.ascends)
-        consistency.raise_first("ladder/beta", betas)
+        if self.is_frozen:  # before, a kill may leave the betas of two stages of tuning
+            flat, ascends = self.geometry.flat, self.config.ladder is None or self.config.ladder.ascends
+            consistency.raise_first("ladder/beta", consistency.betas(self.beta_k, flat, ascends))
 
     def _moves_per_round(self) -> int | None:
         """Return the moves per rung and round; None if the stored input does not state them."""
