@@ -87,7 +87,7 @@ class RunReader(CheckedFile):
         consistency.raise_first("bins/edges", consistency.edges(self.edges))
         self.beta_k: NDArray[np.float64] = self._data.whole("ladder/beta", self.is_frozen)
         if self.is_frozen:  # before, a kill may leave the betas of two stages of tuning
-            flat, ascends = self.geometry.flat, self.config.ladder is None or self.config.ladder.ascends
+            flat, ascends = self.geometry.flat, getattr(self.config.ladder, "ascends", True)
             consistency.raise_first("ladder/beta", consistency.betas(self.beta_k, flat, ascends))
 
     def _moves_per_round(self) -> int | None:
