@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.models.lattice import unit_of
 from omniinput_hpc.sampling.forecast import WIDTH_TIMES_BETA
+from omniinput_hpc.sampling.restart import least_burn_in
 from omniinput_hpc.tempering import ladder as tempering
 from omniinput_hpc.tempering.ladder import equal_cuts
 
@@ -341,4 +342,5 @@ def _cut(moves: float, seconds_per_move: float, steps: int, fewest: int) -> Leng
     exchanges = max(LEAST_EXCHANGES, int(np.ceil(moves / (ROUNDS * steps))))
     exchanges = max(1, min(exchanges, longest))
     rounds = min(max(fewest, int(np.ceil(moves / (exchanges * steps)))), MAX_ROUNDS)
-    return Length(rounds, rounds // EQUILIBRATION, exchanges, steps)
+    burn_in = max(least_burn_in(exchanges), rounds // EQUILIBRATION)
+    return Length(rounds, burn_in, exchanges, steps)

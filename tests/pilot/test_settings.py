@@ -6,6 +6,7 @@ from exact_moments import levels_of, moments
 
 from omniinput_hpc.pilot import settings
 from omniinput_hpc.pilot.settings import Rehearsal, Spread
+from omniinput_hpc.sampling import restart
 from omniinput_hpc.tempering import ladder
 from omniinput_zoo.exact import Lattice, Occupation
 
@@ -138,6 +139,13 @@ def test_a_length_for_hours_takes_them():
     assert short.moves * seen.seconds == pytest.approx(60.0, rel=0.05)
     assert settings.length_for_time(1e-3, seen, steps=5).rounds == settings.FEWEST_ROUNDS
     assert settings.length_for_errors(1e-9, seen, steps=5).rounds == settings.MAX_ROUNDS
+
+
+def test_a_chosen_burn_in_is_long_enough_to_tune_the_betas():
+    slow = Rehearsal(error=0.4, moves=1000, tau=5.0, seconds=84.0)
+    length = settings.length_for_time(7200.0, slow, steps=5)
+    assert length.exchanges == 1 and length.rounds < 24
+    assert length.burn_in == restart.least_burn_in(1)
 
 
 def test_hours_that_are_too_few_to_check_errors_by_name_those_that_do():
