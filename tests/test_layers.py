@@ -17,8 +17,8 @@ MAX_ROOT_MODULES = 11
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 450, 60, 7
 MAX_ROOM_LINES = {
     "annotation": 4470, "api": 500, "cli": 5310, "config": 2590, "estimators": 11040, "export": 470,
-    "kernels": 4670, "models": 10750, "parallel": 600, "pilot": 1650, "plots": 1820, "report": 1480,
-    "results": 5760, "runfile": 4200, "sampling": 4420, "tempering": 860, "untrusted": 1020,
+    "kernels": 4670, "models": 10750, "parallel": 600, "pilot": 1672, "plots": 1820, "report": 1505,
+    "results": 5775, "runfile": 4200, "sampling": 4430, "tempering": 860, "untrusted": 1020,
 }  # fmt: skip
 """Lines of a room at most, with the rooms inside it; a change that needs more says why."""
 COMMANDS = ("__main__", "enumerate", "init", "rescore", "test_sets")
