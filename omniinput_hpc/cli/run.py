@@ -107,7 +107,7 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
     if found.resume:
         world.together(lambda: restart.check_rounds(Path(config.run.output), built.written))
     if args.check:
-        return EXIT_COMPLETE
+        return _end_check(world, given)
     with lock.hold(Path(config.run.output), world) as held_lock:
 
         def prepare() -> None:  # another run may have written while this one loaded its model
@@ -119,6 +119,14 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
 
         world.on_rank_0(prepare)
         _sample(world, built, writer_kind, args.max_walltime, held_lock)
+    return EXIT_COMPLETE
+
+
+def _end_check(world: World, config: Config) -> int:
+    """Try what the run's analysis needs, and return the exit code."""
+    from omniinput_hpc.results.rules import check_analysis
+
+    world.on_rank_0(lambda: check_analysis(config))
     return EXIT_COMPLETE
 
 

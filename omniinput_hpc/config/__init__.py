@@ -414,6 +414,11 @@ class Config(Table):
         return np.asarray(self.ladder.beta_k[plain_k])
 
     @property
+    def n_shares(self) -> int:
+        """The number of equal parts of the work, a multiple of the number of ranks."""
+        return self.sampler.blocks * (1 if self.sampler.whole_ladders else len(self.beta_k))
+
+    @property
     def samples_per_round(self) -> int:
         """Recorded samples per rung and round: S = W * (steps * exchanges // every)."""
         return self.sampler.n_walkers * (self.sampler.moves_per_round // self.samples.every)

@@ -12,7 +12,7 @@ import tomli_w
 from omniinput_hpc.config import UNDER_LAW
 from omniinput_hpc.pilot import draws
 from omniinput_hpc.pilot.proposal import Aim, Proposal, bounds
-from omniinput_hpc.pilot.settings import Length
+from omniinput_hpc.pilot.settings import Length, width_times_beta
 from omniinput_hpc.sampling.forecast import WIDTH_TIMES_BETA
 from omniinput_hpc.text import duration, printable
 
@@ -56,9 +56,7 @@ def text(proposal: Proposal, output: str, aim: Aim, about: Sequence[str]) -> str
     about : comments on how and where the input file was made, and notes on it
     """
     tree, length = proposal.tree, proposal.length
-    width = tree["bins"]["width"]
-    betas = tree["ladder"]["betas"]
-    largest = max(abs(betas[0]), abs(betas[-1]))
+    product, fine = width_times_beta(tree["bins"], tree["ladder"]["betas"])
     drawn = tree["sampler"]["method"] == draws.METHOD
     tuned = {} if drawn else {"burn_in": length.burn_in}
     run = tree["run"] | {"output": output, "rounds": length.rounds} | tuned
@@ -82,7 +80,8 @@ def text(proposal: Proposal, output: str, aim: Aim, about: Sequence[str]) -> str
         ),
         _table("bins", tree["bins"], {
             "width": "may be wide, since each draw carries its own weight" if drawn else
-            f"largest |beta| * width = {largest * width:.2g}, at most {WIDTH_TIMES_BETA:g}"
+            f"largest |beta| * width = {product:.2g}, {'at most' if fine else 'above'} "
+            f"{WIDTH_TIMES_BETA:g}"
         }),
         _table("samples", tree["samples"], {
             "every": "every draw is recorded" if drawn else "moves between two recorded inputs"

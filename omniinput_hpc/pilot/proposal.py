@@ -158,7 +158,7 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
     )
     tree["sampler"]["steps"] = tree["samples"]["every"] = length.steps
     side = _side(built)
-    notes = _notes(seen) + _short_notes(length, seen)
+    notes = _notes(seen) + _short_notes(length, seen) + _width_notes(tree)
     return Proposal(
         tree, length, (float(z.mean()), float(z.std())), spread, m, ends, reach, seen, side, notes
     )
@@ -278,6 +278,19 @@ def _short_notes(length: Length, seen: Seen) -> list[str]:
     return [
         f"{TOO_SHORT}: by the pilot's autocorrelation time, --hours {1.05 * hours:.2g} would be "
         "enough (estimated)"
+    ]
+
+
+def _width_notes(tree: Mapping[str, Any]) -> list[str]:
+    """Return a note if the bins are too wide for the largest beta."""
+    product, fine = settings.width_times_beta(tree["bins"], tree["ladder"]["betas"])
+    if fine:
+        return []
+    limit = settings.WIDTH_TIMES_BETA
+    return [
+        f"largest |beta| * bins.width = {product:.2g} is above {limit:g}, since finer bins would "
+        f"be more than {settings.MOST_BINS:,}, or finer than z: weights vary inside a bin, and "
+        "the density is less exact at this beta"
     ]
 
 

@@ -9,7 +9,7 @@ wanted, so that neighbours reject half of their swaps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Self
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.models.lattice import unit_of
 from omniinput_hpc.sampling.forecast import WIDTH_TIMES_BETA
+from omniinput_hpc.sampling.restart import least_burn_in
 from omniinput_hpc.tempering import ladder as tempering
 from omniinput_hpc.tempering.ladder import equal_cuts
 
@@ -33,7 +34,8 @@ MAX_RUNGS = 64
 RUNGS_MULTIPLE = 4
 """The number of rungs is a multiple of this, so that 2 or 4 processes can share them."""
 LEAST_BINS = 200
-MOST_BINS = 20_000
+MOST_BINS = 50_000
+"""More bins would take minutes to analyse, and over 30 kB each in the run file of 64 rungs."""
 ROOM_OF_RANGE = 0.1
 """Room at each end of the bins beyond the outputs seen by the pilot, as a share of their range."""
 ROUNDS = 64
@@ -215,8 +217,10 @@ def bins(
     width = nice_below(min(limit, (above - below) / fewest))
     spacing = float(np.spacing(np.float32(max(abs(below), abs(above)))))
     finest = max(2 * spacing, (above - below) / MOST_BINS)
-    if width < finest:  # `nice_below` lowers a width by a factor of 2.5 at most
-        width = nice_below(2.5 * finest)
+    if width < finest:  # the factors are those between nice numbers
+        width = min(
+            w for w in map(nice_below, finest * np.array([1.0, 1.25, 2.0, 2.5])) if w >= finest
+        )
     # The ends lie on a coarser grid of round numbers, whose step is a whole number of widths.
     n = max(1, 10 ** int(np.floor(np.log10((above - below) / width))) // 10)
     step = n * width
@@ -226,6 +230,12 @@ def bins(
     elif above == ceiling:
         lower, upper = ceiling - np.ceil((ceiling - below) / step) * step, ceiling
     return BinRange(float(f"{lower:.12g}"), float(f"{upper:.12g}"), width)
+
+
+def width_times_beta(bins: Mapping[str, float], betas: Sequence[float]) -> tuple[float, bool]:
+    """Return the largest |beta| times the width of ``[bins]``, and whether it is in the limit."""
+    product = max(abs(betas[0]), abs(betas[-1])) * bins["width"]
+    return product, product <= WIDTH_TIMES_BETA * (1 + 1e-9)
 
 
 def off_lattice(found: BinRange, z_n: FloatArray) -> BinRange:
@@ -341,4 +351,5 @@ def _cut(moves: float, seconds_per_move: float, steps: int, fewest: int) -> Leng
     exchanges = max(LEAST_EXCHANGES, int(np.ceil(moves / (ROUNDS * steps))))
     exchanges = max(1, min(exchanges, longest))
     rounds = min(max(fewest, int(np.ceil(moves / (exchanges * steps)))), MAX_ROUNDS)
-    return Length(rounds, rounds // EQUILIBRATION, exchanges, steps)
+    burn_in = max(least_burn_in(exchanges), rounds // EQUILIBRATION)
+    return Length(rounds, burn_in, exchanges, steps)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import hashlib
 import os
 import re
 import shlex
@@ -33,6 +34,11 @@ DATA = (
     "folder of MNIST's IDX files, for tables on test sets; of other sets in its folders fashion, "
     "kuzushiji, emnist and qmnist"
 )
+READ = (".toml", ".h5", ".csv", ".jsonl", ".npy")
+"""Endings of the files that commands read; pictures that they name are their output."""
+PATH_KEY = re.compile(r'^path = "(.+)"', re.MULTILINE)
+LARGE = 64 * 2**20
+"""Files of more bytes are known by their size and time, not by their content."""
 LONG_NUMBER = re.compile(r"\d+\.\d{5,}")
 
 
@@ -130,7 +136,8 @@ def missing(steps: Sequence[Step], data: str | None) -> list[Step]:
 def make(target: Target, folder: Path, words: Mapping[str, str], data: str | None) -> int:
     """Run the unfinished steps in order; return 0, or the code of the step that failed.
 
-    A step is finished once FOLDER/STEP.done holds its command; its output is in FOLDER/STEP.log.
+    A step is finished once FOLDER/STEP.done holds its command and a hash of the files that it
+    reads, as they are now; its output is in FOLDER/STEP.log.
     """
     folder.mkdir(parents=True, exist_ok=True)
     left_out = missing(target.steps, data)
@@ -142,12 +149,13 @@ def make(target: Target, folder: Path, words: Mapping[str, str], data: str | Non
         if step.makes:
             finished = Path(step.makes).is_dir()
         else:
-            finished = done.is_file() and done.read_text(encoding="utf-8").split("\n")[0] == command
+            before = done.read_text(encoding="utf-8").splitlines() if done.is_file() else []
+            finished = before[:1] + before[2:] == [command, _hash_of_files(command)]
         if finished:
             print(f"finished before: {step.name}", flush=True)
             continue
         print(f"+ {command}", flush=True)
-        begin = time.monotonic()
+        begin, read = time.monotonic(), _hash_of_files(command)
         code = _run(shlex.split(command), log)
         if code:
             if code == EXIT_STOPPED:
@@ -156,12 +164,28 @@ def make(target: Target, folder: Path, words: Mapping[str, str], data: str | Non
                 print(f"{step.name} failed with code {code}; its output is in {log}", flush=True)
             return code
         seconds = time.monotonic() - begin
-        done.write_text(f"{command}\n{seconds:.1f}\n", encoding="utf-8")
+        done.write_text(f"{command}\n{seconds:.1f}\n{read}\n", encoding="utf-8")
         print(f"  {step.name}: {duration(seconds)}", flush=True)
     if left_out:
         names = ", ".join(step.name for step in left_out)
         print(f"left out, because no --data FOLDER holds their pictures: {names}")
     return EXIT_COMPLETE
+
+
+def _hash_of_files(command: str) -> str:
+    """Return a hash of the files that a command reads, and of those in an input file's folders."""
+    words = (word for joined in shlex.split(command) for word in joined.split("+"))
+    files = [Path(word) for word in words if word.endswith(READ)]
+    for file in [file for file in files if file.suffix == ".toml" and file.is_file()]:
+        for folder in PATH_KEY.findall(file.read_text(encoding="utf-8", errors="replace")):
+            files += sorted(Path(folder).glob("*"))
+    found = hashlib.sha256()
+    for file in filter(Path.is_file, files):
+        about = file.stat()
+        large = about.st_size > LARGE
+        changed = f"{about.st_size} {about.st_mtime_ns}".encode()
+        found.update(changed if large else file.read_bytes())
+    return found.hexdigest()
 
 
 def _run(command: Sequence[str], log: Path) -> int:

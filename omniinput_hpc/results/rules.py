@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from omniinput_hpc.annotation.display import shown_of
-from omniinput_hpc.config import Config
+from omniinput_hpc.config import Analysis, Config
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.precision_recall.from_rule import (
     Rule,
     call_rule,
@@ -17,6 +18,7 @@ from omniinput_hpc.estimators.precision_recall.from_rule import (
     reads_texts,
 )
 from omniinput_hpc.plugins import load_function
+from omniinput_hpc.results.tables import read_test_sets
 from omniinput_hpc.text import first_line
 
 OPTION = "--rule"
@@ -48,6 +50,20 @@ def rule_of(name: str, config: Config) -> Rule:
             raise UserError(f"{OPTION} {name}: not a regular expression: {error}") from None
         return _of_texts(lambda texts: [bool(pattern.search(t)) for t in texts], config, name)
     return checked_rule(load_function(name, OPTION), config, name)
+
+
+def check_analysis(config: Config) -> None:
+    """Raise a UserError if the rule or the test data of ``[analysis]`` cannot be used."""
+    wanted = config.analysis or Analysis()
+    try:
+        if wanted.rule:
+            rule_of(wanted.rule, config)
+        if wanted.test_data:
+            read_test_sets(Path(wanted.test_data))
+    except UserError as error:
+        raise UserError(f"analysis.rule = {str(error).removeprefix(OPTION).lstrip()}") from None
+    except EstimateError as error:
+        raise UserError(f"analysis.test_data = {error}") from None
 
 
 def rule_words(name: str) -> str:

@@ -130,9 +130,13 @@ def describe_space(inside: Mapping[str, Any], config: Config) -> str:
 def _without_effect(c: Config) -> str:
     """Return which keys have no effect, in words; "" if there are none."""
     ways = getattr(c.wang_landau, "proposal", "slope") != "slope"
+    takes_them = [
+        part.name not in ("metropolis", "from-law") and not getattr(part, "proposal_beta", None)
+        for part in getattr(c.kernel, "parts", [c.kernel])
+    ]
     drawn = c.sampler.method == "ancestral"
     keys = {
-        "wang_landau.proposal": ways and not set(c.kernel.names) - {"metropolis", "from-law"},
+        "wang_landau.proposal": ways and not any(takes_them),
         "run.burn_in": drawn and c.run.burn_in,
         "ladder.anchors": drawn and getattr(c.ladder, "anchors", None) is not None,
         "[kernel]": drawn and c.kernel.names != ("metropolis",),

@@ -104,7 +104,7 @@ def find_existing(config: Config, fingerprint: str | Callable[[], str], restart:
         if restart == "require":
             raise UserError(f"--restart require: there is no run file {path} to resume")
         _check_folder(path)
-        least = 2 if config.sampler.exchanges > 1 else 6  # an exchange tries half of the pairs
+        least = least_burn_in(config.sampler.exchanges)
         if config.ladder is not None and config.ladder.tune and config.run.burn_in < least:
             raise UserError(
                 f"run.burn_in = {config.run.burn_in}: ladder.tune needs at least {least} rounds"
@@ -149,6 +149,11 @@ def find_existing(config: Config, fingerprint: str | Callable[[], str], restart:
     if not os.access(path, os.W_OK):
         raise UserError(f"{path} cannot be written (read-only)")
     return found
+
+
+def least_burn_in(exchanges: int) -> int:
+    """Return the fewest rounds that tune a ladder, given the exchanges per round."""
+    return 2 if exchanges > 1 else 6  # an exchange tries half of the pairs
 
 
 def _differences(stored: Config, given: Config) -> list[str]:

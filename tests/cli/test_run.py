@@ -190,6 +190,18 @@ BAD = {
     "output is text": (["{toml}", "--set", "run.output={text}"], "not a readable HDF5"),
     "input is no run": (["{other}"], "not an omniinput_hpc run"),
     "no gpu": (["{toml}", "--set", "run.device=cuda"], "torch sees no GPU"),
+    "not a rule": (
+        ["{toml}", "--check", "--set", "analysis.rule=regex:("],
+        "analysis.rule = regex:(",
+    ),
+    "no such rule": (
+        ["{toml}", "--check", "--set", "analysis.rule=toy_rules:nothing"],
+        "analysis.rule = toy_rules:nothing: toy_rules has no function nothing",
+    ),
+    "no test data": (
+        ["{toml}", "--check", "--set", "analysis.test_data=nowhere.csv"],
+        "analysis.test_data = nowhere.csv",
+    ),
     "too many counts": (["{toml}", "--set", "sampler.exchanges=2000000000"], "overflow 32 bits"),
 }
 

@@ -64,7 +64,7 @@ PYTHON = """#!/usr/bin/env bash
 
 @pytest.mark.slow
 def test_the_job_script_shows_the_exact_values_of_what_was_run(tmp_path):
-    """It starts a rank per core, up to 4, whatever OMP_NUM_THREADS is."""
+    """It starts a rank per core, up to 4, as the rungs allow, whatever OMP_NUM_THREADS is."""
     shutil.copy(ROOT / "jobscripts/local.sh", tmp_path)
     (tmp_path / "setup.sh").write_text(SET_UP.format(folder=tmp_path))
     (tmp_path / "python").write_text(PYTHON.format(python=sys.executable))
@@ -75,20 +75,25 @@ def test_the_job_script_shows_the_exact_values_of_what_was_run(tmp_path):
     (tmp_path / "exact/a.csv").touch()
     (tmp_path / "a.toml").write_text(LATTICE.format(output=tmp_path / "a.h5"))
     env = {**environment(), "PATH": f"{tmp_path}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
-    for words, rule, shown in (
-        ([], "", True),
-        (["--set", "run.rounds=2"], "", True),
-        (["--set", "bins.width=0.125"], "", False),
-        ([], "a:b", False),
+    for words, rule, shown, ranks in (
+        ([], "", True, 4),
+        (["--set", "ladder.betas=[-1.0, 0.0, 1.0, 2.0, 3.0, 4.0]"], "", True, 2),
+        (["--set", "ladder.betas=[0.0, 1.0, 2.0]"], "", True, 1),
+        (["--set", "bins.width=0.125"], "", False, 4),
+        ([], "toy_rules:begins_with_zero", False, 4),
     ):
         command = ["bash", "local.sh", "a.toml", *words]
         done = subprocess.run(
             command, capture_output=True, text=True, cwd=tmp_path, env={**env, "RULE": rule}
         )
         assert done.returncode == 0, done.stderr
-        assert "+ true -n 4 " in done.stdout
+        assert f"+ true -n {ranks} " in done.stdout
         assert ("--exact exact/a.csv" in done.stdout.replace("./", "")) == shown
         assert ("a.csv is not shown, since" in done.stdout) != shown
+    command = ["bash", "local.sh", "a.toml", "--set", "analysis.test_data=none.csv"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
+    assert (done.returncode, done.stdout) == (2, ""), "refused before the run"
+    assert "analysis.test_data = none.csv" in done.stderr
 
 
 @pytest.mark.parametrize(("model", "side"), SIDES)

@@ -1,6 +1,7 @@
 """Every file of inputs/: it can start here, or says what to fetch; fine bins, and its anchors."""
 
 import re
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ from run_tools import ROOT
 
 from omniinput_hpc.cli import run
 from omniinput_hpc.config import input_file
-from omniinput_hpc.sampling import trial
+from omniinput_hpc.errors import UserError
+from omniinput_hpc.sampling import shapes, trial
 
 FILES = sorted((ROOT / "inputs").glob("*.toml"))
 TO_FETCH = re.compile(r"hf download \S+ --include|python -m omniinput_hpc\.zoo\.\w+")
@@ -110,6 +112,25 @@ def test_large_models_have_the_same_work_for_64_gpus_and_say_what_it_costs(name)
         assert n_rungs * s.blocks % n == 0
         assert re.search(rf"^#.* {n} GPUs?: (mpirun -n {n} )?python -m omniinput_hpc", text, re.M)
         assert re.search(rf"^#.*\b(h|min) on {n}\b", text, re.M)
+
+
+def test_the_job_scripts_know_how_many_ranks_an_input_has():
+    left = {*FILES}
+    rows = re.findall(
+        r"^#     (\S.*?)  +up to (\d+) ", (ROOT / "jobscripts/run.sbatch").read_text(), re.M
+    )
+    assert len(rows) > 5
+    for names, most in rows:
+        globs = [f"{name}.toml" for name in names.removeprefix("other ").split(", ")]
+        files = {file for file in left if any(file.match(glob) for glob in globs)}
+        assert {input_file.load(file).n_shares for file in files} == {int(most)}, names
+        left -= files
+    for file in FILES:
+        config = input_file.load(file)
+        for n in (1, 2, 4):
+            fits = config.n_shares % n == 0
+            with nullcontext() if fits else pytest.raises(UserError, match="ranks"):
+                shapes.check_ranks(config, n)
 
 
 def test_the_preset_of_the_papers_sampler_is_what_they_describe():

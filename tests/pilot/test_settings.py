@@ -4,8 +4,12 @@ import numpy as np
 import pytest
 from exact_moments import levels_of, moments
 
-from omniinput_hpc.pilot import settings
+from omniinput_hpc.pilot import commented, proposal, settings
+from omniinput_hpc.pilot.proposal import Aim, Proposal
+from omniinput_hpc.pilot.question import Reach
+from omniinput_hpc.pilot.rehearse import Seen
 from omniinput_hpc.pilot.settings import Rehearsal, Spread
+from omniinput_hpc.sampling import restart
 from omniinput_hpc.tempering import ladder
 from omniinput_zoo.exact import Lattice, Occupation
 
@@ -140,6 +144,13 @@ def test_a_length_for_hours_takes_them():
     assert settings.length_for_errors(1e-9, seen, steps=5).rounds == settings.MAX_ROUNDS
 
 
+def test_a_chosen_burn_in_is_long_enough_to_tune_the_betas():
+    slow = Rehearsal(error=0.4, moves=1000, tau=5.0, seconds=84.0)
+    length = settings.length_for_time(7200.0, slow, steps=5)
+    assert length.exchanges == 1 and length.rounds < 24
+    assert length.burn_in == restart.least_burn_in(1)
+
+
 def test_hours_that_are_too_few_to_check_errors_by_name_those_that_do():
     seen = Rehearsal(error=0.4, moves=1000, tau=900.0, seconds=0.02)
     short = settings.length_for_time(600.0, seen, steps=5)
@@ -168,6 +179,24 @@ def test_bins_are_no_finer_than_float32_and_not_without_number():
     rare = Spread(np.array([0.0, 1e6]), np.array([0.0, 5.0]), np.array([1e-6, 1.0]), 0.0, 10.0)
     found = settings.bins(rare, 1e6)
     assert (found.upper - found.lower) / found.width <= 2 * settings.MOST_BINS
+
+
+@pytest.mark.parametrize(("m", "fine"), [(149, True), (255, True), (1023, False)])
+def test_bins_of_long_texts_are_fine_or_the_input_file_says_that_they_are_not(m, fine):
+    spread = Spread(np.array([0.0, m]), np.array([11.0, 3.0]), np.full(2, 0.3), 1.0, 18.5)
+    found = settings.bins(spread, m, floor=0.0)
+    assert found.width * m <= (0.25 if fine else 0.52)
+    tree = {
+        "run": {"seed": 1}, "model": {"kind": "causal-lm"}, "ladder": {"betas": [0.0, m]},
+        "sampler": {"method": "parallel-tempering", "walkers": 16}, "samples": {"every": 5},
+        "bins": {"lower": found.lower, "upper": found.upper, "width": found.width},
+    }  # fmt: skip
+    seen = Seen(Rehearsal(0.1, 1000, 5.0, 0.01), spread, np.array([0.5]))
+    length, notes = settings.Length(64, 16, 2, 5), proposal._width_notes(tree)
+    proposed = Proposal(tree, length, (11.0, 0.3), spread, m, {}, Reach(), seen, None, notes)
+    text = commented.text(proposed, "a.h5", Aim(), [])
+    assert bool(notes) != fine and ("weights vary inside a bin" in " ".join(text.split())) != fine
+    assert f"width = {m * found.width:.2g}, {'at most' if fine else 'above'} 0.25" in text
 
 
 def test_a_run_lasts_three_round_trips_of_a_walker():

@@ -117,6 +117,26 @@ def test_a_changed_command_is_made_again(plan, tmp_path):
     assert "0.75" in (tmp_path / "runs/tiny/page.html").read_text()
 
 
+def test_a_step_is_made_again_if_a_file_that_it_reads_has_changed(plan, tmp_path, monkeypatch):
+    """An input file, its model's weights, or a run file, known by its size and time."""
+    (tmp_path / "gate").touch()
+    toml, weights, run = (tmp_path / name for name in ("a.toml", "model/weights", "a.h5"))
+    weights.parent.mkdir()
+    toml.write_text(f'[model]\npath = "{weights.parent}"\n')
+    weights.write_text("1")
+    run.write_text("1" * 100)
+    monkeypatch.setattr(reproduce, "LARGE", 99)
+    file = plan / "plan.toml"
+    file.write_text(file.read_text().replace("0.25'\"", f"0.25' {toml} {run}+none.h5\""))
+    for times, change in enumerate((toml, weights, run), start=1):
+        for _ in range(2):
+            assert call(plan, tmp_path, "tiny") == 0
+        assert (tmp_path / "counter").read_text() == "run\n" * times
+        change.write_text(f"{change.read_text()}\n# more")
+    assert call(plan, tmp_path, "tiny") == 0
+    assert (tmp_path / "counter").read_text() == "run\n" * 4
+
+
 def test_the_page_sets_ours_beside_the_published_numbers(plan, tmp_path):
     (tmp_path / "gate").touch()
     assert call(plan, tmp_path, "tiny") == 0

@@ -120,6 +120,9 @@ WL = ("sampler.method=wang-landau", "run.burn_in=4", "wang_landau.proposal=range
      "run.burn_in, ladder.anchors, [kernel]"),
     (WL, "wang_landau.proposal"),
     ([*WL, "kernel.name=gibbs-with-gradients"], ""),
+    ([*WL, "kernel.name=discrete-langevin"], ""),
+    ([*WL, "kernel.name=discrete-langevin", "kernel.proposal_beta=[0.0, 1.0]"],
+     "wang_landau.proposal"),
     ([], ""),
 ])  # fmt: skip
 def test_keys_without_effect_are_named(tmp_path, changes, keys):
