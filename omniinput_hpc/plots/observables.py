@@ -67,11 +67,13 @@ def joint_figure(
     amount = style.inputs_label(density.absolute, "cell", density.measure)
     figure.colorbar(drawn, ax=[left, right], label=amount)
     some = np.isfinite(found.log_g_c)
-    middle, error = style.middles(found.y_edges)[some], found.error_c[some] / style.LN10
-    error = np.where(np.isfinite(error), error, 0.0)
+    amount_c, middle = found.log_g_c[some] / style.LN10, style.middles(found.y_edges)[some]
+    error = found.error_c[some] / style.LN10
+    known = np.isfinite(error)
     right.errorbar(
-        found.log_g_c[some] / style.LN10, middle, xerr=error, fmt="o", markersize=2.4,
+        amount_c[known], middle[known], xerr=error[known], fmt="o", markersize=2.4,
         color=style.sampled(), elinewidth=1.0,
     )  # fmt: skip
+    style.hollow(right, amount_c[~known], middle[~known], "error not known", markersize=2.4)
     right.set_xlabel("all z")
     return figure

@@ -221,7 +221,10 @@ def _one_row_each(
     number = np.flatnonzero((bin_n >= 0) & (bin_n < len(coarse.count_b)))
     if not number.size:
         raise UserError(f"{bank.path}: none of its inputs lies in the bins of this run")
-    log_weight_cn = np.where(draws_cn > 0, log_weight_ci[:, first_n], -np.inf)[:, number]
+    log_weight_cn = np.full(draws_cn.shape, np.inf)  # as of an item that an annotator did not score
+    for log_weight_n, log_weight_i in zip(log_weight_cn, log_weight_ci, strict=True):
+        np.minimum.at(log_weight_n, of_i, log_weight_i)
+    log_weight_cn = np.where(draws_cn > 0, log_weight_cn, -np.inf)[:, number]
     scale_c = log_weight_cn.max(axis=1, keepdims=True)
     scale_c[np.isneginf(scale_c)] = 0.0  # whoever scored none of these inputs
     weight_cn, scale = draws_cn[:, number] * np.exp(log_weight_cn - scale_c), float(scale_c[0, 0])

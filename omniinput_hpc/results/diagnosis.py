@@ -181,7 +181,9 @@ def _drawn(run: RunReader, config: Config) -> BoolArray:
     ladder = config.ladder
     if ladder is None or not ladder.with_anchors:
         return np.zeros(len(run.beta_k), dtype=bool)
-    plain_k = (run.kappa_k() == 0.0) & (ladder.lambda_k == 0.0)
+    plain_k = run.kappa_k() == 0.0
+    if ladder.lambdas is not None:  # such a ladder has no flat rungs
+        plain_k &= ladder.lambda_k == 0.0
     return np.asarray(plain_k & ((run.beta_k == 0.0) | (run.beta_k == run.model_beta)))
 
 

@@ -253,7 +253,8 @@ class JointResult(_OfObservable):
                 ends = f" ({interval(low, high, '.3g')})" if np.isfinite(high) else ""
                 parts.append(f"{j.y_edges[c] + 0.5:g}: {value:.3g} %{ends}")
         more = ", ..." if (j.share_c.value > 0).sum() > len(parts) else ""
-        return [f"inputs by {self.observable} (95 % intervals): {', '.join(parts)}{more}"]
+        known = " (95 % intervals)" if np.isfinite(j.share_c.high).any() else ""
+        return [f"inputs by {self.observable}{known}: {', '.join(parts)}{more}"]
 
     def _about_two(self) -> list[str]:
         """Return what is known of the rungs of a second direction; empty without one."""

@@ -84,21 +84,20 @@ class Record:
             "rounds_planned": run.rounds_planned, "model": run.fingerprint, "sites": run.n_sites,
             "values": run.n_values, "measure": run.config.measure,
         }  # fmt: skip
-        self._refuse_another(about)
+        if not self.runs:
+            self._refuse_another(about)
         self.runs.append(about)
 
     def _refuse_another(self, about: Mapping[str, Any]) -> None:
         """Refuse to replace results of a run that is neither this one nor one that it replaced."""
-        number, path = len(self.runs), Path(about["path"])
-        results = beside(self.run_path, ".results.json")
-        if not number and path.parent.resolve() == results.parent.resolve():
+        path, results = Path(about["path"]), beside(self.run_path, ".results.json")
+        if path.parent.resolve() == results.parent.resolve():
             return  # whatever run had this path before is gone
         for entry in entries(results):
-            for there in entry["runs"][number : number + 1]:
-                other = str(there.get("path"))
-                replaced = number and (other == str(path) or entry["analysis"] != self.analysis)
+            for there in entry["runs"][:1]:
+                other = Path(str(there.get("path")))
                 same = all(there.get(key, about[key]) == about[key] for key in ("created", "model"))
-                if Path(other).name == path.name and not (same or replaced):
+                if other.name == path.name and other.resolve() != path.resolve() and not same:
                     raise UserError(
                         f"{results} holds results of another {path.name}, {other}: choose another "
                         "folder with --results, or move that file and its tables and figures away"

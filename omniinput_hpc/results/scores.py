@@ -200,7 +200,7 @@ class NextScores(Result):
         lines.append("".join(f"{name:>13}" for name in columns))
         rows = zip(*columns.values(), strict=True)
         lines += ["".join(f"{shown(value, '.4g'):>13}" for value in row) for row in rows]
-        if (found.slope_b < 0).any():
+        if (found.slope_b < -1e-9).any():
             lines.append(NEGATIVE_SLOPE)
         return lines
 

@@ -2,12 +2,15 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
 import pytest
 from run_files import write_run
 
+from omniinput_hpc.config import Config
+from omniinput_hpc.config.method import Ladder, Sampler
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.results import diagnosis
@@ -61,3 +64,13 @@ def test_the_table_of_checks_says_which_way_a_limit_holds():
     assert head == ["check", "found", "limit"] and none == ["stays", "not", "tested"]
     assert drift == ["drift", "1", "at", "least", "0.001"]
     assert rhat == ["R-hat", "2", "at", "most", "1.1", "FAILED"]
+
+
+def test_flat_rungs_stand_beside_canonical_ones():
+    """`[wang_landau]` adds rungs that the ladder's betas do not name."""
+    config = Config.model_construct(
+        ladder=Ladder(betas=[0.0, 0.5]), sampler=Sampler(walkers=2, steps=1, exchanges=1)
+    )
+    beta_k = np.array([np.nan, 0.0, 0.5])
+    run = SimpleNamespace(kappa_k=lambda: np.zeros(3), beta_k=beta_k, model_beta=np.nan)
+    assert diagnosis._drawn(run, config).tolist() == [False, True, False]

@@ -97,8 +97,8 @@ def analysed(folder, *runs, analysis="reweight"):
 
 def test_results_of_another_run_of_the_same_name_are_not_replaced(tmp_path):
     one, other = tmp_path / "a/run.h5", tmp_path / "b/run.h5"
-    for path in (one, other):
-        path.parent.mkdir()
+    for folder in "abc":
+        (tmp_path / folder).mkdir()
     for rounds in (1, 2):  # the same run, longer
         path = analysed(tmp_path, run_at(one, rounds=rounds))
     before = saved(path)
@@ -108,20 +108,12 @@ def test_results_of_another_run_of_the_same_name_are_not_replaced(tmp_path):
             analysed(tmp_path, run_at(other, "yesterday"), analysis=analysis)
     assert saved(path) == before
     analysed(tmp_path, run_at(other, "today"), analysis="diagnose")  # the same run, moved
+    for created in ("today", "later"):  # made anew at its own path
+        analysed(tmp_path / "c", run_at(one, created))
     analysed(one.parent, run_at(one))
     analysed(one.parent, run_at(one, "later"))  # made anew: beside it nothing else is meant
     with pytest.raises(UserError, match=r"another run\.h5"):
         analysed(one.parent, run_at(other))
-
-
-def test_nor_are_those_with_another_partner_of_the_same_name(tmp_path):
-    mine, words = run_at(tmp_path / "run.h5"), {"analysis": "difference"}
-    for created in ("today", "later"):  # made anew at its own path
-        analysed(tmp_path, mine, run_at(tmp_path / "a/y.h5", created), **words)
-    analysed(tmp_path, mine, run_at(tmp_path / "b/z.h5"), **words)
-    with pytest.raises(UserError, match=r"another y\.h5"):
-        analysed(tmp_path, mine, run_at(tmp_path / "b/y.h5"), **words)
-    analysed(tmp_path, mine, run_at(tmp_path / "b/y.h5"), analysis="overlay")
 
 
 def save_many(path, name, n):
