@@ -181,8 +181,8 @@ class LmConditional(KernelTable):
     )
     suffix_lengths: Lengths | None = Field(
         None,
-        description="Likewise of suffixes. Default: 1 to `length`, and a tenth whole inputs (six "
-        "tenths with `look_ahead`).",
+        description="Likewise for suffixes. Default: 1 to `length`; at least a tenth of them are "
+        "whole inputs (six tenths with `look_ahead`).",
     )
 
     look_ahead: bool | None = Field(
@@ -236,7 +236,7 @@ class FromLaw(KernelTable):
     block_lengths: Lengths | None = Field(None, description="As for `lm-conditional`.")
     suffix_lengths: Lengths | None = Field(
         None,
-        description="As for `lm-conditional`, with a tenth whole inputs.",
+        description="As for `lm-conditional`; by default at least a tenth are whole inputs.",
     )
     look_ahead: ClassVar = False
 

@@ -131,7 +131,8 @@ class Ladder(Table):
         description="Draw the rung at beta = 0 uniformly at every move (before every exchange, "
         "if whole inputs take a GPU longer than moves), and the rung at beta = m from the model "
         "before every exchange. If the model's conditional weights are not probabilities, `true` "
-        "is refused, and by default that rung is not drawn.",
+        "is refused, and by default that rung is not drawn. Default: if possible; `false`: the "
+        "kernel samples both rungs.",
     )
     tune: bool = Field(
         False,

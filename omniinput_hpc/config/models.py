@@ -35,7 +35,10 @@ TOKENS = (
     'Tokens that a site may hold. `"no-special"` leaves out special tokens and the padding of the '
     "vocabulary. Probabilities stay those among all tokens."
 )
-CLASS = 'The class, counted from 0. `"any"`: the class with the largest output.'
+CLASS = (
+    'The class, counted from 0; 0 if the model has one output. `"any"`: the class with the largest '
+    "output."
+)
 OPTIONS = "Keyword arguments of the factory."
 NOISE = Field(
     False,
