@@ -38,26 +38,39 @@ def rule_of(name: str, config: Config) -> Rule:
         No such function or file, or not a pattern; or the rule reads texts, and the inputs are not
         texts.
     """
+    function = _built_in(name)
+    if function is not None:
+        return _of_texts(function, config, name)
+    return checked_rule(load_function(name, OPTION), config, name)
+
+
+def _built_in(name: str) -> Callable[[Sequence[str]], Any] | None:
+    """Return the function of texts that a name with a pattern, a text or a file stands for."""
     kind, _, given = name.partition(":")
     if kind == "words":
-        return _of_texts(_all_in(given, f"{OPTION} {name}"), config, name)
+        return _all_in(given, f"{OPTION} {name}")
     if kind == "contains":
-        return _of_texts(lambda texts: [given in text for text in texts], config, name)
+        return lambda texts: [given in text for text in texts]
     if kind == "regex":
         try:
             pattern = re.compile(given)
         except re.error as error:
             raise UserError(f"{OPTION} {name}: not a regular expression: {error}") from None
-        return _of_texts(lambda texts: [bool(pattern.search(t)) for t in texts], config, name)
-    return checked_rule(load_function(name, OPTION), config, name)
+        return lambda texts: [bool(pattern.search(text)) for text in texts]
+    return None
 
 
 def check_analysis(config: Config) -> None:
-    """Raise a UserError if the rule or the test data of ``[analysis]`` cannot be used."""
+    """Raise a UserError if the rule or the test data of ``[analysis]`` cannot be used.
+
+    No model is built, although that of ``[model] kind = "python"`` may show its inputs as texts.
+    """
     wanted = config.analysis or Analysis()
     try:
-        if wanted.rule:
+        if wanted.rule and config.model.kind != "python":
             rule_of(wanted.rule, config)
+        elif wanted.rule and _built_in(wanted.rule) is None:
+            load_function(wanted.rule, OPTION)
         if wanted.test_data:
             read_test_sets(Path(wanted.test_data))
     except UserError as error:

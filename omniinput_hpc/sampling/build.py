@@ -98,10 +98,12 @@ def law_of(config: Config, model: models.Model, device: str) -> InputLaw | None:
         return None
     found = law.of_parts(parts, device, gives_z=parts.is_model and parts.model is model)
     n_walkers, exact = config.sampler.block_walkers, config.law.temperature == 1.0
-    for key, of, used in (("law", parts.model, exact), ("law.prompt", parts.prompt, True)):
-        if hasattr(of, "output") and of is not model:
+    of_keys = (("law", parts.model, config.law), ("law.prompt", parts.prompt, config.law.prompt))
+    for key, of, table in of_keys:
+        if table is not None and table.kind == "python":
             checked.check_keeps_inputs(of, (n_walkers, of.n_sites), key, device, own=True)
-        rows = try_rows(of, n_walkers, device) if hasattr(of, "output") and used else None
+        used = hasattr(of, "output") and (exact or key != "law")
+        rows = try_rows(of, n_walkers, device) if used else None
         if rows is not None and not rows.normalized:
             raise UserError(
                 f"{key}: {rows.problem or 'the rows of its conditional_logits sum to less than 1'}"

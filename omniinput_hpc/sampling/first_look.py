@@ -55,8 +55,11 @@ def marks(
     These are numbers at fixed inputs, and a hash of the law's prompts. Observables of a constrained
     space need not take these inputs; the fingerprint covers a classifier's class.
     """
-    x_nd = next(_fixed_inputs(config, g))[:N_PROBES]
-    found = law.marks(input_law, x_nd, device) if isinstance(input_law, law.Law) else {}
+    x_wd = next(_fixed_inputs(config, g))  # a law gets batches of one size
+    found = law.marks(input_law, x_wd, device) if isinstance(input_law, law.Law) else {}
+    if found:
+        found["law_log_q"] = found["law_log_q"][:N_PROBES]
+    x_nd = x_wd[:N_PROBES]
     names = [n for n in observed if config.observed[n] != LABEL and not config.constrained]
     y = [observed[name](space.to_ids(x_nd.astype(np.int64))) for name in names]
     return {**found, "observables_y": np.concatenate(y)} if y else found

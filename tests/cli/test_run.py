@@ -190,18 +190,6 @@ BAD = {
     "output is text": (["{toml}", "--set", "run.output={text}"], "not a readable HDF5"),
     "input is no run": (["{other}"], "not an omniinput_hpc run"),
     "no gpu": (["{toml}", "--set", "run.device=cuda"], "torch sees no GPU"),
-    "not a rule": (
-        ["{toml}", "--check", "--set", "analysis.rule=regex:("],
-        "analysis.rule = regex:(",
-    ),
-    "no such rule": (
-        ["{toml}", "--check", "--set", "analysis.rule=toy_rules:nothing"],
-        "analysis.rule = toy_rules:nothing: toy_rules has no function nothing",
-    ),
-    "no test data": (
-        ["{toml}", "--check", "--set", "analysis.test_data=nowhere.csv"],
-        "analysis.test_data = nowhere.csv",
-    ),
     "too many counts": (["{toml}", "--set", "sampler.exchanges=2000000000"], "overflow 32 bits"),
 }
 
@@ -458,3 +446,9 @@ def test_a_wall_time_shorter_than_the_start_of_cold_rungs_is_said_and_resumed(to
     (tmp_path / "run.h5").rename(tmp_path / "resumed.h5")
     assert launch.main([str(toml), *settings(*words)]) == 0
     assert_same(tmp_path / "run.h5", tmp_path / "resumed.h5")
+
+
+@pytest.mark.parametrize("wrong", ["rule=regex:(", "rule=toy_rules:nothing", "test_data=no.csv"])
+def test_a_check_warns_of_an_analysis_that_cannot_begin(wrong, capfd, toml):
+    assert launch.main([str(toml), "--check", "--set", f"analysis.{wrong}"]) == 0
+    assert f"warning: analysis.{wrong.replace('=', ' = ')}" in capfd.readouterr().err

@@ -279,12 +279,15 @@ def prefix_ids(
 def without_beginning(prefix: Sequence[int], words: Vocabulary) -> list[int]:
     """Return a prefix without tokens at its start that begin every text (``<s>``).
 
-    They are not text: another tokenizer would read their names as words.
+    They are not text: another tokenizer would read their names as words. A folder may name a token
+    that its tokenizer does not add: such a token goes only if nothing follows it, since it may be
+    part of a chat template (``<|im_start|>user``).
     """
     folder = words.folder
     begins = gguf_file.beginning(folder) if gguf_file.is_gguf(folder) else words.around()[0]
     named = words.ids.get(tokenizer.named_tokens(folder).get("bos_token", ""), -1)
-    return list(dropwhile({named, *begins}.__contains__, prefix))
+    rest = list(dropwhile(set(begins).__contains__, prefix))
+    return [] if rest == [named] else rest
 
 
 def ids_of(

@@ -58,10 +58,11 @@ def test_a_text_with_the_beginning_of_the_prefix_has_it_once(folder):
 
 
 def test_what_only_begins_texts_is_no_part_of_them(folder):
-    """By the tokenizer.json, or by the settings beside it."""
+    """If only a setting names the token, it may be part of a chat template."""
     s = with_beginning(folder, "<s>")
-    for _ in range(2):
-        for prefix, shown in (("'<s>'", None), ("'<s>ab'", "ab"), ([s, s, 0, s, 2], "<end><s>a")):
+    both = [s, s, 0, s, 2]
+    for begun in ("ab", "<end><s>a"), ("<s>ab", "<s><s><end><s>a"):
+        for prefix, shown in zip(("'<s>'", "'<s>ab'", both), (None, *begun), strict=True):
             options = config(folder, f"model.prefix={prefix}").model
             assert hf_folder.display(options).prefix == shown
             texts = causal_lm.build(options, "cpu").render(torch.tensor([[2, 3, 4, 5]]))
