@@ -204,7 +204,9 @@ def _rounds_done(path: Path, run: RunReader, fingerprint: str, name: Path) -> in
         return 0
     with rescored.open_rescored(path) as old:
         if not old.belongs_to(run):
-            raise UserError(f"{path} is of other samples than those of {run.path}; move it away")
+            raise UserError(
+                f"{path} was computed from other samples than {run.path} holds; move it away"
+            )
         if old.fingerprint != fingerprint:
             raise UserError(
                 f"{path} holds the outputs of a model other than that of {name}; move it away"

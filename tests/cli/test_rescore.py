@@ -235,7 +235,7 @@ def test_rounds_that_were_sampled_again_are_not_mixed_with_old_ones(capfd, folde
         with pytest.raises(UserError, match="has not evaluated the samples of"):
             find(run, other)
     code, text = call(capfd, good, worse)
-    assert code == 2 and "is of other samples than those of" in text
+    assert code == 2 and "was computed from other samples than" in text
 
 
 def test_refusals(capfd, folder, tmp_path):
@@ -280,7 +280,7 @@ def test_side_files_of_something_else_are_left_alone(capfd, folder):
     with changing(good) as file:
         file.attrs["created"] = "another time"
     code, text = call(capfd, good, worse)
-    assert code == 2 and "is of other samples than those of" in text
+    assert code == 2 and "was computed from other samples than" in text
     assert side.read_bytes() == before
     side.write_bytes(before[:500])
     code, text = call(capfd, good, worse)
