@@ -339,9 +339,9 @@ def joint_density(found: Observed, y_edges: FloatArray) -> Joint:
 def believed(joint: Joint, density: Density, converged: bool) -> Joint:
     """Return a joint density without the errors and bounds that are not to be believed.
 
-    There are no errors below the density's floor, nor for a y with more than `MOST_UNKNOWN` of its
-    inputs there, or if more than this of all inputs lie in bins of few samples. There are no upper
-    bounds unless the run has converged.
+    Errors are dropped below the density's floor, and for a y with more than `MOST_UNKNOWN` of its
+    inputs there. All errors of a y are dropped if more than this share of all inputs lies in bins
+    of few samples. Upper bounds are dropped unless the run has converged.
     """
     below_b, few_b = _below(density), joint.count_bc.sum(axis=1) < FEWEST_EFFECTIVE
     above_c = np.logaddexp.reduce(joint.log_g_bc[~below_b], axis=0)

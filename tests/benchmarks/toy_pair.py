@@ -28,7 +28,8 @@ from omniinput_hpc.estimators.precision_recall.curves import (
     common_range,
     curve_range,
 )
-from omniinput_hpc.estimators.precision_recall.from_rule import load_rule, rule_curve, sum_scores
+from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
+from omniinput_hpc.plugins import load_function
 from omniinput_hpc.results.normalization import read_pairs
 from omniinput_hpc.results.run_groups import require_one_space
 from omniinput_hpc.results.tables import read_exact
@@ -73,7 +74,7 @@ def main() -> int:
     parser.add_argument("--rule", default="omniinput_hpc.zoo.toy:is_valid")
     parser.add_argument("--range", type=float, nargs=2, default=[1.6, 2.2])
     options = parser.parse_args()
-    rule, (low, high) = load_rule(options.rule), options.range
+    rule, (low, high) = load_function(options.rule, "--rule"), options.range
     with open_run(Path(options.runs[0])) as run_a, open_run(Path(options.runs[1])) as run_b:
         require_one_space([run_a, run_b])
         runs = (run_a, run_b)

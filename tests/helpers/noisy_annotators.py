@@ -14,7 +14,7 @@ import numpy as np
 from page_server import Server
 
 from omniinput_hpc.annotation.tasks import key_path, read_key, read_tasks
-from omniinput_hpc.estimators.precision_recall.from_rule import load_rule
+from omniinput_hpc.plugins import load_function
 
 
 def truths(tasks, rule):
@@ -52,7 +52,7 @@ def main():
     parser.add_argument("--most", type=int, help="stop after so many scores (default: all)")
     options = parser.parse_args()
     tasks = read_tasks(options.tasks)
-    right = truths(tasks, load_rule(options.rule))
+    right = truths(tasks, load_function(options.rule, "--rule"))
     for a, name in enumerate(options.names):
         shift = options.bias * (a - (len(options.names) - 1) / 2)
         n = score_all(tasks, name, right, shift, options.noise, [options.seed, a], options.most)

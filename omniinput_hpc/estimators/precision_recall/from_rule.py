@@ -28,28 +28,10 @@ from omniinput_hpc.estimators.precision_recall.pooled_draws import draw_pooled
 from omniinput_hpc.estimators.precision_recall.rule_worth import ScoreSums, Worth, worth_of
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.estimators.samples import samples_in_bins
-from omniinput_hpc.plugins import load_function, own_surroundings
+from omniinput_hpc.plugins import own_surroundings
 
 Rule = Callable[[IntArray], FloatArray]
 """Scores inputs [n, D]: float64 [n] in [0, 1]."""
-
-
-def load_rule(name: str, option: str = "--rule") -> Rule:
-    """Import a rule by its name ``module:function``; the current directory is importable.
-
-    Raises
-    ------
-    UserError
-        No such module or function; when the rule is called: the function fails.
-    EstimateError
-        When the rule is called: scores have the wrong shape, or are not finite and in [0, 1].
-    """
-    function = load_function(name, option)
-
-    def rule(x: IntArray) -> FloatArray:
-        return check_scores(call_rule(function, x, name, option), len(x), name)
-
-    return rule
 
 
 def reads_texts(function: Callable[..., object]) -> bool:

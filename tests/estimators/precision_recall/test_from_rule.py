@@ -19,7 +19,6 @@ from omniinput_hpc.estimators.precision_recall.curves import (
 )
 from omniinput_hpc.estimators.precision_recall.from_rule import (
     check_scores,
-    load_rule,
     mean_scores,
     rule_curve,
     sum_scores,
@@ -430,15 +429,6 @@ def test_the_curves_of_joined_runs_are_honest_and_with_wrong_weights_they_are_no
         assert bench.is_honest(kind, bench.campaign(kind, 8), 8), kind
         for name, wrong in (bench.WRONG if must_fail else {}).items():
             assert not bench.is_honest(kind, bench.campaign(kind, 8, wrong=wrong), 8), name
-
-
-def test_a_rule_is_loaded_by_its_name(tmp_path, monkeypatch):
-    (tmp_path / "half_rules.py").write_text(
-        "def half(x):\n    return x[:, 0] * 0 + 0.5\nnumber = 3\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    rule = load_rule("half_rules:half")
-    np.testing.assert_array_equal(rule(np.zeros((3, 2), np.int64)), [0.5] * 3)
 
 
 @pytest.mark.parametrize(
