@@ -107,7 +107,7 @@ class Program:
         """Run the program, and read P(z < 0) off its density."""
         log_p = np.load(self.rows, mmap_mode="r")
         text = INPUT.format(
-            folder=self.folder, seed=seed, rounds=rounds, burn_in=max(1, rounds // 4),
+            folder=self.folder, seed=seed, rounds=rounds, burn_in=max(2, rounds // 4),
             model=self.model, length=len(log_p), rows=self.rows, target=target,
             more="" if self.mean else self._more(target), walkers=self.walkers,
             steps=self.steps, exchanges=self.exchanges, every=self.steps * self.exchanges,
@@ -358,9 +358,9 @@ def drawn(problem: Problem, table: Table, seconds: float) -> tuple[list[float], 
 
 def _rounds(program: Program, seconds: float) -> int:
     """Return how many rounds take so many seconds of CPU."""
-    few, more = (program.estimate(0, rounds, 1).seconds for rounds in (4, 12))
+    few, more = (program.estimate(0, rounds, 1).seconds for rounds in (8, 16))
     per_round = (more - few) / 8
-    return max(8, int((seconds - few) / per_round) + 4)
+    return max(8, int((seconds - few) / per_round) + 8)
 
 
 if __name__ == "__main__":
