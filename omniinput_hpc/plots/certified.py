@@ -1,4 +1,4 @@
-"""Plot the number of inputs up to z: certified bounds beside the density's estimate."""
+"""Plot the number of inputs below z: certified bounds beside the density's estimate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from omniinput_hpc.plots import style
 
 @style.styled
 def certified_figure(found: Certified, density: Density, label: str) -> Figure:
-    """Return log10 of the number of inputs up to z, with the distance between the bounds below.
+    """Return log10 of the number of inputs below z, with the distance between the bounds below.
 
     `label` is the axis label of the output z, with its unit.
     """
@@ -33,7 +33,7 @@ def certified_figure(found: Certified, density: Density, label: str) -> Figure:
         top.plot(density.edges[1:][seen], upto_b[seen], color=style.sampled(),
                  label="from the density")  # fmt: skip
     what = "number of inputs\nwith" if count else "probability\nof"
-    top.set_ylabel(f"$\\log_{{10}}$ {what} an output up to z")
+    top.set_ylabel(f"$\\log_{{10}}$ {what} an output below z")
     top.legend(loc="lower right")
     with np.errstate(invalid="ignore"):  # both are -inf if a census found none
         apart = np.where(np.isfinite(low_t), high_t - low_t, np.nan)

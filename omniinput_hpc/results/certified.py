@@ -69,12 +69,12 @@ class CertifiedResult(Written):
         found = self.found
         if self.densities[0].measure == "probability":
             return [
-                "certified: each pair of bounds on the probability of outputs up to z holds with "
+                "certified: each pair of bounds on the probability of outputs below z holds with "
                 f"95% probability, from {found.n_groups:,} draws of the law at beta = 0",
                 "log_inputs: ln of the probability, -inf if none was drawn",
             ]
         return [
-            "certified: each pair of bounds on the number of inputs with outputs up to z holds "
+            "certified: each pair of bounds on the number of inputs with outputs below z holds "
             f"with 95% probability, from {found.n_groups:,} groups of independent draws, assuming "
             "only that the model's conditional probabilities add up to at most 1",
             "log_inputs: ln of the number, -inf if none was drawn; exact: 1 if a census lists all",

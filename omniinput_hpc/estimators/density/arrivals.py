@@ -27,8 +27,10 @@ MANY_EACH = 3.0
 """Mean samples per arrival above which hardly any arrival can have gone unrecorded."""
 MAX_OLD = 0.5
 """Largest share of a rung's samples from walkers not renewed since counting began."""
-MAX_SAMPLES = 2_000_000
-"""Recorded samples to follow; the arrivals of longer runs are scaled up."""
+MAX_SAMPLES = 4_000_000
+"""Recorded samples to follow, about. Of longer runs some lanes are followed, from end to end."""
+MIN_LANES = 2
+"""Lanes to follow at least; if even they recorded more samples, their first rounds are."""
 LOOKS = 16 * 2 ** np.arange(20)
 """Numbers of rounds after which to check whether all bins have enough arrivals."""
 
@@ -101,8 +103,9 @@ def renewing_rungs(run: RunData) -> BoolArray:
 def follow(run: RunData, edges: FloatArray, log_g_b: FloatArray, asked_b: BoolArray) -> Followed:
     """Follow the walkers of a run from each recorded sample to the next.
 
-    A bin with n_a samples from arrival a has (sum n_a)^2 / sum n_a^2 effective arrivals. A walker
-    may visit the hot end between two recorded samples. If there are more exchanges than recorded
+    A bin with n_a samples from arrival a has (sum n_a)^2 / sum n_a^2 effective arrivals. Walkers
+    stay in their lane, so some lanes tell how often those of all lanes were renewed. A walker may
+    visit the hot end between two recorded samples. If there are more exchanges than recorded
     samples, it is assumed to do so at each exchange.
 
     Parameters
@@ -117,13 +120,18 @@ def follow(run: RunData, edges: FloatArray, log_g_b: FloatArray, asked_b: BoolAr
     arrivals, old_rk = _Arrivals(n_bins), []
     if n_rungs > 1 and not run.swaps_k2[:, 0].any():  # isolated rungs
         return Followed(np.full(n_bins, np.inf), np.full(n_rungs, np.nan))
-    n_rounds = min(run.rounds, max(1, MAX_SAMPLES // (n_rungs * run.samples_per_round)))
+    per_lane = n_rungs * run.samples_per_round // run.walkers  # a round
+    n_lanes = MAX_SAMPLES // (per_lane * run.rounds)
+    n_lanes = min(run.walkers, max(MIN_LANES, n_lanes))
+    n_rounds = min(run.rounds, max(1, MAX_SAMPLES // (per_lane * n_lanes)))
+    followed_s = np.arange(run.samples_per_round) % run.walkers < n_lanes
     for round_ in range(n_rounds):
-        bin_ks, walker_ks = bin_of(run.z_of(round_), edges), run.source.samples_walker(round_)
+        bin_ks = bin_of(run.z_of(round_)[:, followed_s], edges)
+        walker_ks = run.source.samples_walker(round_)[:, followed_s]
         inside_ks = (bin_ks >= 0) & (bin_ks < n_bins)
         common_ks = inside_ks & common_b[np.clip(bin_ks, 0, n_bins - 1)]
         renewed_ks = renews_k[:, None] | (flat_k[:, None] & common_ks)
-        epoch_ks = _epochs(walker_ks, renewed_ks, epoch_v, run.walkers)
+        epoch_ks = _epochs(walker_ks, renewed_ks, epoch_v, n_lanes)
         old_rk.append((epoch_ks == 0).mean(axis=1))
         arrivals.add(((epoch_ks * n_walkers + walker_ks) * n_bins + bin_ks)[inside_ks])
         if (
@@ -134,7 +142,7 @@ def follow(run: RunData, edges: FloatArray, log_g_b: FloatArray, asked_b: BoolAr
             break
     often = (run.config.exchanges or 1) * run.walkers / run.samples_per_round
     old_k = _old(old_rk, run.rounds) if often <= 1.0 else np.full(n_rungs, np.nan)
-    scale = max(1.0, often) * run.rounds / len(old_rk)
+    scale = max(1.0, often) * run.rounds / len(old_rk) * run.walkers / n_lanes
     return Followed(scale * arrivals.effective_b(), old_k)
 
 

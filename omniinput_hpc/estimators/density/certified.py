@@ -1,13 +1,13 @@
-"""Bounds on the number of inputs with outputs up to Z, valid for any number of draws.
+"""Bounds on the number of inputs with outputs below Z, valid for any number of draws.
 
 Of a run under a law of inputs they bound the probability, by the draws of the law at beta = 0: how
-many of n have z <= Z is binomial (Clopper & Pearson, Biometrika 26, 404 (1934)). What follows is
+many of n have z < Z is binomial (Clopper & Pearson, Biometrika 26, 404 (1934)). What follows is
 for ancestral runs.
 
 An ancestral run's draws x are independent, with known probabilities q_k(x) on every rung k. A group
 consists of one draw from each of the K rungs. Let q be the mean of the q_k, and let y be the mean
-of 1{z <= Z} / q(x) over a group. The y of different groups are independent and identically
-distributed, with mean N(z <= Z). Probabilities are bounded below,
+of 1{z < Z} / q(x) over a group. The y of different groups are independent and identically
+distributed, with mean N(z < Z). Probabilities are bounded below,
 
     q_k(x) >= V^-f exp(-b_k m z) V^(-m max(0, 1 - b_k))        (b_k >= 0)
 
@@ -59,7 +59,7 @@ class KnownBelow:
 
 @dataclass(frozen=True)
 class Certified:
-    """Numbers of inputs with z <= Z, or probabilities under a law, for thresholds Z.
+    """Numbers of inputs with z < Z, or probabilities under a law, for thresholds Z.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ def certify(
     known: KnownBelow | None = None,
     z_t: FloatArray | None = None,
 ) -> Certified:
-    """Return bounds on the number of inputs with outputs up to some thresholds.
+    """Return bounds on the number of inputs with outputs below some thresholds.
 
     Parameters
     ----------
@@ -121,12 +121,12 @@ def certify(
     below = -np.inf if known is None else known.complete_below
     counted_jk = z_jk > below
     z_known_i = np.zeros(0) if known is None else np.sort(known.z_i[known.z_i <= below])
-    log_known_t = _log(np.searchsorted(z_known_i, z_t, side="right").astype(float))
+    log_known_t = _log(np.searchsorted(z_known_i, z_t).astype(float))
     log_n_t, low_t, high_t = (np.full(len(z_t), -np.inf) for _ in range(3))
     per_chunk = max(1, _CHUNK // max(z_jk.size, 1))
     for start in range(0, len(z_t), per_chunk):
         part = slice(start, start + per_chunk)
-        inside_tjk = (z_jk <= z_t[part, None, None]) & counted_jk
+        inside_tjk = (z_jk < z_t[part, None, None]) & counted_jk
         log_y_tjk = np.where(inside_tjk, log_v_jk - log_most_t[part, None, None], -np.inf)
         y_tj = np.exp(log_y_tjk).mean(axis=2)
         low, high = mean_bounds(y_tj, 1.0 - LEVEL)
@@ -149,7 +149,7 @@ def _of_law(run: RunData, z_t: FloatArray) -> Certified:
             f"{run.path}: no recorded sample is surely a draw of the law: let ladder.betas hold 0 "
             "and sampler.steps be a multiple of samples.every, and leave out ladder.anchors"
         )
-    n, n_t = z.size, np.searchsorted(z, z_t, side="right")
+    n, n_t = z.size, np.searchsorted(z, z_t)
     low_t, high_t = share_bounds(n_t, n)
     exact_t = np.zeros(len(z_t), dtype=np.bool_)
     return Certified(z_t, _log(n_t / n), _log(low_t), _log(high_t), exact_t, n, 0.0)
@@ -253,7 +253,7 @@ def _apart(
 def _log_most(
     z: FloatArray, b_k: FloatArray, n_predicted: int, n_free: int, log_values: float
 ) -> FloatArray:
-    """Return ln of the largest 1 / q of inputs with outputs up to z, in the shape of z."""
+    """Return ln of the largest 1 / q of inputs with outputs below z, in the shape of z."""
     usable_k = b_k >= 0.0
     if not usable_k.any():
         raise EstimateError("no rung has beta >= 0: the draws' probabilities have no lower bound")

@@ -36,6 +36,7 @@ def of_density(
     return [
         *density.outside.checks(density.edges),
         *(_of_numbers(runs, density) if density.absolute else []),
+        *_of_gaps(runs, density),
         *(
             _of_run(check, run, runs)
             for run in runs
@@ -86,6 +87,14 @@ def _of_numbers(runs: Sequence[RunData], density: Density) -> list[Check]:
     ]  # fmt: skip
 
 
+def _of_gaps(runs: Sequence[RunData], density: Density) -> list[Check]:
+    """Find gaps that no run bridges. All draws of a run are one row, since they have weights."""
+    if all(run.ancestral for run in runs):
+        return []
+    rows = [run.counts_kb.sum(axis=0)[None] if run.ancestral else run.counts_kb for run in runs]
+    return facts.gaps(np.concatenate(rows), density.edges, density.measure)
+
+
 def _of_chains(run: RunData, density: Density) -> list[Check]:
     """Check whether the rungs, lanes and walkers of a run of chains agree."""
     never, trips = facts.swaps_that_never_happened(run), []
@@ -93,7 +102,6 @@ def _of_chains(run: RunData, density: Density) -> list[Check]:
         ends_renew = bool(renewing_rungs(run)[[0, -1]].all())
         trips = [facts.length_in_trips(run, ends_renew)]
     return [
-        *facts.gaps(run.counts_kb, run.edges, density.measure),
         never,
         *trips,
         rungs_agree(run.lane_counts_kgb, _group_sizes(run), run.weights, density),

@@ -51,6 +51,8 @@ class _Problem:
     ) -> tuple[FloatArray, FloatArray]:
         """Return log_g_b and f_k; if log_g_b is not absolute, its exponentials sum to 1."""
         system = join_terms(terms, keep_p)
+        if self.absolute and not np.isfinite(system.known_f_k).any():
+            raise EstimateError("no rung with a known normalizer has counts inside the bins")
         solution = solve(
             system.counts_kb,
             system.log_w_kb,
@@ -220,9 +222,10 @@ def log_total(density: Density, low: float, high: float) -> tuple[Interval, floa
 def log_mean_exp(density: Density) -> Interval:
     """Return ln of the mean of exp(-z) over a law of inputs, from an absolute density."""
     seen = density.count_b > 0
-    term_b = density.log_g_b - density.z_b
+    mean_b = density.inside.log_mean_exp(-1.0)
+    term_b = density.log_g_b + mean_b
     value = scipy.special.logsumexp(term_b[seen])
-    value_j = scipy.special.logsumexp(density.log_g_jb[:, seen] - density.z_b[seen], axis=1)
+    value_j = scipy.special.logsumexp(density.log_g_jb[:, seen] + mean_b[seen], axis=1)
     return _with_interval(density, value, value_j, seen, term_b)
 
 

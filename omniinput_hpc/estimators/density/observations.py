@@ -64,10 +64,12 @@ class _Read:
         return ["the annealed draws" if is_annealed(self.run) else "the ancestral draws"]
 
     @property
-    def weight_k(self) -> FloatArray:
-        """1 / statistical inefficiency of each row."""
+    def weight_k(self) -> FloatArray | None:
+        """1 / statistical inefficiency of each row; None if the run is too short to know."""
         if self.run.ancestral:
             return np.ones(1)
+        if not np.isfinite(self.tau_k).all():
+            return None
         moves = self.total_k.max() / (self.run.rounds * self.run.walkers)
         return np.asarray(1.0 / inefficiency(self.tau_k, moves))
 
@@ -239,7 +241,8 @@ def observe(runs: Sequence[RunData]) -> Observations:
     for read, (_, _, fewest) in zip(reads, cuts, strict=True):
         fewest_block_b += fewest
         fewest_b += read.counts_gkb.sum(axis=1).min(axis=0)
-    parts = _parts(reads, [lanes for lanes, _, _ in cuts])
+    weights = _weights(reads)
+    parts = _parts(reads, [lanes for lanes, _, _ in cuts], weights)
     return Observations(
         edges=edges,
         beta_k=np.concatenate([run.beta_k for run in runs]),
@@ -252,7 +255,7 @@ def observe(runs: Sequence[RunData]) -> Observations:
         ),
         rung_label_k=[label for run in runs for label in run.weights.label_k],
         label_k=[label for r in reads for label in r.label_k],
-        weight_k=np.concatenate([r.weight_k for r in reads]),
+        weight_k=np.concatenate(weights),
         lanes=[lanes for lanes, _, _ in cuts],
         blocks=[blocks for _, blocks, _ in cuts if blocks is not None],
         lanes_g=np.sum([r.size_g for r in reads], axis=0),
@@ -289,12 +292,24 @@ def _inside(
     return inside_bins(runs, z_b, derivatives)
 
 
-def _parts(reads: Sequence[_Read], lanes: Sequence[Terms]) -> tuple[RunPart, ...]:
+def _weights(reads: Sequence[_Read]) -> list[FloatArray]:
+    """Return 1 / statistical inefficiency of the rows of each run.
+
+    Runs that are too short to know have the mean of the other runs' chains, else 1.
+    """
+    known = [r.weight_k for r in reads if r.weight_k is not None and not r.run.ancestral]
+    mean = float(np.concatenate(known).mean()) if known else 1.0
+    return [np.full(len(r.label_k), mean) if r.weight_k is None else r.weight_k for r in reads]
+
+
+def _parts(
+    reads: Sequence[_Read], lanes: Sequence[Terms], weights: Sequence[FloatArray]
+) -> tuple[RunPart, ...]:
     """Return the part of each run; `lanes` are the runs' terms in groups of lanes."""
     parts, first = [], 0
-    for read, terms in zip(reads, lanes, strict=True):
+    for read, terms, weight_k in zip(reads, lanes, weights, strict=True):
         run, rungs = read.run, slice(first, first + len(read.run.beta_k))
-        effective_b = _effective(read, terms)
+        effective_b = _effective(read, terms, weight_k)
         parts.append(RunPart(rungs, run.weights, run.ancestral, read.group_w, effective_b))
         first = rungs.stop
     return tuple(parts)
@@ -404,12 +419,12 @@ def _cut(
     return lanes, blocks, counts_nkb.sum(axis=1).min(axis=0)
 
 
-def _effective(read: _Read, lanes: Terms) -> FloatArray:
+def _effective(read: _Read, lanes: Terms, weight_k: FloatArray) -> FloatArray:
     """Return a run's effective number of independent counts per bin [B]."""
     if isinstance(lanes, DrawTerms):
         return lanes.effective_b()
     if len(read.size_g) == 1:
-        return np.asarray((read.run.counts_kb * read.weight_k[:, None]).sum(axis=0))
+        return np.asarray((read.run.counts_kb * weight_k[:, None]).sum(axis=0))
     counts_gb = read.counts_gkb.sum(axis=1)
     return np.asarray(read.run.counts_kb.sum(axis=0) / dispersion(counts_gb, read.size_g))
 

@@ -228,9 +228,6 @@ def inefficiency(tau_k: FloatArray, moves_per_round: float) -> FloatArray:
     """Return each rung's statistical inefficiency g = 1 + 2 tau' = 2 tau, in moves of a lane [K].
 
     tau' omits the 1/2 of lag 0. If only some moves are recorded, g is an upper bound, equally so on
-    all rungs. It only weights rungs relative to each other; errors come from lanes. All are 1
-    unless tau is known on every rung.
+    all rungs. It only weights rungs relative to each other; errors come from lanes.
     """
-    if not np.isfinite(tau_k).all():
-        return np.ones(len(tau_k))
     return np.maximum(1.0, 2.0 * tau_k * moves_per_round)
