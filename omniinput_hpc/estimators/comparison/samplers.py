@@ -104,7 +104,7 @@ def compare_samplers(a: Density, b: Density) -> SamplerComparison:
 
     n_groups = min(MAX_BIN_GROUPS, (min(len(a.lanes_g), len(b.lanes_g)) + 1) // 2, len(first_r))
     spans = [slice(i, j) for i, j in zip(first_r, stop_r, strict=True)]
-    effective = np.array([[joined_effective(d, span) for span in spans] for d in (a, b)])
+    effective = np.array([joined_effective(d, spans) for d in (a, b)])
     share = np.cumsum(1.0 / (1.0 / np.maximum(effective, 1e-300)).sum(axis=0))
     ends = np.searchsorted(share / share[-1], np.arange(1, n_groups) / n_groups) + 1
     group_g = np.unique(np.concatenate([[0], ends, [len(first_r)]]))
@@ -307,7 +307,7 @@ def compare_inputs(
         _, share, size_g = value_shares(runs, density, limits)
         parts.append((share[-1], jackknife_deviations(share[-1], share[:-1], size_g)))
         degrees.append(len(size_g) - 1)
-        counts.append(np.array([[joined_effective(density, span)] for span in spans]))
+        counts.append(joined_effective(density, spans)[:, None])
     (one, deviation_one), (other, deviation_other) = parts
     mean = (counts[0] * one + counts[1] * other) / (counts[0] + counts[1])
     variances = [

@@ -17,7 +17,7 @@ from omniinput_hpc.estimators.density.rung_weights import (
 )
 from omniinput_hpc.estimators.density.terms import ChainTerms, DrawTerms, Terms
 from omniinput_hpc.estimators.density.wham import mean_outputs
-from omniinput_hpc.estimators.errors.chains import chain_diagnostics, inefficiency
+from omniinput_hpc.estimators.errors.chains import chain_diagnostics, effective_counts, inefficiency
 from omniinput_hpc.estimators.errors.convergence import (
     ColdRungs,
     Mixing,
@@ -28,8 +28,6 @@ from omniinput_hpc.estimators.populations import floor_of, is_annealed
 from omniinput_hpc.estimators.run_data import RunData, require_rounds
 from omniinput_hpc.histogram import lane_groups
 from omniinput_hpc.text import WORDS_OF, MeasureWords
-
-NEIGHBOURS = 5  # bins on either side over which dispersions are averaged
 
 
 @dataclass(frozen=True)
@@ -74,6 +72,19 @@ class _Read:
         return np.asarray(1.0 / inefficiency(self.tau_k, moves))
 
     @property
+    def apart_k(self) -> FloatArray:
+        """Moves between two independent values of z, at least [K]; 1 if not known.
+
+        Moves between two recorded ones that do not depend on each other may be independent, too.
+        """
+        run = self.run
+        if run.ancestral or not np.isfinite(self.tau_k).all():
+            return np.ones(len(run.beta_k))
+        moves = self.total_k.max() / (run.rounds * run.walkers)
+        between = moves * run.walkers / run.samples_per_round
+        return np.asarray(np.maximum(1.0, 1.0 + 2.0 * self.tau_k * moves - between))
+
+    @property
     def group_w(self) -> IntArray:
         """The density's group of each lane [W]."""
         return np.asarray(self.common_g[lane_groups(self.run.walkers)])
@@ -101,7 +112,10 @@ class RunPart:
     ancestral : whether its samples are draws with weights: independent ones from normalized
         distributions, or those of populations (an annealed run)
     group_w : int64 [W], the density's group of each of its lanes
-    effective_b : float64 [B], effective number of its independent counts, in the runs' own bins
+    effective_b : float64 [B], effective number of its independent counts
+    counts_gb : int64 [G, B], counts of all its rungs in each group of lanes
+    counts_kb : int64 [K, B], counts of all lanes
+    apart_k : float64 [K], moves between two independent values of z, at least
     """
 
     rungs: slice
@@ -109,6 +123,9 @@ class RunPart:
     ancestral: bool
     group_w: IntArray
     effective_b: FloatArray
+    counts_gb: IntArray
+    counts_kb: IntArray
+    apart_k: FloatArray
 
 
 @dataclass(frozen=True)
@@ -310,7 +327,9 @@ def _parts(
     for read, terms, weight_k in zip(reads, lanes, weights, strict=True):
         run, rungs = read.run, slice(first, first + len(read.run.beta_k))
         effective_b = _effective(read, terms, weight_k)
-        parts.append(RunPart(rungs, run.weights, run.ancestral, read.group_w, effective_b))
+        who = (rungs, run.weights, run.ancestral, read.group_w)
+        counts = (read.counts_gkb.sum(axis=1), run.counts_kb)
+        parts.append(RunPart(*who, effective_b, *counts, read.apart_k))
         first = rungs.stop
     return tuple(parts)
 
@@ -423,26 +442,7 @@ def _effective(read: _Read, lanes: Terms, weight_k: FloatArray) -> FloatArray:
     """Return a run's effective number of independent counts per bin [B]."""
     if isinstance(lanes, DrawTerms):
         return lanes.effective_b()
+    counts_kb, counts_gb = read.run.counts_kb, read.counts_gkb.sum(axis=1)
     if len(read.size_g) == 1:
-        return np.asarray((read.run.counts_kb * weight_k[:, None]).sum(axis=0))
-    counts_gb = read.counts_gkb.sum(axis=1)
-    return np.asarray(read.run.counts_kb.sum(axis=0) / dispersion(counts_gb, read.size_g))
-
-
-def dispersion(counts_gb: IntArray, size_g: IntArray) -> FloatArray:
-    """Return the variance of counts between groups of lanes over that of independent counts [B].
-
-    This is Pearson's chi-square of the groups' shares over its degrees of freedom, averaged over
-    five bins on either side with the counts as weights, and at least 1. Rarely visited bins need
-    their neighbours: a few correlated counts look like as many independent visits.
-    """
-    count_b = counts_gb.sum(axis=0)
-    expected_gb = np.outer(size_g / size_g.sum(), count_b)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        chi_b = ((counts_gb - expected_gb) ** 2 / expected_gb).sum(axis=0) / (len(size_g) - 1)
-    weighted = np.where(count_b > 0, chi_b * count_b, 0.0)
-    window = np.ones(2 * NEIGHBOURS + 1)
-    padded = np.zeros((2, len(count_b) + 2 * NEIGHBOURS))  # np.pad takes longer than all else
-    padded[:, NEIGHBOURS:-NEIGHBOURS] = weighted, count_b
-    top, bottom = (np.convolve(row, window, mode="valid") for row in padded)
-    return np.asarray(np.maximum(1.0, top / np.maximum(bottom, 1.0)))
+        return np.asarray((counts_kb * weight_k[:, None]).sum(axis=0))
+    return effective_counts(counts_gb, read.size_g, counts_kb, read.apart_k)

@@ -12,9 +12,9 @@ import numpy as np
 import scipy
 
 from omniinput_hpc.estimators import FloatArray, IntArray
-from omniinput_hpc.estimators.density.observations import dispersion
 from omniinput_hpc.estimators.density.result import Density
 from omniinput_hpc.estimators.density.rung_weights import RungWeights
+from omniinput_hpc.estimators.errors.chains import dispersion
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error
 

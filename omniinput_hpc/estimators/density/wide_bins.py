@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -12,7 +13,9 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
 from omniinput_hpc.estimators.density.density import Density, errors_and_bounds
+from omniinput_hpc.estimators.density.observations import RunPart
 from omniinput_hpc.estimators.density.rung_weights import InsideBins
+from omniinput_hpc.estimators.errors.chains import NEIGHBOURS, effective_counts
 
 MOST_IN_PICTURE = 200
 """Bins that a picture can show, so that points do not cover each other."""
@@ -70,8 +73,8 @@ def for_picture(density: Density) -> Density:
 def in_width(density: Density, width: float) -> Density:
     """Return the density in bins of a width (see `edges_of_width`), for a curve by a rule.
 
-    Here the effective counts of a bin are the sum of those in the run's bins: they tell how much
-    recorded samples of one lane are alike. `coarsen` includes in them how uneven the weights of
+    Here the effective counts of a bin tell how much recorded samples of one lane are alike.
+    `coarsen` includes in them how uneven the weights of
     these samples are, which a curve by a rule finds from the samples themselves.
     """
     return in_bins(density, edges_of_width(density.edges, width))
@@ -80,13 +83,8 @@ def in_width(density: Density, width: float) -> Density:
 def in_bins(density: Density, edges: FloatArray) -> Density:
     """Return the same in bins that are unions of the run's; they may leave out bins at the ends."""
     spans = spans_of(density.edges, edges)
-
-    def summed(effective_b: FloatArray) -> FloatArray:
-        return np.array([effective_b[s].sum() for s in spans])
-
-    parts = tuple(replace(p, effective_b=summed(p.effective_b)) for p in density.parts)
-    effective_b = summed(density.effective_b)
-    return replace(coarsen(density, edges), parts=parts, effective_b=effective_b)
+    summed_b = np.array([density.effective_b[s].sum() for s in spans])
+    return replace(coarsen(density, edges), effective_b=summed_b * _worth_of_sums(density, spans))
 
 
 def join_bins(log_g: FloatArray, limits: IntArray) -> FloatArray:
@@ -119,13 +117,14 @@ def coarsen(density: Density, edges: FloatArray) -> Density:
             share = np.exp(density.log_g_b[s] - log_g_b[b])
             z_b[b] = np.sum(share * np.nan_to_num(density.z_b[s]))
     coarse_edges = fine[limits]
-    effective_b = np.array([joined_effective(density, s) for s in spans])
+    effective_b = joined_effective(density, spans)
     error_b, upper_b = errors_and_bounds(
         log_g_b, log_g_jb, density, effective_b, coarse_edges[:-1] < density.floor
     )
     return replace(
         density,
         edges=coarse_edges,
+        parts=tuple(_joined(part, spans) for part in density.parts),
         inside=InsideBins(z_b, np.zeros(len(spans)), np.zeros(len(spans))),
         count_b=total(density.count_b),
         log_g_b=log_g_b,
@@ -138,18 +137,51 @@ def coarsen(density: Density, edges: FloatArray) -> Density:
     )
 
 
-def joined_effective(density: Density, span: slice) -> float:
-    """Return the effective number of independent counts for the sum of g over some bins.
+def joined_effective(density: Density, spans: Sequence[slice]) -> FloatArray:
+    """Return the effective number of independent counts for the sums of g over some bins [n].
 
     With n counts in a bin, each representing g / n inputs, this is (sum g)^2 / sum (g^2 / n):
-    Kish's number for uneven weights. Bins with few counts and most of the inputs dominate it.
+    Kish's number for uneven weights. Bins with few counts and most of the inputs dominate it. It is
+    less by as much as the counts of neighbouring bins depend on each other.
     """
-    n_b, log_g_b = density.effective_b[span], density.log_g_b[span]
-    known = (n_b > 0) & np.isfinite(log_g_b)
-    if not known.any():
-        return 0.0
-    share_b = np.exp(log_g_b[known] - scipy.special.logsumexp(log_g_b[known]))
-    return float(1.0 / np.sum(share_b**2 / n_b[known]))
+    kish = np.zeros(len(spans))
+    for number, span in enumerate(spans):
+        n_b, log_g_b = density.effective_b[span], density.log_g_b[span]
+        known = (n_b > 0) & np.isfinite(log_g_b)
+        if known.any():
+            share_b = np.exp(log_g_b[known] - scipy.special.logsumexp(log_g_b[known]))
+            kish[number] = 1.0 / np.sum(share_b**2 / n_b[known])
+    return np.asarray(kish * _worth_of_sums(density, spans))
+
+
+def _joined(part: RunPart, spans: Sequence[slice]) -> RunPart:
+    """Return the same in wider bins, each some neighbours.
+
+    One stay of a walker fills several neighbours, so their effective numbers are only a limit.
+    """
+    starts, stop = [s.start for s in spans], spans[-1].stop
+
+    def summed(value: NDArray[Any]) -> NDArray[Any]:
+        return np.add.reduceat(value[..., :stop], starts, axis=-1)
+
+    counts_gb, counts_kb, effective_b = map(
+        summed, (part.counts_gb, part.counts_kb, part.effective_b)
+    )
+    if not part.ancestral and len(counts_gb) > 1:
+        neighbours = NEIGHBOURS * len(spans) // (stop - starts[0])
+        sizes = np.bincount(part.group_w)
+        found = effective_counts(counts_gb, sizes, counts_kb, part.apart_k, neighbours)
+        effective_b = np.minimum(effective_b, found)
+    return replace(part, effective_b=effective_b, counts_gb=counts_gb, counts_kb=counts_kb)
+
+
+def _worth_of_sums(density: Density, spans: Sequence[slice]) -> FloatArray:
+    """Return what joined counts are worth, over the sum of what each bin's are: up to 1 [n]."""
+    sums, joined = np.zeros((2, len(spans)))
+    for part in density.parts:
+        sums += [part.effective_b[s].sum() for s in spans]
+        joined += _joined(part, spans).effective_b
+    return np.asarray(np.divide(joined, sums, out=np.ones(len(spans)), where=sums > 0))
 
 
 def edges_for(

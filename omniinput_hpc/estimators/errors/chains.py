@@ -16,6 +16,8 @@ MAX_RHAT_VALUES = 20_000
 """Approximate number of values per rung that R-hat ranks; longer series are thinned in time."""
 MAX_KEPT = 4096  # values kept per lane; longer series are averaged over neighbours
 MAX_BYTES = 1 << 27  # held in memory at once, approximately
+LARGE_SHARE = 0.3  # of a rung's counts, above which groups of lanes differ less than counts do
+NEIGHBOURS = 5  # bins on either side over which dispersions are averaged
 EPS_RELATIVE = float(np.finfo(np.float32).eps)  # z is stored as float32
 
 
@@ -231,3 +233,46 @@ def inefficiency(tau_k: FloatArray, moves_per_round: float) -> FloatArray:
     all rungs. It only weights rungs relative to each other; errors come from lanes.
     """
     return np.maximum(1.0, 2.0 * tau_k * moves_per_round)
+
+
+def effective_counts(
+    counts_gb: IntArray,
+    size_g: IntArray,
+    counts_kb: IntArray,
+    apart_k: FloatArray,
+    neighbours: int = NEIGHBOURS,
+) -> FloatArray:
+    """Return the effective number of independent counts per bin [B]: counts over `dispersion`.
+
+    Lanes cannot differ in a bin that holds nearly all counts of a rung. If it holds more than
+    `LARGE_SHARE` of them, they are worth at most one each `apart_k` moves.
+
+    Parameters
+    ----------
+    counts_gb, size_g : counts of groups of lanes, int64 [G, B], and their sizes [G]
+    counts_kb : int64 [K, B], counts of rungs
+    apart_k : float64 [K], moves between two independent values of z
+    """
+    spread_b = dispersion(counts_gb, size_g, neighbours)
+    most_kb = counts_kb > LARGE_SHARE * counts_kb.sum(axis=1, keepdims=True)
+    apart_kb = np.where(most_kb, np.maximum(spread_b, apart_k[:, None]), spread_b)
+    return np.asarray((counts_kb / apart_kb).sum(axis=0))
+
+
+def dispersion(counts_gb: IntArray, size_g: IntArray, neighbours: int = NEIGHBOURS) -> FloatArray:
+    """Return the variance of counts between groups of lanes over that of independent counts [B].
+
+    This is Pearson's chi-square of the groups' shares over its degrees of freedom, averaged over
+    some bins on either side with the counts as weights, and at least 1. Rarely visited bins need
+    their neighbours: a few correlated counts look like as many independent visits.
+    """
+    count_b = counts_gb.sum(axis=0)
+    expected_gb = np.outer(size_g / size_g.sum(), count_b)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        chi_b = ((counts_gb - expected_gb) ** 2 / expected_gb).sum(axis=0) / (len(size_g) - 1)
+    weighted = np.where(count_b > 0, chi_b * count_b, 0.0)
+    window = np.ones(2 * neighbours + 1)
+    padded = np.zeros((2, len(count_b) + 2 * neighbours))  # np.pad takes longer than all else
+    padded[:, neighbours : neighbours + len(count_b)] = weighted, count_b
+    top, bottom = (np.convolve(row, window, mode="valid") for row in padded)
+    return np.asarray(np.maximum(1.0, top / np.maximum(bottom, 1.0)))

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
-from lattice import Lattice, independent_run
+from lattice import ArrayRun, Lattice, independent_run
+from scipy.special import logsumexp
 
 from omniinput_hpc.estimators.density.bin_width import inside_bins, mixture_derivatives, too_wide
+from omniinput_hpc.estimators.density.density import density_of_run, log_mean_exp
 from omniinput_hpc.estimators.density.rung_weights import InsideBins, RungWeights
 
 MODEL = Lattice(n_sites=8, unit=0.25)
@@ -99,3 +101,17 @@ def test_the_sentence(bias, error, firm, told):
     if told:
         words = "in 1 bins, by up to about 0.5 at z = 1 to 2; a [bins] width of 0.5 would suffice"
         assert words in check.reason
+
+
+def test_a_mean_of_exp_minus_z_includes_the_spread_inside_bins():
+    """Normal outputs in bins of half their standard deviation, whose means alone are off."""
+    rng, betas = np.random.default_rng(3), np.array([0.0, 0.5, 1.0, 1.5, 2.0])
+    z = rng.normal(10.0 - betas[:, None], 1.0, (64, 5, 640)).astype(np.float32)
+    x = rng.integers(0, 4, (*z.shape, 8)).astype(np.uint8)
+    run = ArrayRun(x, z, 16, betas, np.arange(0.0, 20.5, 0.5), 4)
+    density = density_of_run(run)
+    found, total = log_mean_exp(density), run.log_measure
+    exact = -10.0 + 0.5
+    assert abs(found.value - total - exact) < 3.0 * found.error
+    by_means = logsumexp((density.log_g_b - density.z_b)[density.count_b > 0])
+    assert abs(by_means - total - exact) > 3.0 * found.error

@@ -8,6 +8,7 @@ from scipy.special import logsumexp
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.density.mbar import free_energy_errors, mbar, read_samples
+from omniinput_hpc.results.density import mbar_line
 
 MODEL = Lattice()
 BETA_K = np.array([-3.0, -1.5, 0.0, 1.5, 3.0])
@@ -109,3 +110,17 @@ def test_plain_errors():
         read_samples(run)
     with pytest.raises(EstimateError, match="ancestral"):
         read_samples(ancestral_run(MODEL, np.zeros((1, 8)), EDGES, rounds=2))
+
+
+def test_free_energies_of_the_bins_are_compared_over_all_outputs():
+    """A quarter of the coldest rung's outputs lie below the bins; the two agree nevertheless."""
+    levels = np.arange(len(MODEL.z_l()) + 1) - 0.5
+    run = independent_run(
+        MODEL, [0.0, 1.0, 2.0, 3.0], levels[4:] * MODEL.unit, rounds=32, walkers=16
+    )
+    density = density_of_run(run)
+    assert run.outside_k2[-1].sum() > 0.2 * run.moves_k[-1]
+    sigmas = float(mbar_line(run, density.f_k).rsplit(" nats, ")[1].split()[0])
+    assert sigmas < 2.0
+    shifted = float(mbar_line(run, density.f_k + 0.1 * run.beta_k).rsplit(" nats, ")[1].split()[0])
+    assert shifted > 10.0

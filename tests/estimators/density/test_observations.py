@@ -8,8 +8,9 @@ from configs import config_with
 from lattice import Lattice, ancestral_run, independent_run
 
 from omniinput_hpc.estimators import EstimateError
-from omniinput_hpc.estimators.density.observations import dispersion, observe
+from omniinput_hpc.estimators.density.observations import observe
 from omniinput_hpc.estimators.density.terms import ChainTerms, DrawTerms
+from omniinput_hpc.estimators.errors.chains import dispersion
 
 MODEL = Lattice(n_sites=6, unit=0.25)
 BETA_K = np.array([-2.0, 0.0, 2.0])

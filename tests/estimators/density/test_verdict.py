@@ -9,11 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from configs import config_with
-from lattice import BETA_K, MODEL, canonical, independent_run
+from lattice import BETA_K, MODEL, ArrayRun, Lattice, canonical, independent_run
 from lattice import LEVEL_EDGES as EDGES
 from run_tools import loaded
 
-from omniinput_hpc.estimators.density import checks, lanes_alike
+from omniinput_hpc.estimators import EstimateError
+from omniinput_hpc.estimators.density import arrivals, checks, lanes_alike, observations
 from omniinput_hpc.estimators.density.arrivals import MAX_OLD, follow
 from omniinput_hpc.estimators.density.density import density_of_run, density_of_runs
 from omniinput_hpc.estimators.density.lanes_alike import alike_at_equal_z
@@ -121,26 +122,27 @@ def test_wide_rounds_are_not_judged_by_the_first_alone(monkeypatch):
 
 
 class Travelling:
-    """A run of two rungs and two lanes whose walkers swap when they are told to."""
+    """A run of two rungs whose walkers swap when they are told to, in all lanes alike."""
 
-    def __init__(self, rung_of_first_t, exchanges=1):
+    def __init__(self, rung_of_first_t, exchanges=1, lanes=2):
         self.beta_k = np.array([0.0, 2.0])
-        self.walkers, self.model_beta, self.edges = 2, np.nan, np.array([0.0, 1.0, 2.0])
+        self.walkers, self.model_beta, self.edges = lanes, np.nan, np.array([0.0, 1.0, 2.0])
         self._hot_t = np.asarray(rung_of_first_t)
-        self.rounds, self.samples_per_round = len(self._hot_t), 2
+        self.rounds, self.samples_per_round = len(self._hot_t), lanes
         self.config = config_with(sampler={"exchanges": exchanges})
         self.weights, self.source = canonical(self.beta_k, self.edges), self
         self.swaps_k2 = np.array([[self.rounds, self.rounds]])
-        self.round_trips_v = np.zeros(4, dtype=np.int64)
+        self.round_trips_v = np.zeros(2 * lanes, dtype=np.int64)
 
     z_of = RunData.z_of
 
     def z(self, rounds, rungs=slice(None)):
-        return np.array([[[0.5, 0.5], [1.5, 1.5]]] * (rounds.stop - rounds.start), np.float32)
+        z_ks = np.array([[0.5], [1.5]]).repeat(self.walkers, axis=1)
+        return np.array([z_ks] * (rounds.stop - rounds.start), np.float32)
 
     def samples_walker(self, round_):
         first = self._hot_t[round_]  # which of the two walkers of each lane is on the hot rung
-        return np.array([[2 * first, 2 * first + 1], [2 - 2 * first, 3 - 2 * first]])
+        return np.arange(self.walkers) + self.walkers * np.array([[first], [1 - first]])
 
 
 def followed(run):
@@ -157,6 +159,18 @@ def test_arrivals_are_counted_anew_after_each_visit_of_the_hot_end():
     assert np.isinf(often.arrivals_b[1])  # a sample each: how many there were is not known
     rarely = followed(Travelling([0] * 10, exchanges=4))
     assert rarely.arrivals_b[1] == 8.0 and np.isnan(rarely.old_k).all()
+
+
+def test_long_runs_are_followed_to_their_end(monkeypatch):
+    """Walkers that are renewed late are so in all lanes; the first rounds do not tell."""
+    late = Travelling([0] * 30 + [1] * 70, lanes=8)
+    whole = followed(late)
+    monkeypatch.setattr(arrivals, "MAX_SAMPLES", 2 * 100 * 2)  # two lanes of eight
+    some = followed(late)
+    assert some.old_k.tolist() == whole.old_k.tolist() == [0.0, 0.3]
+    assert some.arrivals_b[1] == whole.arrivals_b[1] == 16.0
+    monkeypatch.setattr(arrivals, "MIN_LANES", 8)  # as if all lanes had to be followed
+    assert followed(late).old_k[1] == 1.0
 
 
 def test_a_bin_of_one_group_of_lanes_has_the_widest_bound():
@@ -195,3 +209,45 @@ def test_the_short_form_of_the_referee(tmp_path, name, setup, method, says, by):
     assert by in found.failed if by else not found.failed
     if name == "longrange":
         assert found.failed == (by,), "no other check finds it"
+
+
+def test_a_gap_that_another_run_bridges_is_none():
+    model = Lattice(n_sites=24)
+    edges = (np.arange(len(model.z_l()) + 1) - 0.5) * model.unit
+    some = [
+        independent_run(model, betas, edges, rounds=32, walkers=16, seed=seed)
+        for seed, betas in enumerate(([0.0, 12.0], [0.0, 2.0, 4.0, 8.0, 12.0]))
+    ]
+    assert density_of_runs(some).verdict.converged
+    with pytest.raises(EstimateError, match="share no bin"):
+        density_of_run(some[0])
+
+
+def test_a_run_too_short_for_its_correlations_weighs_as_the_others_do():
+    """400 rounds of correlated moves and 5: the short run must not have the larger weight."""
+
+    def correlated(rounds, seed, stay=20):
+        run = independent_run(MODEL, BETA_K, EDGES, rounds=rounds, walkers=16, moves=1, seed=seed)
+        first = np.arange(rounds) // stay * stay
+        z_rks, x_rksd = run.z_rks[first], run.x_rksd[first]
+        return ArrayRun(x_rksd, z_rks, 16, BETA_K, EDGES, MODEL.n_values)
+
+    runs = correlated(400, 1), correlated(5, 2)
+    weight_k = observations.observe(runs).weight_k
+    longer, shorter = np.split(weight_k, 2)
+    assert (longer < 0.2).all() and shorter == pytest.approx(longer.mean())
+    joined, alone = density_of_runs(runs), density_of_run(runs[0])
+    assert joined.log_g_error_b.min() < 1.5 * alone.log_g_error_b.min()
+
+
+def test_errors_are_unknown_if_one_group_of_lanes_makes_the_density_absolute():
+    """Without it the scale is not known; here beta = 0 has counts in one group of 16."""
+    edges = EDGES[EDGES < 0.6]
+    runs = (
+        independent_run(MODEL, [0.0, 2.0, 4.0], edges, rounds=4, walkers=16, seed=seed)
+        for seed in range(100)
+    )
+    run = next(r for r in runs if (r.lane_counts_kgb[0].sum(axis=1) > 0).sum() == 1)
+    density = density_of_run(run)
+    assert density.absolute and np.isinf(density.log_g_error_b[density.count_b > 0]).all()
+    assert any("known normalizer" in reason for reason in density.verdict.reasons)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from lattice import MODEL, ancestral_run
+from lattice import MODEL, ArrayRun, ancestral_run
 from scored_model import FINE, WIDE, a_density, exact
 
 from omniinput_hpc.estimators import EstimateError
@@ -82,3 +82,19 @@ def test_a_picture_has_few_enough_bins_and_all_inputs(monkeypatch):
     assert drawn.count_b.sum() == density.count_b.sum()
     total = np.logaddexp.reduce(density.log_g_b)
     assert np.logaddexp.reduce(drawn.log_g_b) == pytest.approx(total)
+
+
+def test_one_stay_of_a_walker_counts_once_in_a_wide_bin():
+    """Each lane stays four rounds below or above 1, and fills 20 bins there: 1,024 stays."""
+    rounds, walkers, moves = 512, 16, 10
+    rng = np.random.default_rng(1)
+    above = np.repeat(rng.random((rounds // 4, walkers)) < 0.5, 4, axis=0)
+    z = rng.random((rounds, moves, walkers)) + above[:, None]
+    x = rng.integers(0, 4, (rounds, 1, moves * walkers, 8)).astype(np.uint8)
+    z_rks, edges = z.reshape(rounds, 1, -1).astype(np.float32), np.linspace(0.0, 2.0, 41)
+    density = density_of_run(ArrayRun(x, z_rks, walkers, [0.0], edges, 4))
+    halves = np.array([0.0, 1.0, 2.0])
+    assert (density.effective_b > 700).all()  # in each of the 40 bins
+    for joined in (wide_bins.in_bins(density, halves), coarsen(density, halves)):
+        assert ((joined.effective_b > 700) & (joined.effective_b < 2000)).all()
+        assert joined.parts[0].counts_gb.shape == (16, 2)

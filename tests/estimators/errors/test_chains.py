@@ -145,7 +145,6 @@ def test_inefficiency_of_an_autoregressive_process_weighs_rungs():
     """The variance of the mean of T values is g / T: g = (1 + rho) / (1 - rho)."""
     g_k = inefficiency(np.array([0.5, 9.5]) / 30.0, 30.0)
     np.testing.assert_allclose(g_k, [1.0, 19.0])
-    assert (inefficiency(np.array([0.5, np.nan]), 30.0) == 1.0).all()
 
 
 def test_the_largest_of_many_rhats_is_over_its_limit_in_one_of_a_hundred():
