@@ -69,5 +69,5 @@ def test_sums_of_changes_do_straddle_edges():
 def test_better_edges_far_from_zero_are_better(lower):
     z = np.float32(lower + 0.1 * RNG.integers(50, 90, 1000))
     found = better_lower(z, lower, 0.1)
-    assert found == pytest.approx(lower - 0.05, abs=1e-9)
+    assert found == pytest.approx(lower - 0.05, abs=2e-3)  # z are float32
     assert better_lower(z, found, 0.1) is None

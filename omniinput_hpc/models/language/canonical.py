@@ -169,7 +169,7 @@ def _begins_of_group(words: Vocabulary, text: str | None, wanted: list[int]) -> 
         return
     for some in (DIGITS[:10], DIGITS[10:]):
         made = zip(some, _encoded(words, [digits + str(text) for digits in some]), strict=True)
-        yield from [digits for digits, ids in made if ids and ids[-1:] == wanted][:1]
+        yield from [digits for digits, ids in made if ids and ids[1:][-1:] == wanted][:1]
 
 
 def _possible_somewhere(

@@ -1,6 +1,7 @@
 """Language models in GGUF files: outputs, tokens, and files that lie."""
 
 import struct
+from types import SimpleNamespace
 
 import gguf
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from gguf_models import CONTROL, TOKENS, save_gguf
 from language_folders import save_decoder
 
-from omniinput_hpc.config import CausalLm, input_file
+from omniinput_hpc.config import CausalLm
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import constraint
 from omniinput_hpc.models.language import causal_lm, gguf_file, hf_folder, tokenizer
@@ -166,25 +167,7 @@ def test_a_file_whose_settings_lie_is_refused_when_it_is_loaded(path):
 
 def test_texts_end_with_the_token_that_the_file_names(tmp_path):
     """Neither name is the usual one, which this vocabulary lacks."""
-    text = f"""
-[run]
-output = "run.h5"
-seed = 1
-rounds = 1
-[model]
-kind = "causal-lm"
-path = "{tmp_path}"
-length = 7
-[space]
-end = "eos"
-[sampler]
-method = "ancestral"
-[bins]
-lower = 0.0
-upper = 9.0
-width = 0.1
-"""
-    config = input_file.parse(text, "")
+    config = SimpleNamespace(model=options(tmp_path), space=SimpleNamespace(end="eos"))
     for end in (0, 1):
         save_gguf("llama", tmp_path / "small.gguf", settings=[("add_eos_token_id", end)])
         assert constraint.end_id(config) == end
