@@ -158,7 +158,7 @@ def _try_out(
         lambda x_wd: batches.evaluate(model, x_wd, batch, device),
         (batch, run.n_sites),
         run.n_values,
-        models.rounding(config),
+        models.rounding(config, model),
         _name(name),
     )
 

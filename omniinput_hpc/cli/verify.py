@@ -411,8 +411,7 @@ def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list
         return []
     batch = max(run.walkers // config.sampler.blocks, 1)
     try_out(model, zero_inputs(batch, run.n_sites, device), f"the model ({config.model.kind})")
-    tolerance = models.closeness(config)
-    largest, n_other_bin, n_done = 0.0, 0, 0
+    largest, share, n_other_bin, n_done = 0.0, 0.0, 0, 0
     for (number, k), samples in choose_samples(run, n).items():
         round_ = run.round(number, range(k, k + 1))
         x_nd = run.space.to_values(round_.samples_x[0, samples].astype(np.int64))
@@ -421,18 +420,20 @@ def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list
         stored_n = round_.samples_z[0, samples].astype(np.float64)
         z_n = evaluate(model, x_nd, batch, device).astype(np.float64)
         error_n = np.abs(z_n - stored_n)
-        for i in np.flatnonzero(~(error_n <= tolerance * np.maximum(1.0, np.abs(stored_n)))):
+        allowed_n = models.closeness(config, stored_n)
+        for i in np.flatnonzero(~(error_n <= allowed_n)):
             findings.add(
                 "rescored",
                 f"round {number}, rung {k}, sample {samples[i]}: stored z = {stored_n[i]:.7g}, "
                 f"the model gives {z_n[i]:.7g}",
             )
         largest = max(largest, float(error_n.max()))
+        share = max(share, float((error_n / allowed_n).max()))
         n_other_bin += int(np.sum(bin_of(z_n, run.edges) != bin_of(stored_n, run.edges)))
         n_done += len(samples)
     return [
-        f"rescored {n_done:,} samples on {device}: largest difference {largest:.2g} (tolerance "
-        f"{tolerance:g} x max(1, |z|)), {n_other_bin} in a different bin than before"
+        f"rescored {n_done:,} samples on {device}: largest difference {largest:.2g} ({share:.2g} "
+        f"times what is allowed), {n_other_bin} in a different bin than before"
     ]
 
 

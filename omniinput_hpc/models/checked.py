@@ -132,9 +132,8 @@ class CheckedModel:
         self._counts: torch.Tensor | None = None  # [2], see `take_counts`
         self._n_outputs = 0
         self.n_values, self.n_sites, self.space = model.n_values, model.n_sites, space_of(model)
-        self._bad_w: torch.Tensor | None = None
-        self._x_bad: torch.Tensor | None = None
-        self._what = "z"
+        # By `what`: whether z was not finite, its slot, both [1], and its input, [1, D]
+        self._bad: dict[str, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
         offers = offers_of(model)
         factors = offers.factors
         if factors is not None:
@@ -166,18 +165,19 @@ class CheckedModel:
         return z
 
     def watch(self, x: torch.Tensor, z: torch.Tensor, what: str = "z") -> None:
-        """Record the first input of each slot, int64 [W, D], whose z, [W], is not finite.
+        """Record the first of the inputs, int64 [W, D], whose z, [W], is not finite.
 
-        `what` says what z is, for the message.
+        `what` says what z is, for the message. W may differ between calls.
         """
         if seen_finite(z):
             return  # without copying x
-        bad_w = ~z.isfinite()
-        if self._bad_w is None or self._x_bad is None or self._bad_w.shape != bad_w.shape:
-            self._bad_w, self._x_bad, self._what = bad_w, x.clone(), what
-        else:
-            self._x_bad = torch.where((bad_w & ~self._bad_w)[:, None], x, self._x_bad)
-            self._bad_w = self._bad_w | bad_w
+        found, slot = (~z.isfinite()).to(torch.uint8).max(dim=0, keepdim=True)
+        bad, x_bad = found.bool(), x.index_select(0, slot)
+        if what in self._bad:
+            before, first, x_first = self._bad[what]
+            slot, x_bad = torch.where(before, first, slot), torch.where(before, x_first, x_bad)
+            bad = before | bad
+        self._bad[what] = bad, slot, x_bad
 
     def compare(
         self, x: torch.Tensor, z: torch.Tensor, z_again: torch.Tensor, summed: bool = False
@@ -233,16 +233,15 @@ class CheckedModel:
 
         Synchronizes with the device.
         """
-        if self._bad_w is None or self._x_bad is None or not bool(self._bad_w.any()):
-            return
-        slot = int(self._bad_w.nonzero()[0, 0])
-        x = self._x_bad[slot : slot + 1]
-        shown = str(self.render(x)[0])
-        raise NonFiniteOutput(
-            f"{self._name} returned a {self._what} that is not finite for the input in slot "
-            f"{slot}: {shown[:MAX_CHARACTERS_SHOWN]!r} (values {x[0].tolist()[:MAX_VALUES_SHOWN]})"
-            f"{OVERFLOW if self._dtype == 'float16' else ''}"
-        )
+        for what, (bad, slot, x) in self._bad.items():
+            if bool(bad):
+                shown = str(self.render(x)[0])
+                raise NonFiniteOutput(
+                    f"{self._name} returned a {what} that is not finite for the input in slot "
+                    f"{int(slot)}: {shown[:MAX_CHARACTERS_SHOWN]!r} "
+                    f"(values {x[0].tolist()[:MAX_VALUES_SHOWN]})"
+                    f"{OVERFLOW if self._dtype == 'float16' else ''}"
+                )
 
 
 def try_out(model: Model, x: torch.Tensor, name: str) -> torch.Tensor:

@@ -58,7 +58,7 @@ def space_of(name: str, config: Config, n_sites: int, n_values: int) -> Space:
     restriction = {f"model.{key}": getattr(model, key, old) for key, old in RESTRICTIONS.items()}
     for key in ("allowed", "pattern", "end", "canonical"):
         restriction[f"space.{key}"] = getattr(config.space, key, None)
-    vocabulary = vocabulary_of(path) if path else None
+    vocabulary = vocabulary_of(path, getattr(model, "tokens", "all")) if path else None
     alphabet = end = None
     if isinstance(model, Potts):
         alphabet = model.alphabet or _if_there(lambda: potts_file.alphabet_of(model))
@@ -84,10 +84,11 @@ def _law_of(config: Config) -> dict[str, Any]:
     return law | {key: getattr(config.law, key, None) for key in OF_ANY_LAW}
 
 
-def vocabulary_of(path: str) -> str | None:
+def vocabulary_of(path: str, tokens: Any = "all") -> str | None:
     """Return a hash of the tokens of the model at ``model.path``; None if there is no list of them.
 
-    Raises `UserError` if the tokenizer's files are broken.
+    With ``model.tokens`` = "no-special" it covers which are special. No file stores it. Raises
+    `UserError` if the tokenizer's files are broken.
     """
     try:
         folder = hf_folder.resolve(path)
@@ -97,6 +98,8 @@ def vocabulary_of(path: str) -> str | None:
     if found is None or not found.ids:
         return None
     text = json.dumps(sorted(found.ids.items(), key=lambda item: (item[1], item[0])))
+    if tokens == "no-special":
+        text += json.dumps(sorted(found.special))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -58,7 +58,7 @@ def better_lower(z_n: NDArray[Any], lower: float, width: float) -> float | None:
     unit = unit_of(z)
     if near.mean() < FEW or not unit or not apart[near].any():
         return None
-    return float(f"{lower - 0.5 * min(unit, width):.4g}")
+    return float(f"{lower - 0.5 * min(float(f'{unit:.4g}'), width):.12g}")
 
 
 def keep_off_edges(model: Any, lower: float, width: float, n_walkers: int, device: str) -> None:
@@ -84,7 +84,7 @@ def keep_off_edges(model: Any, lower: float, width: float, n_walkers: int, devic
         if not exact:
             said += "; changes are not used: each move evaluates the model, which is slower"
             model.offers = replace(offers, change=None, compiled_change=None)
-    log.warning("%s; set bins.lower = %g to put the edges between outputs", said, better)
+    log.warning("%s; set bins.lower = %.12g to put the edges between outputs", said, better)
 
 
 def _sums_are_exact(

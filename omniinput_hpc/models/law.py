@@ -120,7 +120,7 @@ def _model_table(law: Any, config: Config, n_sites: int | None) -> Table | None:
     """Return the [model] table of a law's own model; None if it is the run's."""
     if isinstance(law, CausalLmLaw):
         more = {"dtype": law.dtype, "prefix": law.prefix}
-        return _causal_lm(law.path, config, n_sites or 2, more)
+        return _causal_lm(law.path, config, "law", n_sites or 2, more)
     if isinstance(law, PythonLaw):
         return PythonModel(kind="python", factory=law.factory, options=law.options)
     return None
@@ -129,16 +129,21 @@ def _model_table(law: Any, config: Config, n_sites: int | None) -> Table | None:
 def _prompt_table(prompt: Prompt | None, config: Config) -> Table | None:
     """Return the [model] table of a prompt's model; None if it has none."""
     if isinstance(prompt, CausalLmPrompt):
-        return _causal_lm(prompt.path, config, prompt.sites, {})
+        return _causal_lm(prompt.path, config, "law.prompt", prompt.sites, {})
     if isinstance(prompt, PythonPrompt):
         return PythonModel(kind="python", factory=prompt.factory, options=prompt.options)
     return None
 
 
-def _causal_lm(path: str, config: Config, length: int, more: dict[str, Any]) -> CausalLm:
+def _causal_lm(path: str, config: Config, key: str, length: int, more: dict[str, Any]) -> CausalLm:
+    """Return the table of a decoder; a `UserError` names `key` if it has no such inputs."""
     tokens: Any = getattr(config.model, "tokens", "all")
     if length < 2:
-        raise UserError('law.prompt.sites = 1: a prompt of kind = "causal-lm" needs 2 or more')
+        raise UserError(f'{key}: kind = "causal-lm" needs 2 sites or more, not {length}')
+    if isinstance(tokens, list):
+        raise UserError(
+            f'{key}: kind = "causal-lm" takes no list of model.tokens; give a kind = "python"'
+        )
     return CausalLm(kind="causal-lm", path=path, length=length, tokens=tokens, **more)
 
 
@@ -146,7 +151,8 @@ def _require_same_tokens(config: Config, table: Table) -> None:
     path, other = getattr(config.model, "path", None), getattr(table, "path", None)
     if not path or not other or not KINDS[config.model.kind].has_tokenizer:
         return
-    own, found = input_space.vocabulary_of(path), input_space.vocabulary_of(other)
+    tokens = getattr(config.model, "tokens", "all")
+    own, found = (input_space.vocabulary_of(one, tokens) for one in (path, other))
     if own and found and own != found:
         raise UserError(
             f"law: the values of {other} stand for other tokens than those of model.path = {path}; "
@@ -209,8 +215,9 @@ def _rows(prompt: DataPrompt, config: Config, model: Any) -> NDArray[np.int64]:
 
 
 def _values(row: Sequence[int], space: Any) -> list[int]:
-    """Return the values of a row of the model's own numbers."""
-    return list(space.to_values(np.array(row, dtype=np.int64)).tolist())
+    """Return the values of a row of the model's own numbers; -1 for one that it lacks."""
+    numbers = [number if abs(number) < 1 << 62 else -1 for number in row]
+    return list(space.to_values(np.array(numbers, dtype=np.int64)).tolist())
 
 
 def _read(path: Path) -> list[Any]:

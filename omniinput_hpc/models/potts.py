@@ -16,6 +16,11 @@ class Potts:
     """See the module's docstring, and `models.protocol` for the methods.
 
     Fields and couplings are rows i q + a of two tables, for value a at site i.
+
+    Attributes
+    ----------
+    rounding : how much more z may differ than that of a small model: each field is a float32 sum of
+        D couplings, so z errs by about D / 6 spacings of a field's typical size
     """
 
     def __init__(self, options: Options, device: str) -> None:
@@ -25,6 +30,9 @@ class Potts:
         self._h = torch.from_numpy(found.h).to(device).flatten()
         self._coupling = torch.from_numpy(found.coupling).to(device).reshape(n_rows, n_rows)
         self._first = self.n_values * torch.arange(self.n_sites, device=device)
+        field = self._field(torch.arange(self.n_sites, device=device)[None] % self.n_values)
+        typical = float(field.square().mean().sqrt())
+        self.rounding = 2.0 * torch.finfo(torch.float32).eps * self.n_sites * typical
         self._shown = potts_file.shown_by(found.alphabet)
 
     def output(self, x: torch.Tensor) -> torch.Tensor:

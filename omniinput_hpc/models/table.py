@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from omniinput_hpc import plugins
 from omniinput_hpc.config import Allowed, Analysis, Config, Side, Table
@@ -349,20 +349,30 @@ def with_side(config: Config) -> Config:
     return config.model_copy(update={"analysis": analysis.model_copy(update={"side": side})})
 
 
-def closeness(config: Config) -> float:
-    """Return the allowed difference of z between machines or batch shapes; inf if noisy."""
-    return np.inf if config.noisy else TOLERANCES[config.rounded_as]
+def closeness(config: Config, z_n: ArrayLike) -> NDArray[np.float64]:
+    """Return the allowed differences of z between machines or batch shapes; inf if noisy.
+
+    They are at least those on one machine (see `rounding`).
+    """
+    size_n, allowed = np.abs(np.asarray(z_n, np.float64)), rounding(config)
+    if allowed is None:
+        return np.full_like(size_n, np.inf)
+    n = len(models_of(config.output, config.model))
+    usual_n = np.maximum(n * LARGE_OUTPUT if n > 1 else 1.0, size_n)
+    return np.maximum(TOLERANCES[config.rounded_as] * usual_n, allowed[0] + allowed[1] * size_n)
 
 
 def same_outputs(then_n: ArrayLike, now_n: ArrayLike, config: Config) -> bool:
     """Return whether two z of each of n inputs are those of one model (see `closeness`)."""
-    then_n = np.asarray(then_n, np.float64)
-    apart = np.abs(np.asarray(now_n, np.float64) - then_n) / np.maximum(1.0, np.abs(then_n))
-    return bool(apart.max(initial=0.0) <= closeness(config))
+    apart_n = np.abs(np.asarray(now_n, np.float64) - np.asarray(then_n, np.float64))
+    return bool((apart_n <= closeness(config, then_n)).all())
 
 
-def rounding(config: Config) -> tuple[float, float] | None:
-    """Return the allowed difference of z, absolute and relative, on one machine; None if noisy."""
+def rounding(config: Config, model: Model | None = None) -> tuple[float, float] | None:
+    """Return the allowed difference of z, absolute and relative, on one machine; None if noisy.
+
+    `model`, once it is built, knows what its size adds (`Potts.rounding`).
+    """
     if config.noisy:
         return None
     absolute, relative = ROUNDING[config.rounded_as]
@@ -371,6 +381,8 @@ def rounding(config: Config) -> tuple[float, float] | None:
     if len(of_z) > 1:  # a difference may be far smaller than its terms
         usual = absolute + relative * LARGE_OUTPUT
         return sum(number or usual for number in given), 0.0
+    if config.model.kind == "potts":
+        absolute += getattr(model, "rounding", 0.0)
     return (given[0], 0.0) if given[0] else (absolute, relative)
 
 

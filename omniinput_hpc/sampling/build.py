@@ -215,7 +215,7 @@ def make_rungs(
     like = zero_inputs(batch, g.n_sites, device)
     try_out(model, like, name)
     dtype = getattr(config.model, "dtype", "float32")
-    under = partial(CheckedModel, model, name, models.rounding(config), dtype)
+    under = partial(CheckedModel, model, name, models.rounding(config, model), dtype)
     checked = under(exact.law)
     anchors = _anchors(config, checked, like, exact, g.log_q)
     recording = Recording(config.sampler.steps, config.samples.every, g.x_dtype)

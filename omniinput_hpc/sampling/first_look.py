@@ -33,7 +33,7 @@ def check(
     z must be finite, a function of the input, and consistent with what the model's `change`
     returns. `name` is the model's name in messages.
     """
-    shape, allowed = (config.sampler.block_walkers, g.n_sites), models.rounding(config)
+    shape, allowed = (config.sampler.block_walkers, g.n_sites), models.rounding(config, model)
     checked.check_keeps_inputs(model, shape, name, device, config.model.kind == "python")
     checked.check_is_function(evaluate, shape, g.n_values, allowed, name)
     checked.check_change(model, shape, allowed, name, device)

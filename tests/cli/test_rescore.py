@@ -28,7 +28,7 @@ from run_tools import (
     said_until_its_end,
 )
 from sealed_changes import changing, seal
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordLevel
 
 from omniinput_hpc.cli import rescore
@@ -449,3 +449,15 @@ def test_the_tokens_that_end_texts_are_compared(tmp_path):
         input_space.require_same(base, chat)
     config = ended(tmp_path / "base", "eos")  # the end of a difference's texts is the run's
     checks.require_same_inputs(config, ended(tmp_path / "chat", None).model, [(8, 4)] * 2)
+
+
+def test_values_without_special_tokens_are_those_of_the_same_tokens(tmp_path):
+    """Values count the tokens that are not special: here the others begin with `the`, or `of`."""
+    for name, special in (("a", "of"), ("b", "the"), ("c", "of")):
+        added = [AddedToken(special, special=True)]
+        tokenizer(tmp_path / name, ["the", "of", "and", "end"], added)
+    a, b, c = (space(tmp_path / name, tokens="no-special") for name in "abc")
+    input_space.require_same(a, c)
+    with pytest.raises(UserError, match="the values of a and b stand for different tokens"):
+        input_space.require_same(a, b)
+    input_space.require_same(space(tmp_path / "a"), space(tmp_path / "b"))  # all tokens

@@ -74,7 +74,7 @@ def test_tf32_is_for_float32_and_is_compared_as_float16():
         "highest", "float32", "float16",
     )  # fmt: skip
     assert models.rounding(config) > models.rounding(plain)
-    assert models.closeness(config) > models.closeness(plain)
+    assert models.closeness(config, 1.0) > models.closeness(plain, 1.0)
     with pytest.raises(UserError, match=r'"tf32" is for float32, but model\.dtype'):
         input_file.parse(tree, "a.toml", ["model.dtype=bfloat16"])
 

@@ -15,6 +15,7 @@ from toy_models import lattice
 from omniinput_hpc import models
 from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models import checked
 from omniinput_hpc.models.checked import CheckedModel, NonFiniteOutput, NotAFunction, seen_finite
 from omniinput_hpc.sampling import build, loop, output_check
 
@@ -75,7 +76,7 @@ def test_noise_may_be_sampled_where_it_is_declared(tmp_path):
     loop.sample(run)
     run.writer.close()
     assert run.rungs[0].walkers.model.n_compared == 0
-    assert models.closeness(config) == np.inf  # resuming and --rescore cannot compare, either
+    assert models.closeness(config, 1.0) == np.inf  # resuming and --rescore cannot compare, either
     assert models.z_label(config).endswith(", with noise")
 
 
@@ -297,3 +298,30 @@ def test_what_is_not_finite_is_seen_in_every_place(bad):
     checked.watch(torch.zeros((8, 6), dtype=torch.int64), z)
     with pytest.raises(NonFiniteOutput, match="slot 3"):
         checked.raise_if_nonfinite()
+
+
+@pytest.mark.parametrize("what", ["z", "gradient"])
+def test_what_is_not_finite_is_not_forgotten_with_other_batches(what, monkeypatch):
+    monkeypatch.setattr(checked, "seen_finite", lambda z: False)  # as on a GPU
+    model = CheckedModel(lattice("cpu"), "model")
+    x = torch.arange(48).view(8, 6) % 4
+    model.watch(x[:3], torch.zeros(3))
+    z = torch.zeros(8)
+    z[[5, 7]] = torch.nan
+    model.watch(x, z, what)
+    model.watch(x[:2], torch.tensor([torch.inf, 0.0]), what)  # not the first
+    model.watch(x[:2], torch.zeros(2))
+    said = rf"{what} that is not finite for the input in slot 5: .*values \[2, 3, 0, 1, 2, 3\]"
+    with pytest.raises(NonFiniteOutput, match=said):
+        model.raise_if_nonfinite()
+
+
+def test_what_one_machine_may_is_allowed_between_two(tmp_path):
+    z = np.array([0.0, 1.0, -40.0, 1e4])
+    for more in ([], ["model.rounding=0.05"], ["model.rounding=1e-9"], ["run.precision=tf32"]):
+        config = noisy(tmp_path, 0.0, *more)
+        number, share = models.rounding(config)
+        assert (models.closeness(config, z) >= number + share * np.abs(z)).all()
+    rough = noisy(tmp_path, 0.0, "model.rounding=0.05")
+    assert models.same_outputs([1.0], [1.01], rough)
+    assert not models.same_outputs([1.0], [1.06], rough)

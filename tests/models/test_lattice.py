@@ -63,3 +63,11 @@ def test_sums_of_changes_do_straddle_edges():
         x = x.scatter(1, site[:, None], value[:, None])
     below = [np.floor(z.double().numpy() / 0.1) for z in (total.float(), model.output(x))]
     assert (below[0] != below[1]).any()
+
+
+@pytest.mark.parametrize("lower", [-1234.5, -10000.0, -123.4])
+def test_better_edges_far_from_zero_are_better(lower):
+    z = np.float32(lower + 0.1 * RNG.integers(50, 90, 1000))
+    found = better_lower(z, lower, 0.1)
+    assert found == pytest.approx(lower - 0.05, abs=2e-3)  # z are float32
+    assert better_lower(z, found, 0.1) is None

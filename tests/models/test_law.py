@@ -13,6 +13,7 @@ from omniinput_hpc import models
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.config import input_file
 from omniinput_hpc.config.stored import parse as stored
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import law as laws
 
 BASE = """
@@ -83,6 +84,7 @@ def test_a_law_that_cannot_be_used_is_one_sentence(tables, said, tmp_path, capfd
     ([[0, 1], [2], [0, 1, 2]],
      "rows 2, 3 of other lengths than law.prompt.sites = 2 (1, 3 tokens)"),
     ([[0, 1], [2, 5]], "row 2 with values that the model does not have"),
+    ([[0, 1], [2, 10**20]], "row 2 with values that the model does not have"),
     ([], "holds no prompts"),
     ([[0, 1.5]], "expected a list of texts, or of lists of values"),
     (["a"], "texts need a model with a tokenizer"),
@@ -232,3 +234,21 @@ def test_an_output_that_is_not_the_loss_of_its_rows_is_refused(tmp_path, capfd, 
 def test_prompts_of_a_fasta_file_are_its_sequences(tmp_path):
     (tmp_path / "a.fa").write_text(">one\nMK\n>two\nvi\n")
     assert laws._read(tmp_path / "a.fa") == ["MK", "VI"]
+
+
+def test_a_law_of_a_decoder_names_what_its_model_lacks(tmp_path, capfd):
+    save_decoder("gpt2", tmp_path / "one")
+    decoder = f'kind = "causal-lm"\npath = "{tmp_path}/one"'
+    law = f"[law]\n{decoder}"
+    lists = 'kind = "masked-lm"\npath = "nowhere"\nlength = 4\ntokens = ["a", "b"]'
+    config = input_file.parse(text(tmp_path, law=law, model=lists), "")
+    with pytest.raises(UserError, match=r"^law: kind = .* takes no list of model\.tokens"):
+        laws.preflight(config, {"n_sites": 4, "bytes": 1})
+    single = 'kind = "python"\nfactory = "a:b"'
+    config = input_file.parse(text(tmp_path, law=law, model=single), "")
+    with pytest.raises(UserError, match=r"^law: kind = .* needs 2 sites or more, not 1"):
+        laws.preflight(config, {"n_sites": 1, "bytes": 1})
+    prompt = f"{OWN}\nprompt = {{ {decoder.replace(chr(10), ', ')}, sites = 1 }}"
+    config = input_file.parse(text(tmp_path, law=prompt, model=single), "")
+    with pytest.raises(UserError, match=r"^law\.prompt: kind = .* needs 2 sites or more, not 1"):
+        laws.preflight(config, {"n_sites": 4, "bytes": 1})

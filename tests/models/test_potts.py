@@ -8,10 +8,13 @@ import torch
 from potts_files import energies, hairpin, random_model, write_text
 from run_tools import ROOT
 
+from omniinput_hpc import models
 from omniinput_hpc.cli import run as launch
-from omniinput_hpc.config import Potts
+from omniinput_hpc.config import Potts, input_file
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.models import potts
+from omniinput_hpc.models import potts, potts_file
+from omniinput_hpc.models.checked import check_change
 from omniinput_hpc.models.protocol import offers_of
 from omniinput_hpc.runfile.reader import open_run
 
@@ -117,3 +120,21 @@ def test_a_runs_density_is_that_of_all_inputs(tmp_path, monkeypatch, wrong):
     rms = float(np.sqrt(np.mean((apart_b / density.log_g_error_b[known]) ** 2)))
     assert known.sum() > 40
     assert rms > 3 if wrong else 0.6 < rms < 1.4, rms
+
+
+def test_a_long_model_has_room_for_its_rounding(monkeypatch):
+    """z of 1,000 sites sums half a million float32 numbers, however small z itself is."""
+    n, q, random = 1000, 2, np.random.default_rng(4)
+    coupling = random.normal(0, 0.1, (n, q, n, q)).astype(np.float32)
+    coupling += coupling.transpose(2, 3, 0, 1)
+    coupling[np.arange(n), :, np.arange(n)] = 0.0
+    given = potts_file.Parameters(np.zeros((n, q), np.float32), coupling, None)
+    monkeypatch.setattr(potts_file, "read", lambda options: given)
+    config = input_file.parse(INPUT.format(folder="."), "")
+    model = potts.build(config.model, "cpu")
+    allowed, usual = models.rounding(config, model), models.rounding(config)
+    check_change(model, (64, n), allowed, "the model", "cpu")
+    with pytest.raises(UserError, match="times what rounding explains"):
+        check_change(model, (64, n), usual, "the model", "cpu")
+    x = torch.from_numpy(random.integers(q, size=(64, n)))
+    assert usual[0] < allowed[0] < 1e-4 * float(model.output(x).std())

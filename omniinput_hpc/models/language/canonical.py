@@ -29,6 +29,8 @@ RIGHT = ("", "a", "l", "e", "!", "1", " ", "\n", "\N{CJK UNIFIED IDEOGRAPH-4E2D}
 
 They are what usual regular expressions look at: the end of blanks, 's and 're, groups of digits.
 """
+DIGITS = [*map(str, range(10)), *(f"{number:02}" for number in range(100))]
+"""Digits that may begin a group of up to three, as in Llama 3, with a token that ends it."""
 SHORT = 2
 """Letters of a token that may be part of a contraction, as in 's."""
 
@@ -110,7 +112,7 @@ def possible_pairs(
         if in_context:
             left = [(b, text) for b, text in whole if not possible[a, b]]
             left = [(b, text) for b, text in left if _may_be_split(_text(first), text)]
-            at = LEFT if before else ("",)
+            at = (*LEFT, *_begins_of_group(words, _text(first), before)) if before else ("",)
             possible[a, list(_possible_somewhere(words, left, wanted, at))] = True
     return possible
 
@@ -159,6 +161,15 @@ def _may_be_split(first: str | None, text: str) -> bool:
     if first is None or len(first.strip()) <= SHORT:
         return True
     return not (first[-1].isalpha() and text[len(first) :][:1].isalpha())
+
+
+def _begins_of_group(words: Vocabulary, text: str | None, wanted: list[int]) -> Iterator[str]:
+    """Yield one digit and two digits before a token, `wanted`, of digits that keep it whole."""
+    if not (text or "").isdecimal():
+        return
+    for some in (DIGITS[:10], DIGITS[10:]):
+        made = zip(some, _encoded(words, [digits + str(text) for digits in some]), strict=True)
+        yield from [digits for digits, ids in made if ids and ids[1:][-1:] == wanted][:1]
 
 
 def _possible_somewhere(

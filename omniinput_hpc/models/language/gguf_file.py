@@ -105,6 +105,7 @@ def read_config(path: Path) -> dict[str, Any]:
                 f"{path}: transformers does not read the tensor {name} of a {architecture}, so z "
                 "would be that of another model; use a folder with safetensors"
             )
+    config["eos_token_id"] = header.settings.get("tokenizer.ggml.eos_token_id")
     config["vocab_size"] = header.tensors[_EMBEDDING].shape[0]
     n_blocks = max(
         (int(name[1]) + 1 for name in map(_BLOCK.match, header.tensors) if name), default=0

@@ -7,6 +7,7 @@ token: ``model.prefix`` defines how inputs begin, and the notes report what it l
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from omniinput_hpc.config import CausalLm, Config
@@ -90,6 +91,4 @@ def _as_text(
 
 def as_toml(prefix: str | list[int]) -> str:
     """Return a prefix as it is written in an input file."""
-    if isinstance(prefix, list):
-        return str(prefix)
-    return '"' + prefix.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return json.dumps(prefix, ensure_ascii=False).replace("\x7f", "\\u007f")

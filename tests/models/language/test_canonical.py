@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from trained_tokenizers import CORPUS, random_corpus, trained, vocabulary
 
 from omniinput_hpc.models import constraint
@@ -139,3 +139,20 @@ def test_a_text_without_tokens_is_not_canonical():
     words = vocabulary(tokenizer)
     rows = np.array([[0, 1], [0, 5]])
     assert canonical.is_canonical(words, rows).tolist() == [True, False]
+
+
+def test_groups_of_three_digits_leave_no_canonical_sequence_out():
+    """As in Llama 3: 1500 is 15|0 and 0, but 1100 is 1|10 and 0, and 00 alone is one token."""
+    names = ["0", "1", "5", "a", "10", "15", "00"]
+    merges = [("1", "0"), ("1", "5"), ("0", "0")]
+    tokenizer = Tokenizer(models.BPE({name: i for i, name in enumerate(names)}, merges))
+    groups = pre_tokenizers.Split(Regex(r"\p{N}{1,3}|\p{L}+"), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [groups, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    words = vocabulary(tokenizer)
+    x = every_input(len(names), 5)
+    truth = canonical.is_canonical(words, x)
+    assert truth[(x[:, :4] == [5, 0, 0, 3]).all(axis=1)].any()
+    assert space(words, 5).contains(x[truth]).all()

@@ -344,3 +344,13 @@ def test_what_a_models_own_code_raises_is_one_sentence(tmp_path, monkeypatch, er
     monkeypatch.setattr(torch, "is_grad_enabled", lambda: True)
     with pytest.raises(UserError, match=f"cannot evaluate .*({type(error).__name__}|shapes)"):
         build(tmp_path)
+
+
+def test_inputs_of_two_tokens_without_a_prefix(tmp_path):
+    """One position predicts the other token: no prediction has later tokens to depend on."""
+    model = causal_lm.build(
+        CausalLm(kind="causal-lm", path=str(save_decoder("gpt2", tmp_path)), length=2), "cpu"
+    )
+    x = inputs(model)
+    loss = torch.stack([model.lm(input_ids=row[None], labels=row[None]).loss for row in x])
+    torch.testing.assert_close(model.output(x), loss, atol=1e-5, rtol=0)

@@ -1,6 +1,7 @@
 """Language models in GGUF files: outputs, tokens, and files that lie."""
 
 import struct
+from types import SimpleNamespace
 
 import gguf
 import numpy as np
@@ -11,6 +12,7 @@ from language_folders import save_decoder
 
 from omniinput_hpc.config import CausalLm
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models import constraint
 from omniinput_hpc.models.language import causal_lm, gguf_file, hf_folder, tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -161,3 +163,14 @@ def test_a_file_whose_settings_lie_is_refused_when_it_is_loaded(path):
     path.write_bytes(whole[:place] + struct.pack("<I", 128) + whole[place + 4 :])
     with pytest.raises(UserError, match=r"small\.gguf"):
         causal_lm.build(options(path), "cpu")
+
+
+def test_texts_end_with_the_token_that_the_file_names(tmp_path):
+    """Neither name is the usual one, which this vocabulary lacks."""
+    config = SimpleNamespace(model=options(tmp_path), space=SimpleNamespace(end="eos"))
+    for end in (0, 1):
+        save_gguf("llama", tmp_path / "small.gguf", settings=[("add_eos_token_id", end)])
+        assert constraint.end_id(config) == end
+    save_gguf("llama", tmp_path / "small.gguf")
+    with pytest.raises(UserError, match="has no eos_token"):
+        constraint.end_id(config)

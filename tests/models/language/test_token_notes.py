@@ -1,6 +1,7 @@
 """What is reported of a model's tokens: values without one, and the token that texts begin with."""
 
 import json
+import tomllib
 
 import pytest
 import torch
@@ -80,3 +81,8 @@ def test_a_text_is_read_with_or_without_it_and_that_is_said(folder):
     assert note.startswith(f"each text was read with one '<s>' ({s}) in front")
     (note,) = test_sets._about_texts(config(folder))
     assert "without" in note and 'model.prefix = "<s>"' in note
+
+
+@pytest.mark.parametrize("prefix", ['<s>a"b\\', "<s>user\nhello\t", "\x7f\N{EM DASH}", [1, 2]])
+def test_a_prefix_is_written_as_toml(prefix):
+    assert tomllib.loads(f"prefix = {token_notes.as_toml(prefix)}")["prefix"] == prefix

@@ -119,3 +119,10 @@ def test_rounding_and_noise_are_those_of_both():
             {"name": "difference", "other": {**WORSE, "dtype": "float16"}},
             run={"output": "a.h5", "seed": 1, "rounds": 1, "precision": "tf32"},
         )
+
+
+def test_a_small_difference_of_large_outputs_may_be_rounded_as_these():
+    config = config_of({**TOY, "length": 3}, {"name": "difference", "other": WORSE})
+    assert models.same_outputs([0.01], [0.03], config)  # of 20: 1e-3, as of each model alone
+    assert not models.same_outputs([0.01], [0.06], config)
+    assert not models.same_outputs([0.01], [0.03], config_of({**TOY, "length": 3}, None))
