@@ -41,7 +41,17 @@ NETWORK_BATCH = 256
 @cache
 def prototypes() -> Images:
     """Return a hundred images of each digit, x uint8 [1000, 784]; a `UserError` if missing."""
-    return read_idx_set(FOLDER, "mnist", "train")
+    return read_idx_set(_of_repository(FOLDER), "mnist", "train")
+
+
+def _of_repository(folder: Path) -> Path:
+    """Return a folder of `JUDGES`; a `UserError` if it is missing, as beside a wheel."""
+    if not folder.is_dir():
+        raise UserError(
+            f"{folder} is missing, since a wheel lacks the judges' data: copy inputs/judges of the "
+            f"repository to {JUDGES}"
+        )
+    return folder
 
 
 def nearest_are_ones(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
@@ -82,7 +92,7 @@ def probability_of_one(x: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
 def _network() -> ImageNetwork:
     from omniinput_hpc.models.images import classifier
 
-    return classifier.load(NETWORK)
+    return classifier.load(_of_repository(NETWORK))
 
 
 def pictures_of_ones() -> NDArray[np.uint8]:

@@ -60,7 +60,7 @@ class Enumeration:
     """
 
     def __init__(self, edges: NDArray[np.float64], rule: Rule | None, m: int | None) -> None:
-        self._edges, self._rule, self._m = edges, rule, m
+        self._edges, self.rule, self._m = edges, rule, m
         self.count_b = np.zeros(len(edges) + 1, dtype=np.int64)
         self.weight_b, self.right_b = np.zeros(len(edges) + 1), np.zeros(len(edges) + 1)
         self.mass_right, self.mass, self.highest_right = 0.0, 0.0, -np.inf
@@ -78,8 +78,8 @@ class Enumeration:
         index = np.where(index < 0, n_bins, np.where(index >= n_bins, n_bins + 1, index))
         self.count_b += np.bincount(index, minlength=n_bins + 2)
         self.weight_b += np.bincount(index, weights=q, minlength=n_bins + 2)
-        if self._rule is not None:
-            r = self._rule(x)
+        if self.rule is not None:
+            r = self.rule(x)
             right = r if q is None else r * q
             self.right_b += np.bincount(index, weights=right, minlength=n_bins + 2)
             if self._m is not None:
@@ -238,18 +238,16 @@ def write(record: Record, found: Enumeration, config: Config, source: list[str])
         f"{found.count_b[-1]} above",
         *source,
     ]
-    if np.isfinite(found.highest_right):
+    if found.rule is not None:
         words = "share of right inputs among what the model generates"
         # rows that are not normalized generate nothing
         normalized = found.mass < 1.001 and (found.mass > 0.999 or config.allowed is not None)
         share = [f"{words}: {found.mass_right:.8f}"] if found.mass_right and normalized else []
         columns["r"] = found.right_b[bins] / weight_b[bins]
         what = "right inputs" if config.law is None else "probability of right inputs"
-        header += [
-            f"{what}: {found.right_b.sum():.10g}",
-            *share,
-            f"highest z of a right input: {found.highest_right:.6f}",
-        ]
+        header += [f"{what}: {found.right_b.sum():.10g}", *share]
+        if np.isfinite(found.highest_right):  # some input scores 1
+            header.append(f"highest z of a right input: {found.highest_right:.6f}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         record.add_table(path, header, columns)

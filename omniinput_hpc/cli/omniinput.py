@@ -46,6 +46,8 @@ GROUPS = {
                      "omniinput_hpc.cli.init", stops=True),
         "check": _run_verb("check an input file, try its model, print the plan"),
         "doctor": _run_verb("check this machine and a folder"),
+        "benchmark": Verb("compare all sampling methods on models whose density is known",
+                          "omniinput_zoo.benchmark.command"),
     },
     "Runs (also under mpirun)": {
         "run": _run_verb("sample a model's whole input space, or resume after the last round"),
@@ -54,10 +56,6 @@ GROUPS = {
         "enumerate": Verb("evaluate every input of a small space", "omniinput_hpc.cli.enumerate"),
         "census": Verb("find every input of an autoregressive model with an output up to Z",
                        "omniinput_zoo.census.command", stops=True),
-        "test-sets": Verb("evaluate a model on test sets: outputs, AUPR, AUROC",
-                          "omniinput_hpc.cli.test_sets"),
-        "benchmark": Verb("compare all sampling methods on models whose density is known",
-                          "omniinput_zoo.benchmark.command"),
     },
     "Run files": {
         "verify": _run_verb("check that a run file is consistent"),
@@ -71,6 +69,8 @@ GROUPS = {
         "average": Verb("the mean of an observable at each output"),
         "joint": Verb("the joint density of the output and an observable"),
         "observe": Verb("compute an observable of all recorded inputs, once"),
+        "test-sets": Verb("evaluate a model on test sets: outputs, AUPR, AUROC",
+                          "omniinput_hpc.cli.test_sets"),
         "overlay": Verb("draw the densities of several runs in one picture"),
         "report": Verb("one HTML page about one or more runs"),
         "explore": Verb("serve this page with all recorded inputs of a run"),

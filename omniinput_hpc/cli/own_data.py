@@ -68,6 +68,15 @@ def is_file_of_data(text: str) -> bool:
     return Path(text).suffix.lower() in ENDINGS or Path(text).is_dir()
 
 
+def check_space(name: str, config: Config) -> None:
+    """Raise a UserError if the space is constrained: data of this name may lie outside it."""
+    if config.constrained:
+        raise UserError(
+            f"{name}: a run with {config.constraint} cannot be compared with test data, which may "
+            "lie outside its space"
+        )
+
+
 def read(
     path: Path, config: Config, n_sites: int, space: Space, render: Render | None = None
 ) -> OwnData:
@@ -77,10 +86,6 @@ def read(
     Raises a `UserError` that names the file if it cannot be read or does not fit the model.
     """
     notes: list[str] = []
-    if config.constrained:
-        raise UserError(
-            f"{path}: a run with {config.constraint} cannot be compared with your own inputs"
-        )
     inputs = Inputs(config.model, n_sites, space.n_ids, render)
     names: list[str] = []
     if path.suffix.lower() in fasta.ENDINGS:

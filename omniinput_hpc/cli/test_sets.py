@@ -47,6 +47,7 @@ from omniinput_hpc.cli.arguments import add_set, new_parser
 from omniinput_hpc.cli.scripts import check_output, new_record
 from omniinput_hpc.config import CausalLm, Config, ImageClassifier, input_file
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE, UserError
+from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.models.images.data_sets import (
     IDX_SETS,
     Images,
@@ -120,13 +121,20 @@ def evaluate(model: models.Model, images: Images, name: str) -> NDArray[np.float
             f"{name} has {images.x.shape[1]} sites with values up to {images.x.max()}; the model "
             f"takes {model.n_sites} sites with values up to {model.n_values - 1}"
         )
-    return _outputs(model, images.x)
+    return _outputs(model, images.x, name)
 
 
-def _outputs(model: models.Model, x: NDArray[Any]) -> NDArray[np.float64]:
+def _outputs(model: models.Model, x: NDArray[Any], name: str) -> NDArray[np.float64]:
     from omniinput_hpc.models import batches  # imports torch
 
-    return batches.evaluate(model, x, min(BATCH, len(x)), "cpu").astype(np.float64)
+    z = batches.evaluate(model, x, min(BATCH, len(x)), "cpu").astype(np.float64)
+    wrong = np.flatnonzero(~np.isfinite(z))
+    if wrong.size:
+        raise UserError(
+            f"{name}, input {wrong[0] + 1}: the model returned a z that is not finite; correct the "
+            "model, or leave this input out"
+        )
+    return z
 
 
 @dataclass(frozen=True)
@@ -173,6 +181,7 @@ def outputs_of(model: models.Model, config: Config, name: str, role: str) -> lis
 
     Raises a UserError if the set does not exist or does not fit the model.
     """
+    own_data.check_space(name, config)
     if _is_known(name) or not own_data.is_file_of_data(name):
         if role == "data":
             raise UserError(
@@ -190,7 +199,7 @@ def outputs_of(model: models.Model, config: Config, name: str, role: str) -> lis
     data = own_data.read(Path(name), config, model.n_sites, space, render)
     for note in data.notes + (_about_texts(config) if data.of_texts else []):
         print(f"note: {note}")
-    z, roles = _outputs(model, data.x), np.array(data.role)
+    z, roles = _outputs(model, data.x, name), np.array(data.role)
     ids = models.space_of(model).to_ids(data.x)
     if role != "data" and not {"data", role}.issuperset(data.role):
         raise UserError(
@@ -365,7 +374,7 @@ def main(arguments: Sequence[str] | None = None, program: str = PROGRAM) -> int:
     print_any_text()
     try:
         _run(arguments, program)
-    except UserError as error:
+    except (UserError, EstimateError) as error:  # the latter from the rule
         print(f"{program}: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
     return EXIT_COMPLETE

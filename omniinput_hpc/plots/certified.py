@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from omniinput_hpc.estimators.density.certified import Certified
+from omniinput_hpc.estimators.density.certified import Certified, counts_all_below
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.plots import style
 
@@ -27,7 +27,7 @@ def certified_figure(found: Certified, density: Density, label: str) -> Figure:
     exact = found.exact_t & np.isfinite(low_t)
     if exact.any():
         top.plot(z_t[exact], low_t[exact], color=style.exact(), label="all known from a census")
-    if density.absolute:
+    if counts_all_below(density):
         upto_b = np.logaddexp.accumulate(density.log_g_b) / style.LN10
         seen = np.isfinite(upto_b)
         top.plot(density.edges[1:][seen], upto_b[seen], color=style.sampled(),

@@ -39,10 +39,15 @@ def normalization_figure(
     top.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
     ratios = [(r.name.partition(" (")[0], r.ratio) for r in found.rows if r.ratio is not None]
     for y, (_, ratio) in enumerate(reversed(ratios)):
-        half = float(ratio.high - ratio.value)
-        shown = half if np.isfinite(half) else 0.0
-        value = float(ratio.value)
-        bottom.errorbar(value, y, xerr=shown, fmt="o", color=style.sampled(), markersize=5)
+        value, half = float(ratio.value), float(ratio.high - ratio.value)
+        if np.isfinite(half):
+            bottom.errorbar(value, y, xerr=half, fmt="o", color=style.sampled(), markersize=5)
+        else:
+            bottom.annotate(
+                "interval not known", (value, y), xytext=(5, 4), textcoords="offset points",
+                fontsize=8, color=style.NOTE,
+            )  # fmt: skip
+            style.hollow(bottom, np.array([value]), np.array([float(y)]), "", markersize=5)
     bottom.set_yticks(range(len(ratios)), [name for name, _ in reversed(ratios)])
     bottom.set_ylim(-0.6, len(ratios) - 0.4)
     bottom.locator_params(axis="x", nbins=5)

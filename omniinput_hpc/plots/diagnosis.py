@@ -89,7 +89,7 @@ def _rhat(axes: Axes, d: Diagnosis) -> None:
     )  # fmt: skip
     right.set_ylabel("R-hat over lanes", color=style.exact())
     known_k = d.rhat_k[np.isfinite(d.rhat_k)]
-    right.set_ylim(0.99, max(1.1, 1.02 * float(known_k.max(initial=1.0))))
+    right.set_ylim(0.99, max(1.1, 1.02 * float(known_k.max(initial=limit))))
 
 
 def _traces(axes: Axes, d: Diagnosis, traces: Mapping[int, style.FloatArray], label: str) -> None:

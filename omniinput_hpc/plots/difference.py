@@ -24,12 +24,16 @@ def difference_figure(
     """Return the density of D over either model's inputs, and D against z of that model below."""
     figure, (top, bottom) = style.panels([3.1, 3.0], share_x=False)
     names = (style.named(names[0], 0), style.named(names[1], 1))
-    middle = style.middles(edges)
+    middle, absolute = style.middles(edges), all(density.absolute for density in densities)
     for number, (way, name) in enumerate(zip(ways, names, strict=True)):
         colour, density, a = style.colour(number), way.density, way.means
         ends = f"{a.edges[0]:.4g} to {a.edges[-1]:.4g}"
         some = np.isfinite(density.log_g_c)
-        log_g, error = density.log_g_c[some] / style.LN10, density.error_c[some] / style.LN10
+        whole, own = 0.0, densities[number]
+        if own.absolute and not absolute:  # the other one is relative: draw shares of both
+            whole = float(np.logaddexp.reduce(own.log_g_b))
+        log_g = (density.log_g_c[some] - whole) / style.LN10
+        error = density.error_c[some] / style.LN10
         known, d = np.isfinite(error), middle[some]
         style.points(top, d[known], log_g[known], error[known], f"z of {name} {ends}", colour)
         unknown = "" if number else "error not known"
@@ -43,7 +47,6 @@ def difference_figure(
         )
     top.axvline(0.0, color=style.FAINT, linewidth=1.1)
     bottom.axhline(0.0, color=style.FAINT, linewidth=1.1)
-    absolute = all(density.absolute for density in densities)
     top.set_ylabel(style.inputs_label(absolute, "cell", densities[0].measure))
     top.set_xlabel(f"D = z of {names[0]} \N{MINUS SIGN} z of {names[1]}")
     bottom.set(xlabel=label, ylabel="D")

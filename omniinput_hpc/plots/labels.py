@@ -9,13 +9,14 @@ from matplotlib.figure import Figure
 
 from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.plots import style
+from omniinput_hpc.text import WORDS_OF
 
 
 @style.styled
-def labels_figure(columns: Mapping[str, FloatArray], label: str) -> Figure:
+def labels_figure(columns: Mapping[str, FloatArray], label: str, measure: str = "count") -> Figure:
     """Return the numbers of labels per bin, and below the share of its inputs that they represent.
 
-    `columns` are those of RUN.bank.csv.
+    `columns` are those of RUN.bank.csv. Under a law, by the `measure`, shares are of probability.
     """
     figure, (top, bottom) = style.panels([2.6, 2.2])
     low, high = columns["z_lower"], columns["z_upper"]
@@ -32,7 +33,7 @@ def labels_figure(columns: Mapping[str, FloatArray], label: str) -> Figure:
     lost = known & missing
     style.points(bottom, z[lost], share[lost], error[lost], "labels are missing", orange)
     bottom.axhline(1.0, color=style.FAINT, linewidth=1.1)
-    bottom.set(xlabel=label, ylabel="share of the bin's inputs")
+    bottom.set(xlabel=label, ylabel=f"share of the bin's {WORDS_OF[measure].things}")
     style.legend_above(top, 2)
     style.legend_above(bottom, 2)
     return figure

@@ -8,13 +8,17 @@ from matplotlib.figure import Figure
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.observables import Averages, Joint
 from omniinput_hpc.plots import style
+from omniinput_hpc.text import WORDS_OF
 
 
 @style.styled
-def average_figure(found: Averages, name: str, label: str) -> Figure:
-    """Return the mean of y with 95 % intervals, and where 80 % of the inputs lie, against z."""
+def average_figure(found: Averages, name: str, label: str, measure: str = "count") -> Figure:
+    """Return the mean of y with 95 % intervals, and where 80 % of the inputs lie, against z.
+
+    `measure` is the density's: under a law, where 80 % of the probability lies.
+    """
     figure, (axes,) = style.panels([3.6])
-    _average(axes, found, band="80 % of the inputs of a bin")
+    _average(axes, found, band=f"80 % of the {WORDS_OF[measure].things} of a bin")
     axes.set(xlabel=label, ylabel=name)
     style.legend_above(axes, 3)
     return figure
@@ -75,5 +79,5 @@ def joint_figure(
         color=style.sampled(), elinewidth=1.0,
     )  # fmt: skip
     style.hollow(right, amount_c[~known], middle[~known], "error not known", markersize=2.4)
-    right.set_xlabel("all z")
+    right.set_xlabel("all z shown")
     return figure

@@ -151,9 +151,14 @@ def convergence_figure(
     top.set(ylim=(-0.03, 1.03), ylabel="precision")
     style.legend_beside(top, title="scores per bin")
     rows = np.array([(c.aupr, c.aupr_low, c.aupr_high) for c in results.values()])
-    sizes = list(results)
-    bottom.vlines(sizes, rows[:, 1], rows[:, 2], color=style.sampled())  # may exclude the AUPR
-    bottom.plot(sizes, rows[:, 0], "o", color=style.sampled(), markersize=4)
+    sizes, known = np.array(list(results)), np.isfinite(rows[:, 1:]).all(axis=1)
+    # intervals may exclude the AUPR
+    bottom.vlines(sizes[known], rows[known, 1], rows[known, 2], color=style.sampled())
+    bottom.plot(sizes[known], rows[known, 0], "o", color=style.sampled(), markersize=4)
+    unknown = np.isfinite(rows[:, 0]) & ~known
+    style.hollow(bottom, sizes[unknown], rows[unknown, 0], "interval not known")
+    if unknown.any():
+        bottom.legend(loc="best")
     bottom.set(xlabel="scored inputs per bin", ylabel="AUPR, 95% interval")
     note = "each AUPR over its own curve's range of recall"
     bottom.set_title(note, loc="left", fontsize=9, color=style.NOTE)
@@ -268,7 +273,10 @@ def agreement_figure(
         at = z + _beside(n, len(found), width)
         axes[0].errorbar(at, columns[f"r_{one.name}"], **look)
         bias, error = columns[f"bias_{one.name}"], columns[f"bias_error_{one.name}"]
-        axes[1].errorbar(at, bias, yerr=error, **look)
+        known, mark = np.isfinite(error), look.pop("fmt")
+        axes[1].errorbar(at[known], bias[known], yerr=error[known], fmt=mark, **look)
+        hollow: dict[str, Any] = {"markerfacecolor": "none", "color": look["color"]}
+        axes[1].plot(at[~known], bias[~known], mark, markersize=4, **hollow)
     axes[0].set(ylim=SCORE_LIMITS, ylabel=SCORE_LABEL)
     axes[1].set_ylabel("bias")
     style.legend_beside(axes[0])

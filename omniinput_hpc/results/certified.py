@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from omniinput_hpc.estimators.density.certified import Certified, draws_at_zero, share_bounds
+from omniinput_hpc.estimators.density.certified import (
+    Certified,
+    counts_all_below,
+    draws_at_zero,
+    share_bounds,
+)
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.results.record import Record
@@ -91,9 +96,15 @@ class CertifiedResult(Written):
         found, density = self.found, self.densities[0]
         if not density.absolute:
             return []
+        if not counts_all_below(density):
+            return [
+                "the density is not compared with these bounds: outputs below the bins were "
+                "recorded, which only the bounds count"
+            ]
         upto_b = np.logaddexp.accumulate(density.log_g_b)
         log_n_t = upto_b[np.searchsorted(density.edges[1:], found.z_t - 1e-9)]
-        seen = np.isfinite(log_n_t)
+        # the last bin holds outputs equal to its upper end, too
+        seen = np.isfinite(log_n_t) & (found.z_t < density.edges[-1])
         upto_jb = np.logaddexp.accumulate(np.nan_to_num(density.log_g_jb, nan=-np.inf), axis=1)
         error_b = jackknife_error(upto_b, upto_jb, density.lanes_g)
         room_t = t_quantile(len(density.lanes_g)) * np.nan_to_num(error_b, posinf=0.0)

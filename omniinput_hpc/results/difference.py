@@ -179,8 +179,11 @@ class DifferenceResult(Written):
 
     def about(self) -> list[str]:
         """Return what the columns mean, and the lines."""
+        per_cell = [density.words.per_bin(density.absolute) for density in self.densities]
+        if per_cell[0] != per_cell[1]:
+            per_cell = [f"{what} (model {n})" for n, what in enumerate(per_cell, start=1)]
         return [
-            f"log_g: ln of the {self.densities[0].words.amount} per cell of D = z of "
+            f"log_g: ln of the {' or the '.join(dict.fromkeys(per_cell))} per cell of D = z of "
             f"{self.names[0]} - z of {self.names[1]}, with z of model 1 or 2 from {self.z_range}",
             *self.lines(),
         ]

@@ -72,10 +72,12 @@ class LabelsResult(Written):
         columns = self.columns()
         n, who = int(self.scores.inputs_b.sum()), ", ".join(self.joined.scored.annotators)
         lines = [self.source, *self.joined.notes, f"{counted(n, 'labelled input')} by {who}"]
+        things = self.densities[0].words.things
         lines += [
             "effective: number of labels of this model's own draws that the labels are worth; "
-            "represented: share of the bin's inputs that they stand for, 1 up to chance; missing: "
-            "1 if this is certainly below 0.9, so that inputs of the bin lie where none were drawn"
+            f"represented: share of the bin's {things} that they stand for, 1 up to chance; "
+            "missing: 1 if this is certainly below 0.9, so that inputs of the bin lie where none "
+            "were drawn"
         ]
         cells = [[shown(float(value), ".4g") for value in column] for column in columns.values()]
         table = [[name, *column] for name, column in zip(columns, cells, strict=True)]
@@ -93,4 +95,4 @@ class LabelsResult(Written):
         """Return the numbers of labels, and below the share of the inputs that they stand for."""
         from omniinput_hpc.plots.labels import labels_figure
 
-        return labels_figure(self.columns(), self.label)
+        return labels_figure(self.columns(), self.label, self.densities[0].measure)

@@ -196,7 +196,8 @@ class AverageResult(_OfObservable):
         """Return the mean and quantiles of y against z."""
         from omniinput_hpc.plots.observables import average_figure
 
-        return average_figure(self.found, self.observable, self.label)
+        measure = self.densities[0].measure
+        return average_figure(self.found, self.observable, self.label, measure)
 
 
 @dataclass(frozen=True, repr=False)

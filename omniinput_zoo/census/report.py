@@ -53,6 +53,8 @@ def lines(state: CensusState, space: Space) -> list[str]:
         n = f"{found.n_up_to(complete):,} inputs"
     elif space.below is not None and complete == space.below:
         n = f"{total:,} inputs"
+    elif complete < found.edges[0]:  # the list ends before the lowest bin begins
+        n = f"more than {found.n_up_to(complete):,} inputs"
     else:
         n = f"{found.count_b[:n_bins].sum() + found.count_b[-2]:,} inputs in whole bins"
     share = state.frontier.open_mass / float(space.n_values) ** space.predicted_from

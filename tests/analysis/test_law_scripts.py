@@ -283,10 +283,10 @@ def test_normalize(called, runs):
 
 def test_certified_bounds_on_probabilities(called, runs):
     said = called("reweight", "a.h5", "--certified")
-    assert "bounds on the probability of outputs up to z" in said
+    assert "bounds on the probability of outputs below z" in said
     assert "the density is within these bounds at" in said
     table = np.loadtxt(runs / "a.certified.csv", delimiter=",", skiprows=1 + header(runs))
-    exact = np.log([Q[outputs() <= z].sum() for z in table[:, 0]])
+    exact = np.log([Q[outputs() < z].sum() for z in table[:, 0]])
     assert (table[:, 2] <= exact + 1e-9).all() and (exact <= table[:, 3] + 1e-9).all()
 
 

@@ -90,9 +90,13 @@ def test_figures_have_what_they_are_of(run):
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("z", "distinct")
     words = [text.get_text() for text in axes.get_legend().get_texts()]
     assert "mean, 95 % interval" in words and "80 % of the inputs of a bin" in words
+    axes = average_figure(found.found, "distinct", "z", "probability").axes[0]
+    words = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert "80 % of the probability of a bin" in words
     joint = joint_of(run, "distinct", width=WIDTH)
     figure = joint_figure(joint.found, joint.averages, joint.densities[0], "distinct", "z")
     assert figure.axes[0].get_ylabel() == "distinct"
+    assert figure.axes[1].get_xlabel() == "all z shown"  # of a range, if one is given
     assert len(figure.axes) == 3  # the map, the density of y, the scale of colours
 
 

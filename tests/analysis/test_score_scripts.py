@@ -169,6 +169,25 @@ def test_next_scores(tmp_path, inside, scored, undrawn):
     assert (tmp_path / "other.next.csv").read_text() == "its own"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("script", "name"), [("next_scores.py", "next.{}.csv"),
+                                              ("report.py", "report.{}.html")])  # fmt: skip
+def test_the_other_side_has_files_of_its_own(tmp_path, inside, scored, undrawn, script, name):
+    for side in ((), ("--side", "high")):
+        code, _, err = inside(script, "lattice.h5", "--scores", *scored[1], *side)
+        assert (code, err) == (0, "")
+    assert (tmp_path / f"lattice.{name.replace('.{}', '')}").exists()
+    assert (tmp_path / f"lattice.{name.format('ana+ben+cai-side=high')}").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["--scores", "a"], ["--bank", "b.jsonl", "--against", "other.h5"]]
+)
+def test_scores_of_another_model_that_would_not_be_used_are_refused(inside, words):
+    code, _, err = inside("next_scores.py", "lattice.h5", *words, "--against-scores", "s.jsonl")
+    assert is_plain(code, err, "--against-scores is not used with"), err
+
+
 def _rows(out):
     return [[float(w) for w in line.split()] for line in out.splitlines() if line[:3] == "   "
             and line.strip()[0].isdigit()]  # fmt: skip

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 
 import model_pair
 import numpy as np
@@ -14,6 +15,7 @@ from script_tools import about, call_script, is_plain, is_png
 
 import omniinput_hpc
 from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.results.difference import difference_of
 from omniinput_hpc.results.normalization import read_pairs
 from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.runfile.reader import open_run
@@ -108,6 +110,23 @@ def test_difference(inside, runs):
     shown = [line for line in out.splitlines() if ", z' " in line]
     assert len(shown) == 8 and shown[0][0] == "+"
     assert is_png(runs / "good.difference.worse.png")
+
+
+def test_difference_of_a_relative_density(runs):
+    with open_run(runs / "good.h5") as a, open_run(runs / "worse.h5") as b:
+        found = difference_of((a, b), ("good", "worse"), (2.0, 5.0))
+    assert found.about()[0].startswith("log_g: ln of the number of inputs per cell")
+    a, b = (replace(density, absolute=False) for density in found.densities)
+    both = replace(found, densities=(a, b))
+    assert both.about()[0].startswith("log_g: ln of the share of inputs per cell")
+    mixed = replace(found, densities=(a, found.densities[1]))
+    assert "the share of inputs (model 1) or the number of inputs (model 2)" in mixed.about()[0]
+    top = mixed.figure().axes[0]
+    shift = np.logaddexp.reduce(b.log_g_b) / np.log(10)
+    for drawn, way, less in zip(top.containers, found.ways, (0.0, shift), strict=True):
+        known = np.isfinite(way.density.error_c)
+        y = way.density.log_g_c[known] / np.log(10) - less
+        np.testing.assert_allclose(drawn.lines[0].get_ydata(), y)
 
 
 def test_what_difference_refuses(inside):

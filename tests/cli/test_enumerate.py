@@ -156,3 +156,14 @@ def test_outputs_that_are_none_are_refused(factory, capfd, tmp_path, lattice_tom
     code, text = call(capfd, *words, "--set", f"model.factory=toy_models:{factory}")
     assert (code, "Traceback" in text) == (2, False)
     assert "output(x) must return" in text
+
+
+def test_r_is_written_if_no_input_is_surely_right(capfd, tmp_path, lattice_toml, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "half_rules.py").write_text("def half(x):\n    return [0.5] * len(x)\n")
+    toml, csv = tmp_path / "lattice.toml", tmp_path / "exact.csv"
+    toml.write_text(lattice_toml.format(output=tmp_path / "run.h5"))
+    code, text = call(capfd, toml, "--output", csv, "--rule", "half_rules:half")
+    assert code == 0, text
+    lines, table = read_table(csv, ["r"])
+    assert (table["r"] == 0.5).all() and "inf" not in " ".join(lines)

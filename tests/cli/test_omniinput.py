@@ -14,7 +14,7 @@ from run_tools import ROOT, environment, run
 from omniinput_hpc import __version__
 from omniinput_hpc.cli import omniinput
 from omniinput_hpc.cli import run as launch
-from omniinput_hpc.cli.omniinput import VERBS, WITHOUT_MPI, main
+from omniinput_hpc.cli.omniinput import GROUPS, VERBS, WITHOUT_MPI, main
 from omniinput_hpc.parallel import signals
 from omniinput_hpc.parallel.alone import Alone
 
@@ -55,6 +55,10 @@ def parser_of(monkeypatch, keep_signals):
         return left.value.code.args[0]
 
     return find
+
+
+def test_commands_of_one_process_are_not_listed_with_those_for_mpirun():
+    assert set(GROUPS["Runs (also under mpirun)"]) == {"run", "rescore", "enumerate", "census"}
 
 
 @pytest.mark.parametrize("name", VERBS)

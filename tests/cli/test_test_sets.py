@@ -170,6 +170,48 @@ def test_the_share_that_a_rule_calls_right(tmp_path, capsys, monkeypatch):
     assert ": 70 % (34.8 to 93.3 %) of 10 inputs are right" in line
 
 
+MINE = """
+import torch
+class Model:
+    n_sites, n_values = 2, 3
+    def output(self, x):
+        return torch.where(x.sum(1) == 4, torch.nan, x.sum(1)).float()
+def make(device):
+    return Model()
+def logits(x):
+    return x[:, 0] * 2.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "said"),
+    [
+        ("0,1\n2,2\n", [], "v.csv, input 2: the model returned a z that is not finite"),
+        ("0,1\n1,2\n", ["--rule", "my_sets:logits"], "scores must lie in [0, 1], got 2"),
+    ],
+)
+def test_what_a_model_or_a_rule_may_not_return(rows, more, said, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_sets.py").write_text(MINE)
+    (tmp_path / "v.csv").write_text(rows)
+    text = (ROOT / "inputs/toy.toml").read_text().partition("[analysis]")[0]
+    model = '[model]\nkind = "python"\nfactory = "my_sets:make"\n'
+    head, _, rest = text.partition("[model]")
+    (tmp_path / "my.toml").write_text(head + model + rest[rest.index("\n[") :])
+    assert test_sets.main(["my.toml", "--data", "v.csv", *more]) == 2
+    assert said in capsys.readouterr().err and not list(tmp_path.rglob("*test_sets.csv"))
+
+
+def test_no_test_data_may_lie_outside_a_constrained_space(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    np.save(tmp_path / "v.npy", np.zeros((1, 64), np.int64))
+    lists = ["--set", f"space.allowed={[[*range(17)]] * 63 + [[0]]}"]
+    for name in ("digits:1", str(tmp_path / "v.npy")):
+        words = [INPUT, "--positives", name, "--negatives", "digits:0", *lists]
+        assert test_sets.main([*words, "--output", str(tmp_path / "z.csv")]) == 2
+        assert "which may lie outside its space" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

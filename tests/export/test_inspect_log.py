@@ -102,6 +102,8 @@ def test_without_the_package_the_extra_is_named(export, inside, monkeypatch, tmp
         ([], "name their score files by --scores"),
         (["--rule", "my_rules:first_is_zero"], "takes score files (--scores), not --rule"),
         ([*BY, "--judge-scores", FILES[1]], "takes score files (--scores), not --judge-scores"),
+        ([*BY, "--side", "high"], "takes score files (--scores), not --side"),
+        ([*BY, "--recall-range", "0:2"], "takes score files (--scores), not --recall-range"),
         ([*BY, "--output", "a.txt"], "the name must end with .eval"),
         ([*BY, "--key", "other.key.jsonl"], "no such file"),
     ],

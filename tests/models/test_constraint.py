@@ -16,7 +16,6 @@ from omniinput_hpc.cli import enumerate as enumerate_
 from omniinput_hpc.cli import own_data
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.config import input_file
-from omniinput_hpc.config.space import Space
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.models import constraint
 from omniinput_hpc.runfile.reader import open_run
@@ -249,5 +248,5 @@ def test_what_is_for_whole_spaces_is_refused(tmp_path, capfd):
     file.write_text(text(tmp_path))
     assert command.main([str(file), "--below", "1"]) == 2
     assert "a census is for all inputs" in capfd.readouterr().err
-    with pytest.raises(constraint.UserError, match="cannot be compared with your own inputs"):
-        own_data.read(file, input_file.parse(text(tmp_path), ""), 8, Space(4))
+    with pytest.raises(constraint.UserError, match="cannot be compared with test data"):
+        own_data.check_space("mine", input_file.parse(text(tmp_path), ""))

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,10 +11,14 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from scored_model import a_density
+from scored_model import a_density, scored_inputs
 
+from omniinput_hpc.estimators.errors.jackknife import Interval
+from omniinput_hpc.estimators.precision_recall.from_scores import scored_curve
 from omniinput_hpc.plots import look, style
 from omniinput_hpc.plots.comparison import normalization_figure
+from omniinput_hpc.plots.labels import labels_figure
+from omniinput_hpc.plots.scores import agreement_figure, convergence_figure
 from omniinput_hpc.text import WORDS_OF
 
 
@@ -38,11 +43,42 @@ def test_a_normalization_under_a_law_is_of_probabilities():
     assert bottom.get_xlabel() == "ln(probability of a / probability of b) in Z, 95% intervals"
 
 
+def test_values_of_unknown_intervals_are_hollow():
+    """Ratios of a normalization, areas of curves, and biases."""
+    density = a_density(1)
+    ratios = [Interval(*map(np.array, (1.0, 1 - e, 1 + e, e)))
+              for e in (0.5, np.inf)]  # fmt: skip
+    rows = [SimpleNamespace(name="one", ratio=ratio) for ratio in ratios]
+    found = SimpleNamespace(best=lambda: SimpleNamespace(shift=None), low=0.0, high=1.0, rows=rows)
+    bottom = normalization_figure(density, density, found, ("a", "b"), "z").axes[1]
+    assert hollow_at(bottom) == [(1.0, 0.0)] and "interval not known" in bottom.texts[0].get_text()
+
+    curve = scored_curve(density, scored_inputs(np.random.default_rng(1), per_bin=40)).curve
+    unknown = replace(curve, aupr_low=np.nan, aupr_high=np.nan)
+    bottom = convergence_figure({10: unknown, 20: curve}, True).axes[1]
+    assert hollow_at(bottom) == [(10.0, curve.aupr)]
+
+    columns = {name: np.array([0.0, 1.0]) for name in ("z_lower", "r_people", "r_ben", "bias_ben")}
+    columns |= {"z_upper": np.array([1.0, 2.0]), "bias_error_ben": np.array([0.1, np.nan])}
+    one = SimpleNamespace(judge=None, name="ben")
+    assert hollow_at(agreement_figure(columns, [one], "z").axes[1]) == [(1.5, 1.0)]
+
+
+def hollow_at(axes):
+    hollow = [line for line in axes.lines if line.get_markerfacecolor() in ("none", style.PAPER)]
+    return [tuple(map(float, point)) for line in hollow for point in line.get_xydata()]
+
+
 def test_labels_say_what_is_counted():
     assert "number of inputs per bin" in style.inputs_label(True)
     assert "share of inputs per nat" in style.inputs_label(False, "nat")
     assert "number of right inputs found" in style.recall_label(True)
     assert "right inputs found, share of all" in style.recall_label(False)
+    names = "z_lower z_upper labels effective represented represented_error missing"
+    columns = dict.fromkeys(names.split(), np.array([0.0, 1.0]))
+    for measure, what in (("count", "inputs"), ("probability", "probability")):
+        axes = labels_figure(columns, "z", measure).axes
+        assert axes[1].get_ylabel() == f"share of the bin's {what}"
 
 
 def test_the_style_ends_with_the_figure():

@@ -46,3 +46,18 @@ def test_a_density_is_compared_with_its_bounds(run):
     assert "is within these bounds at" in inside and "it is not" not in inside
     far = replace(density, log_g_b=density.log_g_b + 1.0, log_g_jb=density.log_g_jb + 1.0)
     assert "it is not at z = " in CertifiedResult([run], [far], bounds).lines()[-1]
+
+
+def test_a_density_without_what_lies_below_its_bins_is_not_compared(run):
+    """The bounds count those inputs. The last bin holds its upper end, the bounds there do not."""
+    density = density_of_run(run.data)
+    bounds = certify(run.data, predicted_sites(run.data))
+    below_k2 = density.outside_k2.copy()
+    below_k2[-1, 0] = 1
+    result = CertifiedResult([run], [replace(density, outside_k2=below_k2)], bounds)
+    assert "is not compared with these bounds: outputs below" in result.lines()[-1]
+    drawn = result.figure().axes[0].get_legend_handles_labels()[1]
+    assert "from the density" not in drawn and "certified 95% bounds" in drawn
+    last = np.append(bounds.high_t[:-1], -5.0)
+    result = CertifiedResult([run], [density], replace(bounds, high_t=last))
+    assert "it is not" not in result.lines()[-1]

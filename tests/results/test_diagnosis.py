@@ -13,6 +13,7 @@ from omniinput_hpc.config import Config
 from omniinput_hpc.config.method import Ladder, Sampler
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.errors.convergence import Check
+from omniinput_hpc.plots import diagnosis as plot
 from omniinput_hpc.results import diagnosis
 from omniinput_hpc.results.density import check_lines
 from omniinput_hpc.results.diagnosis import advice, diagnose, table
@@ -37,6 +38,15 @@ def test_r_hat_that_is_known_is_not_computed_again(wide_lanes, monkeypatch):
         after = diagnose(run, before.rhat_k)
     np.testing.assert_array_equal(after.ess_k, before.ess_k)
     assert advice(after) == advice(before)
+
+
+def test_the_limit_of_r_hat_is_in_its_panel(wide_lanes, monkeypatch):
+    monkeypatch.setattr(plot, "rhat_limit", lambda n, lanes: 1.3)
+    with open_run(wide_lanes) as run:
+        found = diagnose(run)
+    found = replace(found, rhat_k=np.ones_like(found.rhat_k))
+    figure = plot.diagnosis_figure(found, {}, np.zeros((1, 1), np.int64), "z")
+    assert figure.axes[-1].get_ylim()[1] > 1.3
 
 
 def test_one_wording_of_the_rungs_needed(wide_lanes):

@@ -3,7 +3,9 @@
 import json
 
 import numpy as np
+import pytest
 
+from omniinput_hpc.errors import UserError
 from omniinput_zoo import mnist_judges
 
 
@@ -60,3 +62,11 @@ def test_the_sets_are_pictures_that_repeat(tmp_path):
     assert np.array_equal(np.load(files[0]), mnist_judges.uniform_noise())
     zero = mnist_judges.digits_scaled_up(0)
     assert zero[:, :2].max() == 0 and zero.max() == 255
+
+
+def test_what_a_wheel_lacks_is_named(tmp_path, monkeypatch):
+    for name in ("FOLDER", "NETWORK"):
+        monkeypatch.setattr(mnist_judges, name, tmp_path / "nothing")
+    for read in (mnist_judges.prototypes, mnist_judges._network):
+        with pytest.raises(UserError, match=r"nothing is missing, since a wheel lacks"):
+            read.__wrapped__()

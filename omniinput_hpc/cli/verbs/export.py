@@ -62,7 +62,7 @@ def read_arguments(arguments: list[str], program: str) -> argparse.Namespace:
     add("--organization", default="unknown", metavar="NAME", help=who)
     add_score_options(parser, rule=True, required=False)
     options = parser.parse_args(arguments)
-    for name in ("rule", "bank", "judge_scores"):
+    for name in ("rule", "bank", "judge_scores", "side", "recall_range"):
         if vars(options)[name] and options.to != "every-eval-ever":
             option = name.replace("_", "-")
             raise UserError(f"--to {options.to} takes score files (--scores), not --{option}")

@@ -20,7 +20,7 @@ from omniinput_hpc.cli.scripts import (
 )
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.precision_recall.allocation import MAX_BUDGET, allocate, range_of
-from omniinput_hpc.results.curves import curve_by_scores, density_for
+from omniinput_hpc.results.curves import curve_by_scores, density_for, other_side
 from omniinput_hpc.results.names import claim_name, names_of, words_of
 from omniinput_hpc.results.scores import NextScores
 from omniinput_hpc.results.tables import beside
@@ -41,6 +41,9 @@ def main(arguments: list[str], program: str = "next_scores.py") -> None:
 
     if options.budget > MAX_BUDGET:
         raise UserError(f"--budget must be at most {MAX_BUDGET:,}, found {options.budget}")
+    if options.against_scores and (options.bank or not options.against):
+        instead = "--bank" if options.bank else "a run without --against"
+        raise UserError(f"--against-scores is not used with {instead}; leave it out")
     paths, scores, runs, results = [options.run], [options.scores or []], [], []
     record = new_record(program, arguments, options, options.run)
     if options.against:
@@ -53,7 +56,8 @@ def main(arguments: list[str], program: str = "next_scores.py") -> None:
             runs.append(run)
             results.append(curve_by_scores([run], density_for([run], by), by)[1])
     words = [options.against.stem] if options.against else []
-    words += words_of(None, scores[0], judges=options.judge_scores or [], bank=options.bank)
+    side = other_side(runs, options.side)
+    words += words_of(None, scores[0], side, options.judge_scores or [], options.bank)
     tag, names = claim_name(record, ".next.csv", words), names_of(paths)
     tags = [tag, f".{names[0]}{tag}"]  # OTHER.next.csv is for analyses of OTHER
     found = allocate(results, options.budget, range_of(results))

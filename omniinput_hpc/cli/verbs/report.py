@@ -27,7 +27,7 @@ from omniinput_hpc.report.content import ReportOptions, content_of
 from omniinput_hpc.report.page import page
 from omniinput_hpc.report.sections import section
 from omniinput_hpc.report.summary import title_of
-from omniinput_hpc.results.curves import chosen_thresholds
+from omniinput_hpc.results.curves import chosen_thresholds, other_side
 from omniinput_hpc.results.names import claim_name, names_of, words_of
 from omniinput_hpc.results.tables import beside, read_test_sets
 from omniinput_hpc.runfile.reader import open_run
@@ -60,7 +60,7 @@ def main(arguments: list[str], program: str = "report.py") -> None:
             for number, (run, content, name) in enumerate(zip(runs, contents, names, strict=True))
         ]
     words = (
-        words_of(options.rule, scores, judges=judges, bank=options.bank)
+        words_of(options.rule, scores, other_side(runs, options.side), judges, options.bank)
         if options.rule or scores or options.bank
         else ["no-scores"]
     )

@@ -31,6 +31,7 @@ import numpy as np
 import scipy
 
 from omniinput_hpc.estimators import EstimateError, FloatArray, IntArray
+from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.errors.jackknife import LEVEL
 from omniinput_hpc.estimators.populations import is_annealed
 from omniinput_hpc.estimators.run_data import RunData
@@ -78,6 +79,14 @@ class Certified:
     exact_t: np.ndarray
     n_groups: int
     apart: float
+
+
+def counts_all_below(density: Density) -> bool:
+    """Return whether a density counts all inputs with z < Z, as the bounds do.
+
+    Its bins hold none of those whose outputs lie below them.
+    """
+    return density.absolute and not density.outside_k2[:, 0].any()
 
 
 def certify(

@@ -106,6 +106,8 @@ def preflight(options: ImageClassifier) -> dict[str, Any]:
     if options.factory is not None:
         text = json.dumps(options.options, sort_keys=True, default=str)
         meaning += f":{options.factory}:{text}"
+        if shape.height != shape.width:  # that of a square follows from its number of sites
+            meaning += f":{shape}"
     return {
         "fingerprint": hf_folder.fingerprint(files) + meaning,
         "n_values": shape.n_values,

@@ -170,6 +170,18 @@ def test_a_custom_network(tmp_path):
         classifier.build(options(tmp_path / "own.safetensors", **{**made, "shape": [5, 5]}), "cpu")
 
 
+def test_a_shape_that_is_no_square_is_in_the_fingerprint(tmp_path):
+    """Squares leave it out: older runs keep their fingerprints."""
+    save_file(tiny_module(3).state_dict(), tmp_path / "own.safetensors")
+    made = {"factory": "image_models:tiny_module", "options": {"n_classes": 3}, "n_values": 11}
+    wide, high, square = (
+        files.preflight(options(tmp_path / "own.safetensors", shape=shape, **made))["fingerprint"]
+        for shape in ([4, 9], [9, 4], [6, 6])
+    )
+    assert wide != high
+    assert square.endswith(':image_models:tiny_module:{"n_classes": 3}') and wide.startswith(square)
+
+
 def test_programs_of_torch_export_are_refused():
     """They may unpickle or run code while they are loaded; with and without a factory."""
     for more in ({}, {"factory": "a:b", "shape": [4, 5], "n_values": 11}):

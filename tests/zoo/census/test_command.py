@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,9 @@ from omniinput_hpc.results.tables import read_table
 from omniinput_hpc.runfile import census_file
 from omniinput_zoo.census import command as census
 from omniinput_zoo.census import report
+from omniinput_zoo.census.found import Found
 from omniinput_zoo.census.report import complete_bins
+from omniinput_zoo.census.search import CensusState, Space
 from omniinput_zoo.exact import MarkovChain
 
 MARKOV = """
@@ -224,6 +227,16 @@ def test_whole_bins_are_those_below():
     for z, n in ((-1.0, 0), (0.5, 0), (1.0, 1), (1.5, 1), (2.99, 2), (3.0, 3), (np.inf, 3)):
         assert complete_bins(edges, z) == n, z
     assert report.complete_bins(edges, -np.inf) == 0
+
+
+def test_a_number_of_inputs_holds_only_complete_ones():
+    """Six inputs lie below the bins; three have z up to 4, and two of these are listed."""
+    found = Found(np.array([5.0, 6.0]), np.zeros((0, 5), np.uint8), 2)
+    found.add(np.zeros((6, 5), np.uint8), np.array([1, 2, 3, 4.2, 4.5, 4.9], np.float32))
+    space = Space(5, 4, 1, None, 0.0, 64, "cpu")
+    for z, n in ((4.0, "more than 2 inputs"), (5.2, "6 inputs in whole bins")):
+        frontier = SimpleNamespace(least=space.m * z, open_mass=0.1, nodes=[])
+        assert report.lines(CensusState(frontier, found), space)[0].endswith(f": {n}")
 
 
 @pytest.mark.slow
