@@ -107,7 +107,8 @@ class Program:
         """Run the program, and read P(z < 0) off its density."""
         log_p = np.load(self.rows, mmap_mode="r")
         text = INPUT.format(
-            folder=self.folder, seed=seed, rounds=rounds, burn_in=max(rounds // 4, -(-6 // self.exchanges)),
+            folder=self.folder, seed=seed, rounds=rounds,
+            burn_in=max(rounds // 4, -(-6 // self.exchanges)),
             model=self.model, length=len(log_p), rows=self.rows, target=target,
             more="" if self.mean else self._more(target), walkers=self.walkers,
             steps=self.steps, exchanges=self.exchanges, every=self.steps * self.exchanges,
