@@ -61,7 +61,7 @@ def answer(run: RunReader, content: Content) -> list[str]:
         as_p = _is_log_probability(run.config)
         said = [*_confident(run, content), *_outputs(density, density.words, as_p)]
         return [*asked, *said, *_canonical(content)]
-    said = _confident(run, content) if own_rung(run) is not None else []
+    said = _confident(run, content)
     return [*said, _right(content.found, density.words), _aupr(content.found), *asked]
 
 

@@ -26,8 +26,9 @@ from omniinput_hpc.report.comparison import compared
 from omniinput_hpc.report.content import ReportOptions, content_of
 from omniinput_hpc.report.page import page
 from omniinput_hpc.report.sections import section
-from omniinput_hpc.report.summary import title_of
+from omniinput_hpc.report.summary import answer, title_of
 from omniinput_hpc.results.curves import chosen_thresholds, other_side
+from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.names import claim_name, names_of, words_of
 from omniinput_hpc.results.tables import beside, read_test_sets
 from omniinput_hpc.runfile.reader import open_run
@@ -35,7 +36,7 @@ from omniinput_hpc.text import write_atomically
 
 
 def main(arguments: list[str], program: str = "report.py") -> None:
-    """Read, estimate, write the page, and print its name."""
+    """Read, estimate, write the page, and print its name, its answer and the verdict."""
     example = "runs/toy.h5 --rule omniinput_hpc.zoo.toy:is_valid"
     parser = new_parser(program, __doc__, example, "run files", nargs="+")
     add_report_options(parser)
@@ -59,6 +60,10 @@ def main(arguments: list[str], program: str = "report.py") -> None:
             section(run, content, number, name)
             for number, (run, content, name) in enumerate(zip(runs, contents, names, strict=True))
         ]
+        heads = [
+            [*answer(run, content), *verdict_lines(content.density.estimate)]
+            for run, content in zip(runs, contents, strict=True)
+        ]
     words = (
         words_of(options.rule, scores, other_side(runs, options.side), judges, options.bank)
         if options.rule or scores or options.bank
@@ -72,6 +77,8 @@ def main(arguments: list[str], program: str = "report.py") -> None:
     record.files.append(str(target))
     record.save()
     print(target)
+    for name, lines in zip(names, heads, strict=True):
+        print("\n".join([f"{name}:", *lines] if first else lines))
 
 
 def add_report_options(parser: argparse.ArgumentParser) -> None:
