@@ -81,7 +81,7 @@ every = {every}
 """
 LADDER = "betas = [0.0, 0.4, 0.8, 1.2, 1.6, 2.0]\ntune = true"
 """At beta = 2 the tokens of `--tune` win as often as not."""
-LADDER_OF_MEAN = "betas = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]\ntune = true"
+LADDER_OF_MEAN = "betas = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]"
 SITE = '[kernel]\nname = "gibbs-with-gradients"\nproposal = "site"'
 
 
@@ -106,9 +106,10 @@ class Program:
     def estimate(self, target: int, rounds: int, seed: int) -> Estimate:
         """Run the program, and read P(z < 0) off its density."""
         log_p = np.load(self.rows, mmap_mode="r")
+        least = 1 if self.mean else -(-6 // self.exchanges)  # tuning needs six exchanges
         text = INPUT.format(
             folder=self.folder, seed=seed, rounds=rounds,
-            burn_in=max(rounds // 4, -(-6 // self.exchanges)),
+            burn_in=max(rounds // 4, least),
             model=self.model, length=len(log_p), rows=self.rows, target=target,
             more="" if self.mean else self._more(target), walkers=self.walkers,
             steps=self.steps, exchanges=self.exchanges, every=self.steps * self.exchanges,
