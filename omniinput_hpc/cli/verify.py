@@ -420,7 +420,7 @@ def _rescore(run: RunReader, config: Config, n: int, findings: Findings) -> list
         stored_n = round_.samples_z[0, samples].astype(np.float64)
         z_n = evaluate(model, x_nd, batch, device).astype(np.float64)
         error_n = np.abs(z_n - stored_n)
-        allowed_n = models.closeness(config, stored_n)
+        allowed_n = models.closeness(config, stored_n, model)
         for i in np.flatnonzero(~(error_n <= allowed_n)):
             findings.add(
                 "rescored",

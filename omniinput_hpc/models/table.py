@@ -349,12 +349,12 @@ def with_side(config: Config) -> Config:
     return config.model_copy(update={"analysis": analysis.model_copy(update={"side": side})})
 
 
-def closeness(config: Config, z_n: ArrayLike) -> NDArray[np.float64]:
+def closeness(config: Config, z_n: ArrayLike, model: Model | None = None) -> NDArray[np.float64]:
     """Return the allowed differences of z between machines or batch shapes; inf if noisy.
 
-    They are at least those on one machine (see `rounding`).
+    They are at least those on one machine (see `rounding`, also for `model`).
     """
-    size_n, allowed = np.abs(np.asarray(z_n, np.float64)), rounding(config)
+    size_n, allowed = np.abs(np.asarray(z_n, np.float64)), rounding(config, model)
     if allowed is None:
         return np.full_like(size_n, np.inf)
     n = len(models_of(config.output, config.model))

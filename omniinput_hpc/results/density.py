@@ -355,7 +355,7 @@ def mbar_line(run: RunData, f_k: FloatArray) -> str:
     seen = np.flatnonzero(inside_k)
     f_k = f_k + np.log(np.maximum(inside_k, 1) / run.moves_k)  # of all outputs, as MBAR's are
     delta_k = np.abs((f_k - f_k[seen[0]]) - (solution.f_k - solution.f_k[seen[0]]))[seen]
-    error_k = error_k[seen]
+    error_k = error_k[seen] if seen[0] == 0 else np.full(len(seen), np.nan)
     known = np.isfinite(error_k) & (error_k > 0)
     sigmas = f"{(delta_k[known] / error_k[known]).max():.2f}" if known.any() else "unknown"
     return (

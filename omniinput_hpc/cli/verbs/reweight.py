@@ -2,7 +2,7 @@
 
 Writes RUN.density.csv and .png, or for several runs A+B.density.csv and .png next to the first.
 With --bins it writes RUN.bins_LOWER_UPPER_WIDTH.density.csv and .png instead. With --certified it
-also writes RUN.certified.csv and .png: bounds on the number of inputs up to each z, from an
+also writes RUN.certified.csv and .png: bounds on the number of inputs below each z, from an
 ancestral run, or on the probability below z, from a run with a [law]. Of runs with a [law], log_g
 is ln of a probability in place of a number.
 """

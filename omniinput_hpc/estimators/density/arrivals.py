@@ -28,7 +28,8 @@ MANY_EACH = 3.0
 MAX_OLD = 0.5
 """Largest share of a rung's samples from walkers not renewed since counting began."""
 MAX_SAMPLES = 4_000_000
-"""Recorded samples to follow, about. Of longer runs some lanes are followed, from end to end."""
+"""Recorded samples to follow, about. Of longer runs some lanes are followed, which tells less of
+bins that hardly any lane visits."""
 MIN_LANES = 2
 """Lanes to follow at least; if even they recorded more samples, their first rounds are."""
 LOOKS = 16 * 2 ** np.arange(20)
@@ -138,6 +139,7 @@ def follow(run: RunData, edges: FloatArray, log_g_b: FloatArray, asked_b: BoolAr
             round_ + 1 in LOOKS
             and (_old(old_rk, run.rounds) < MAX_OLD).all()
             and (arrivals.effective_b() >= MIN_ARRIVALS)[asked_b].all()
+            and arrivals.seen_b[asked_b].all()
         ):
             break
     often = (run.config.exchanges or 1) * run.walkers / run.samples_per_round
@@ -152,12 +154,16 @@ def _old(old_rk: list[FloatArray], rounds: int) -> FloatArray:
 
 
 class _Arrivals:
-    """Count samples by arrival and bin: the remainder of a key modulo B is its bin."""
+    """Count samples by arrival and bin: the remainder of a key modulo B is its bin.
+
+    `seen_b`, bool [B], are the bins with samples at the last `effective_b`.
+    """
 
     def __init__(self, n_bins: int) -> None:
         self._n_bins = n_bins
         self._keys: list[IntArray] = [np.zeros(0, dtype=np.int64)]
         self._n_a: FloatArray = np.zeros(0)
+        self.seen_b: BoolArray = np.zeros(n_bins, dtype=np.bool_)
 
     def add(self, key_i: IntArray) -> None:
         """Add a sample for each key."""
@@ -174,7 +180,8 @@ class _Arrivals:
         sums_b = np.bincount(bin_a, self._n_a, self._n_bins)
         squares_b = np.bincount(bin_a, self._n_a**2, self._n_bins)
         few_b = sums_b < MANY_EACH * np.bincount(bin_a, minlength=self._n_bins)
-        few_b |= sums_b == 0
+        self.seen_b = sums_b > 0
+        few_b |= ~self.seen_b
         return np.where(few_b, np.inf, sums_b**2 / np.maximum(squares_b, 1.0))
 
 

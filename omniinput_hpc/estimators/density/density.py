@@ -198,7 +198,10 @@ def _block_errors(solved: _Solved, observed: Observations) -> FloatArray:
     if not observed.blocks:
         return np.full(len(observed.count_b), np.inf)
     one_n, blocks = np.ones(observed.n_blocks, dtype=np.int64), solved.terms(observed.blocks)
-    blocks_b, _ = solved.problem.solve(blocks, one_n > 0, solved.f_k)
+    try:
+        blocks_b, _ = solved.problem.solve(blocks, one_n > 0, solved.f_k)
+    except EstimateError:  # the blocks leave out some of the first rounds
+        return np.full(len(observed.count_b), np.inf)
     return jackknife_error(blocks_b, solved.problem.without_each(blocks, solved.f_k)[0], one_n)
 
 

@@ -115,6 +115,7 @@ class RunPart:
     effective_b : float64 [B], effective number of its independent counts
     counts_gb : int64 [G, B], counts of all its rungs in each group of lanes
     counts_kb : int64 [K, B], counts of all lanes
+    moves_k : int64 [K], moves, also those outside the bins
     apart_k : float64 [K], moves between two independent values of z, at least
     """
 
@@ -125,6 +126,7 @@ class RunPart:
     effective_b: FloatArray
     counts_gb: IntArray
     counts_kb: IntArray
+    moves_k: IntArray
     apart_k: FloatArray
 
 
@@ -328,7 +330,7 @@ def _parts(
         run, rungs = read.run, slice(first, first + len(read.run.beta_k))
         effective_b = _effective(read, terms, weight_k)
         who = (rungs, run.weights, run.ancestral, read.group_w)
-        counts = (read.counts_gkb.sum(axis=1), run.counts_kb)
+        counts = (read.counts_gkb.sum(axis=1), run.counts_kb, run.moves_k)
         parts.append(RunPart(*who, effective_b, *counts, read.apart_k))
         first = rungs.stop
     return tuple(parts)
@@ -445,4 +447,4 @@ def _effective(read: _Read, lanes: Terms, weight_k: FloatArray) -> FloatArray:
     counts_kb, counts_gb = read.run.counts_kb, read.counts_gkb.sum(axis=1)
     if len(read.size_g) == 1:
         return np.asarray((counts_kb * weight_k[:, None]).sum(axis=0))
-    return effective_counts(counts_gb, read.size_g, counts_kb, read.apart_k)
+    return effective_counts(counts_gb, read.size_g, counts_kb, read.run.moves_k, read.apart_k)

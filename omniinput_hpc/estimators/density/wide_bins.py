@@ -159,18 +159,17 @@ def _joined(part: RunPart, spans: Sequence[slice]) -> RunPart:
 
     One stay of a walker fills several neighbours, so their effective numbers are only a limit.
     """
-    starts, stop = [s.start for s in spans], spans[-1].stop
 
     def summed(value: NDArray[Any]) -> NDArray[Any]:
-        return np.add.reduceat(value[..., :stop], starts, axis=-1)
+        return np.stack([value[..., s].sum(axis=-1) for s in spans], axis=-1)
 
     counts_gb, counts_kb, effective_b = map(
         summed, (part.counts_gb, part.counts_kb, part.effective_b)
     )
     if not part.ancestral and len(counts_gb) > 1:
-        neighbours = NEIGHBOURS * len(spans) // (stop - starts[0])
-        sizes = np.bincount(part.group_w)
-        found = effective_counts(counts_gb, sizes, counts_kb, part.apart_k, neighbours)
+        neighbours = NEIGHBOURS * len(spans) // sum(s.stop - s.start for s in spans)
+        counts = counts_gb, np.bincount(part.group_w), counts_kb, part.moves_k
+        found = effective_counts(*counts, part.apart_k, neighbours)
         effective_b = np.minimum(effective_b, found)
     return replace(part, effective_b=effective_b, counts_gb=counts_gb, counts_kb=counts_kb)
 

@@ -16,7 +16,7 @@ MAX_RHAT_VALUES = 20_000
 """Approximate number of values per rung that R-hat ranks; longer series are thinned in time."""
 MAX_KEPT = 4096  # values kept per lane; longer series are averaged over neighbours
 MAX_BYTES = 1 << 27  # held in memory at once, approximately
-LARGE_SHARE = 0.3  # of a rung's counts, above which groups of lanes differ less than counts do
+LARGE_SHARE = 0.3  # of a rung's moves, above which groups of lanes differ less than counts do
 NEIGHBOURS = 5  # bins on either side over which dispersions are averaged
 EPS_RELATIVE = float(np.finfo(np.float32).eps)  # z is stored as float32
 
@@ -239,22 +239,23 @@ def effective_counts(
     counts_gb: IntArray,
     size_g: IntArray,
     counts_kb: IntArray,
+    moves_k: IntArray,
     apart_k: FloatArray,
     neighbours: int = NEIGHBOURS,
 ) -> FloatArray:
     """Return the effective number of independent counts per bin [B]: counts over `dispersion`.
 
-    Lanes cannot differ in a bin that holds nearly all counts of a rung. If it holds more than
-    `LARGE_SHARE` of them, they are worth at most one each `apart_k` moves.
+    Lanes cannot differ in a bin that holds nearly all moves of a rung. If it holds more than
+    `LARGE_SHARE` of them, its counts are worth at most one each `apart_k` moves.
 
     Parameters
     ----------
     counts_gb, size_g : counts of groups of lanes, int64 [G, B], and their sizes [G]
-    counts_kb : int64 [K, B], counts of rungs
+    counts_kb, moves_k : counts of rungs, int64 [K, B], and their moves, int64 [K]
     apart_k : float64 [K], moves between two independent values of z
     """
     spread_b = dispersion(counts_gb, size_g, neighbours)
-    most_kb = counts_kb > LARGE_SHARE * counts_kb.sum(axis=1, keepdims=True)
+    most_kb = counts_kb > LARGE_SHARE * moves_k[:, None]
     apart_kb = np.where(most_kb, np.maximum(spread_b, apart_k[:, None]), spread_b)
     return np.asarray((counts_kb / apart_kb).sum(axis=0))
 

@@ -251,3 +251,11 @@ def test_errors_are_unknown_if_one_group_of_lanes_makes_the_density_absolute():
     density = density_of_run(run)
     assert density.absolute and np.isinf(density.log_g_error_b[density.count_b > 0]).all()
     assert any("known normalizer" in reason for reason in density.verdict.reasons)
+
+
+def test_blocks_without_the_first_rounds_may_lack_the_scale():
+    """The only counts of beta = 0 inside the bins lie in rounds that the blocks leave out."""
+    edges = EDGES[EDGES < 0.6]
+    run = independent_run(MODEL, [0.0, 2.0, 4.0], edges, rounds=38, walkers=16, moves=1, seed=5)
+    density = density_of_run(run)
+    assert density.absolute and np.isinf(density.block_error_b).all()

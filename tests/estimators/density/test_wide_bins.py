@@ -99,3 +99,5 @@ def test_one_stay_of_a_walker_counts_once_in_a_wide_bin():
     for joined in (wide_bins.in_bins(density, halves), coarsen(density, halves)):
         assert ((joined.effective_b > 700) & (joined.effective_b < 2000)).all()
         assert joined.parts[0].counts_gb.shape == (16, 2)
+        alone = wide_bins.in_bins(density, halves[:2])  # of the same rung, other bins or not
+        assert alone.effective_b[0] == wide_bins.in_bins(density, halves).effective_b[0]
