@@ -126,7 +126,7 @@ def compare(one: ArrayRun, other: ArrayRun) -> list[float]:
     found = samplers.compare_samplers(*densities)
     inputs_p, *_ = samplers.compare_inputs(([one], [other]), densities, found)
     spans = [slice(i, j) for i, j in zip(found.first_r, found.stop_r, strict=True)]
-    least = min(joined_effective(d, span) for d in densities for span in spans)
+    least = min(joined_effective(d, spans).min() for d in densities)
     p_values = (found.p, samplers.largest_chance(found), inputs_p)
     disagree = np.nanmin([found.p, inputs_p]) < samplers.MIN_P_VALUE
     return [*p_values, float(disagree), least]

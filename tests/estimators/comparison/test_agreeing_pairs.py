@@ -34,6 +34,8 @@ def test_correct_runs_of_uneven_draws_agree_and_a_wrong_one_is_found(pairs, monk
     # shares of few effective counts by the jackknife's error alone
     monkeypatch.undo()
     monkeypatch.setattr(pairs.samplers, "MIN_VALUE_COUNT", 0.0)
-    monkeypatch.setattr(pairs.samplers, "joined_effective", lambda density, span: 1e9)
+    monkeypatch.setattr(
+        pairs.samplers, "joined_effective", lambda _, spans: np.full(len(spans), 1e9)
+    )
     skew = pairs.campaign(pairs.uneven(1, pairs.FEW), PAIRS)
     assert skew[:, 3].sum() > few[:, 3].sum()
