@@ -22,7 +22,7 @@ DTYPES = Literal["float32", "bfloat16", "float16"]
 DTYPE = "Of the weights. Log-probabilities and sums are always in float32."
 NOT_GGUF = "As for a `causal-lm`, but not GGUF."
 AROUND = (
-    "Number of tokens of an input, with those that the tokenizer puts around it, such as "
+    "Number of tokens of an input. It includes those that the tokenizer adds at the ends, such as "
     "[CLS] and [SEP]. The others are the sites. A site may hold any token; attention sees all, "
     "even [PAD]."
 )

@@ -43,8 +43,8 @@ def class_probability(
 ) -> torch.Tensor:
     """Return the probability of a class, float64 [n], from a network's outputs [n, c].
 
-    A single output is the log-odds of class 1 against class 0. Each output of `independent` labels
-    is the log-odds of its label. Raises a UserError if there is no such class.
+    A single output is the log-odds of class 1 against class 0. If labels are `independent`, each
+    has its own output, its log-odds. Raises a UserError if there is no such class.
     """
     n_classes = max(2, outputs.shape[1])
     if not 0 <= label < n_classes:

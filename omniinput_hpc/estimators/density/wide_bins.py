@@ -84,7 +84,9 @@ def in_bins(density: Density, edges: FloatArray) -> Density:
     """Return the same in bins that are unions of the run's; they may leave out bins at the ends."""
     spans = spans_of(density.edges, edges)
     summed_b = np.array([density.effective_b[s].sum() for s in spans])
-    return replace(coarsen(density, edges), effective_b=summed_b * _worth_of_sums(density, spans))
+    coarse = coarsen(density, edges)
+    worth_b = _worth_of_sums(density, spans, coarse.parts)
+    return replace(coarse, effective_b=summed_b * worth_b)
 
 
 def join_bins(log_g: FloatArray, limits: IntArray) -> FloatArray:
@@ -117,14 +119,15 @@ def coarsen(density: Density, edges: FloatArray) -> Density:
             share = np.exp(density.log_g_b[s] - log_g_b[b])
             z_b[b] = np.sum(share * np.nan_to_num(density.z_b[s]))
     coarse_edges = fine[limits]
-    effective_b = joined_effective(density, spans)
+    parts = tuple(_joined(part, spans) for part in density.parts)
+    effective_b = _equal_counts(density, spans) * _worth_of_sums(density, spans, parts)
     error_b, upper_b = errors_and_bounds(
         log_g_b, log_g_jb, density, effective_b, coarse_edges[:-1] < density.floor
     )
     return replace(
         density,
         edges=coarse_edges,
-        parts=tuple(_joined(part, spans) for part in density.parts),
+        parts=parts,
         inside=InsideBins(z_b, np.zeros(len(spans)), np.zeros(len(spans))),
         count_b=total(density.count_b),
         log_g_b=log_g_b,
@@ -138,20 +141,26 @@ def coarsen(density: Density, edges: FloatArray) -> Density:
 
 
 def joined_effective(density: Density, spans: Sequence[slice]) -> FloatArray:
-    """Return the effective number of independent counts for the sums of g over some bins [n].
+    """Return the effective number of independent counts for the sums of g over some bins [n]."""
+    parts = [_joined(part, spans) for part in density.parts]
+    return np.asarray(_equal_counts(density, spans) * _worth_of_sums(density, spans, parts))
+
+
+def _equal_counts(density: Density, spans: Sequence[slice]) -> FloatArray:
+    """Return how many equal counts the sums of g over some bins are worth [n].
 
     With n counts in a bin, each representing g / n inputs, this is (sum g)^2 / sum (g^2 / n):
-    Kish's number for uneven weights. Bins with few counts and most of the inputs dominate it. It is
-    less by as much as the counts of neighbouring bins depend on each other.
+    Kish's number for uneven weights. Bins with few counts and most of the inputs dominate it. The
+    counts of neighbouring bins depend on each other, see `_worth_of_sums`.
     """
-    kish = np.zeros(len(spans))
+    kish: FloatArray = np.zeros(len(spans))
     for number, span in enumerate(spans):
         n_b, log_g_b = density.effective_b[span], density.log_g_b[span]
         known = (n_b > 0) & np.isfinite(log_g_b)
         if known.any():
             share_b = np.exp(log_g_b[known] - scipy.special.logsumexp(log_g_b[known]))
             kish[number] = 1.0 / np.sum(share_b**2 / n_b[known])
-    return np.asarray(kish * _worth_of_sums(density, spans))
+    return kish
 
 
 def _joined(part: RunPart, spans: Sequence[slice]) -> RunPart:
@@ -174,12 +183,17 @@ def _joined(part: RunPart, spans: Sequence[slice]) -> RunPart:
     return replace(part, effective_b=effective_b, counts_gb=counts_gb, counts_kb=counts_kb)
 
 
-def _worth_of_sums(density: Density, spans: Sequence[slice]) -> FloatArray:
-    """Return what joined counts are worth, over the sum of what each bin's are: up to 1 [n]."""
+def _worth_of_sums(
+    density: Density, spans: Sequence[slice], parts: Sequence[RunPart]
+) -> FloatArray:
+    """Return what joined counts are worth, over the sum of what each bin's are: up to 1 [n].
+
+    parts : those of the density, `_joined`
+    """
     sums, joined = np.zeros((2, len(spans)))
-    for part in density.parts:
+    for part, wide in zip(density.parts, parts, strict=True):
         sums += [part.effective_b[s].sum() for s in spans]
-        joined += _joined(part, spans).effective_b
+        joined += wide.effective_b
     return np.asarray(np.divide(joined, sums, out=np.ones(len(spans)), where=sums > 0))
 
 
