@@ -202,8 +202,8 @@ def _arguments(world: World, argv: Sequence[str] | None, program: str) -> argpar
     )
     only = "make the ladder for this end of z only; the run then costs about half (default: both)"
     add("--end", choices=("low", "high"), help=only)
-    how = "chains, or independent draws (default: draws for a language model of 100 million "
-    how += "weights or more on a CPU, else chains)"
+    how = "chains, or independent draws (default: draws for a language model on a CPU, unless the "
+    how += "pilot finds that they are worth little, as for long texts; else chains)"
     add("--method", choices=("parallel-tempering", draws.METHOD), help=how)
     add("--side", choices=("low", "high"), help="the confident end of z (default: from its kind)")
     add(

@@ -88,11 +88,11 @@ def drawn_spread(
     deadline: Deadline,
     after_move: AfterMove,
     n_walkers: int | None = None,
-) -> tuple[Spread, float]:
+) -> tuple[Spread, float, float]:
     """Return the spread of z of uniform inputs and of a language model's draws at beta up to m.
 
     They are drawn in batches of `n_walkers`, one at least (default: the run's walkers, and `FEWEST`
-    texts at least). Returns also the seconds per drawn text.
+    texts at least). Returns also the seconds per drawn text, and what a draw is `worth`.
 
     Texts are drawn value by value from exp(b l), b = beta / m. This is the ensemble exp(-beta z)
     only at b = 0 and b = 1, and close to it in between.
@@ -107,6 +107,7 @@ def drawn_spread(
     (rung,) = built.rungs  # draws at any beta
     rung.start()
     z_i: list[list[NDArray[Any]]] = [[z_at_zero], *([] for _ in beta_i[1:])]
+    log_q: list[NDArray[np.float64]] = []
     clock = clock_of(built.device, built.config)
     batches, begin = 0, clock()
     fewest, per_batch = n_walkers or FEWEST, built.geometry.n_walkers
@@ -114,10 +115,29 @@ def drawn_spread(
         for i, beta in enumerate(beta_i[1:], start=1):
             rung.set_ensemble(Canonical(float(beta)))
             number = batches * len(beta_i) + i
-            z_i[i].append(_moved(built, rung, number, after_move).z_tw.flatten())
+            drawn = _moved(built, rung, number, after_move)
+            z_i[i].append(drawn.z_tw.flatten())
+            assert drawn.log_q_swk is not None
+            log_q.append(drawn.log_q_swk[0, :, 1:])
         batches += 1
     seconds = (clock() - begin) / (batches * per_batch * (len(beta_i) - 1))
-    return Spread.of(beta_i, [np.concatenate(parts) for parts in z_i]), seconds
+    # in the order in which they were drawn, as log_q
+    z_n = np.concatenate([z for parts in zip(*z_i[1:], strict=True) for z in parts])
+    share = worth(beta_i[1:], z_n, np.concatenate(log_q))
+    return Spread.of(beta_i, [np.concatenate(parts) for parts in z_i]), seconds, share
+
+
+def worth(beta_i: FloatArray, z_n: FloatArray, log_q_ni: FloatArray) -> float:
+    """Return how many exact samples of the ladder's worst rung a draw per rung is worth.
+
+    n draws, equally many from each q_i, have weights exp(-beta_i z) / (sum of q_i) for rung i, and
+    are worth (sum of weights)^2 / (sum of squares) samples (Kish 1965).
+
+    beta_i : [K]; z_n : [n]; log_q_ni : [n, K], under every rung
+    """
+    log_w_ni = -np.outer(z_n, beta_i) - np.logaddexp.reduce(log_q_ni, axis=1)[:, None]
+    w_ni = np.exp(log_w_ni - log_w_ni.max(axis=0))
+    return float((w_ni.sum(axis=0) ** 2 / (w_ni**2).sum(axis=0)).min() * len(beta_i) / len(z_n))
 
 
 def cooled_spread(

@@ -111,20 +111,23 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
     Raises a UserError if the model cannot be sampled.
     """
     built.check_is_function()
-    if draws.are_best(built, aim.method):
-        return _of_draws(built, aim, seconds, stopping)
-    kernel = measure.kernel_table(built.model, built.law)
-    built, a_move = _with_walkers(world, measure.with_kernel(built, kernel, 16))
+    if built.model_beta is not None and aim.end:
+        raise UserError(ONE_END)
     clock = clock_of(built.device, built.config)
     z = _z_at_zero(built, seconds, stopping)
-    m, reach = built.model_beta, question.reach_of(built.config, built.model, aim.end)
-    if m is not None and aim.end:
-        raise UserError(ONE_END)
-    ends: dict[str, str] = {}
     time_of_spread = SHARES["spread"] * seconds
-    if m is not None:
+    drawn = draws.tried(built, aim.method, z, time_of_spread, stopping.after_move)
+    if drawn is not None and drawn.are_best(built, aim.method):
+        return _of_draws(built, z, drawn, aim)
+    kernel = measure.kernel_table(built.model, built.law)
+    built, a_move = _with_walkers(world, measure.with_kernel(built, kernel, 16))
+    m, reach = built.model_beta, question.reach_of(built.config, built.model, aim.end)
+    ends: dict[str, str] = {}
+    if drawn is not None:
+        spread = drawn.spread
+    elif m is not None:
         deadline = measure.Deadline(time_of_spread, clock)
-        spread, _ = measure.drawn_spread(built, z, deadline, stopping.after_move)
+        spread, _, _ = measure.drawn_spread(built, z, deadline, stopping.after_move)
     else:
         spread, ends = measure.cooled_spread(
             built, z, time_of_spread, stopping.after_move, a_move, (reach.lowest, reach.highest)
@@ -172,14 +175,10 @@ def _z_at_zero(built: Built, seconds: float, stopping: StopCheck) -> FloatArray:
     return z
 
 
-def _of_draws(built: Built, aim: Aim, seconds: float, stopping: StopCheck) -> Proposal:
-    """Return a proposed run of independent draws."""
-    if aim.end:
-        raise UserError(ONE_END)
-    z = _z_at_zero(built, seconds, stopping)
-    tree, length, spread, rehearsal = draws.propose(
-        built, z, SHARES["spread"] * seconds, aim.errors, aim.hours, stopping.after_move
-    )
+def _of_draws(built: Built, z: FloatArray, drawn: draws.Drawn, aim: Aim) -> Proposal:
+    """Return a proposed run of independent draws; `z` are outputs at beta = 0."""
+    tree, length, rehearsal = draws.propose(built, drawn, aim.errors, aim.hours)
+    spread = drawn.spread
     log.info("z seen: %.4g to %.4g", spread.lowest, spread.highest)
     seen = Seen(rehearsal, spread, np.full(len(tree["ladder"]["betas"]) - 1, np.nan))
     z_at_zero, notes = (float(z.mean()), float(z.std())), []

@@ -1,7 +1,7 @@
 """`init` on each of the repository's models: what its file costs, and whether the aim is met.
 
     .venv/bin/python tests/benchmarks/init_table.py [--models toy digits-cnn]
-                                                       [--errors 0.2 | --hours 0.1]
+                                                       [--errors 0.2 | --hours 0.1] [--method M]
 
 For each model: `init MODEL`, then the file that it wrote, unedited, on one rank, and a row of a
 table: the time that init, and that `--check` estimated, the time of the run, the typical error of
@@ -58,7 +58,7 @@ def seconds_in(text: str, before: str) -> float:
 
 
 def row(name: str, aim: list[str], seconds: float, folder: Path) -> str:
-    """Return a model's row; `aim` is init's own option."""
+    """Return a model's row; `aim` holds init's own options."""
     model = PYTHON_MODEL if ":" in name else str(ROOT / "inputs/models" / name)
     stem = "python" if ":" in name else name
     text, pilot = called(
@@ -88,12 +88,14 @@ def main() -> None:
     parser.add_argument("--errors", type=float, default=0.2)
     parser.add_argument("--hours", type=float, help="in place of errors")
     parser.add_argument("--seconds", type=float, default=40.0, help="of each pilot")
+    parser.add_argument("--method", help="init's option (default: left to the model)")
     options = parser.parse_args()
     aim = (
         ["--errors", str(options.errors)]
         if options.hours is None
         else ["--hours", str(options.hours)]
     )
+    aim += ["--method", options.method] if options.method else []
     print(f"Aim: {' '.join(aim)}; pilots of {options.seconds:g} s.\n")
     print("| model | rungs | pilot, CPU s | by init, s | by --check, s | run, CPU s | run, s | "
           "error of ln g | converged |")  # fmt: skip

@@ -53,13 +53,14 @@ def test_a_python_models_file_runs_and_is_right(capfd, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "kernel"), [
-    ("toy", "lm-conditional"), ("digits-mlp", "gibbs-with-gradients"),
+    ("toy --method parallel-tempering", "lm-conditional"), ("digits-mlp", "gibbs-with-gradients"),
     pytest.param("digits-res-aug", "gibbs-with-gradients", marks=pytest.mark.release),
 ])  # fmt: skip
 def test_a_models_folder(capfd, tmp_path, monkeypatch, name, kernel):
     monkeypatch.chdir(tmp_path)
+    name, *more = name.split()
     path = ROOT / "inputs/models" / name
-    code, text = call(capfd, path, "--seconds", "1", "--hours", "0.5")
+    code, text = call(capfd, path, *more, "--seconds", "1", "--hours", "0.5")
     assert code == 0, text
     config = input_file.load(tmp_path / f"{name}.toml")
     assert config.kernel.name == kernel and 0.0 in config.beta_k

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import torch
 from language_folders import save_decoder
 from run_tools import ROOT
@@ -12,15 +13,19 @@ from omniinput_hpc.cli import init
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.config import input_file
 from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.pilot import draws
+from omniinput_hpc.pilot import draws, measure
+from omniinput_hpc.pilot.draws import Drawn
+from omniinput_hpc.pilot.settings import Spread
 from omniinput_hpc.runfile.reader import open_run
+
+SPREAD = Spread.of(np.zeros(1), [np.zeros(1)])
 
 
 def test_draws_in_place_of_chains(capsys, tmp_path, monkeypatch):
     """From init to a density of independent draws, against the enumerated one."""
     monkeypatch.chdir(tmp_path)
     toy = [str(ROOT / "inputs/models/toy"), "--length", "4", "--output", "my.toml"]
-    assert init.main([*toy, "--method", "ancestral", "--seconds", "2"]) == 0
+    assert init.main([*toy, "--seconds", "2"]) == 0
     assert "independent draws per beta, without chains" in capsys.readouterr().out
     config = input_file.load(tmp_path / "my.toml")
     assert config.sampler.method == "ancestral" and config.run.burn_in == 0
@@ -58,13 +63,27 @@ def test_the_values_of_the_sites_are_kept(tmp_path, monkeypatch):
     assert input_file.load(tmp_path / "my.toml").allowed == "tokenizer"
 
 
-def test_a_large_language_model_on_a_cpu_is_drawn():
-    """Its chains would make too few moves for a rehearsal; the user may still ask for them."""
-    built = SimpleNamespace(
-        model_beta=3.0, device="cpu", model=SimpleNamespace(n_weights=10**8),
-        config=SimpleNamespace(constrained=False, output=None, law=None),
-    )  # fmt: skip
-    assert draws.are_best(built, None) and not draws.are_best(built, "parallel-tempering")
-    assert not draws.are_best(SimpleNamespace(**vars(built) | {"device": "cuda"}), None)
-    built.model.n_weights = 10**7
-    assert not draws.are_best(built, None) and draws.are_best(built, "ancestral")
+def test_draws_are_best_if_they_are_worth_much_or_the_model_is_large():
+    small, large = (SimpleNamespace(model=SimpleNamespace(n_weights=n)) for n in (10**7, 10**8))
+    even, uneven = (Drawn(SPREAD, 0.01, worth) for worth in (0.2, 0.02))
+    assert even.are_best(small, None) and not uneven.are_best(small, None)
+    assert uneven.are_best(large, None) and uneven.are_best(small, "ancestral")
+
+
+@pytest.mark.parametrize(("method", "device"), [("parallel-tempering", "cpu"), (None, "cuda")])
+def test_chains_are_taken_if_asked_for_and_on_a_gpu(method, device):
+    config = SimpleNamespace(constrained=False, output=None, law=None)
+    built = SimpleNamespace(model_beta=3.0, device=device, config=config)
+    assert draws.tried(built, method, np.zeros(8), 1.0, lambda: None) is None
+
+
+def test_what_a_draw_is_worth():
+    """Exact draws: 1; weights exp(e) with normal e of variance 1: exp(-1) (log-normal moments)."""
+    random = np.random.default_rng(1)
+    z_n, e_n = random.normal(size=(2, 200_000))
+    beta_i = np.array([2.0])
+    assert measure.worth(beta_i, z_n, -2 * z_n[:, None] + 5) == pytest.approx(1)
+    worth = measure.worth(beta_i, z_n, (-2 * z_n + e_n)[:, None])
+    assert worth == pytest.approx(np.exp(-1), rel=0.05)
+    two = measure.worth(np.array([2.0, 2.0]), z_n, (-2 * z_n + e_n)[:, None].repeat(2, axis=1))
+    assert two == pytest.approx(2 * worth)  # two rungs of the same draws: twice as many
