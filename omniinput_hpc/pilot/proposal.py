@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -147,6 +147,7 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
                 break
             continue  # there is more time for the second
         spread = _joined(seen.spread, spread)
+        tree["bins"] = _bins(built, spread, z, tree["ladder"]["betas"])
         if part == "first" or np.nanmax(seen.rejection_k) > WORST_REJECTION:
             lambda_k = settings.measured_barrier(seen.spread, seen.rejection_k)
             tree = _input(built, kernel, spread, z, steps, lambda_k, kept)
@@ -160,11 +161,9 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
         else settings.length_for_time(3600 * aim.hours, seen.rehearsal, steps)
     )
     tree["sampler"]["steps"] = tree["samples"]["every"] = length.steps
-    side = _side(built)
     notes = _notes(seen) + _short_notes(length, seen) + _width_notes(tree)
-    return Proposal(
-        tree, length, (float(z.mean()), float(z.std())), spread, m, ends, reach, seen, side, notes
-    )
+    at_zero = (float(z.mean()), float(z.std()))
+    return Proposal(tree, length, at_zero, spread, m, ends, reach, seen, _side(built), notes)
 
 
 def _z_at_zero(built: Built, seconds: float, stopping: StopCheck) -> FloatArray:
@@ -226,11 +225,8 @@ def _input(
     kept: tuple[float, ...],
 ) -> dict[str, Any]:
     """Choose the ladder and the bins; return the input's tables with placeholders for rounds."""
-    beta_k = settings.ladder(spread.beta_i, lambda_i, kept)
+    betas = settings.ladder(spread.beta_i, lambda_i, kept).tolist()
     tables = built.config.model_dump(exclude_unset=True, exclude_none=True)
-    floor, ceiling = bounds(tables, m_known=built.model_beta is not None)
-    found = settings.bins(spread, float(np.abs(beta_k).max()), floor, ceiling)
-    found = settings.off_lattice(found, z_n)
     return {
         **{name: tables[name] for name in GIVEN if name in tables},
         "sampler": {
@@ -239,11 +235,22 @@ def _input(
             "steps": steps,
             "exchanges": 1,
         },
-        "ladder": {"betas": beta_k.tolist(), "tune": True},
+        "ladder": {"betas": betas, "tune": True},
         **kernel,
-        "bins": {"lower": found.lower, "upper": found.upper, "width": found.width},
+        "bins": _bins(built, spread, z_n, betas),
         "samples": {"every": steps},
     }
+
+
+def _bins(
+    built: Built, spread: Spread, z_n: FloatArray, betas: Sequence[float]
+) -> dict[str, float]:
+    """Return the table of bins that hold what was seen."""
+    tables = built.config.model_dump(exclude_unset=True, exclude_none=True)
+    floor, ceiling = bounds(tables, m_known=built.model_beta is not None)
+    found = settings.bins(spread, float(np.abs(betas).max()), floor, ceiling)
+    found = settings.off_lattice(found, z_n)
+    return {"lower": found.lower, "upper": found.upper, "width": found.width}
 
 
 def bounds(tables: Mapping[str, Any], m_known: bool) -> tuple[float, float]:

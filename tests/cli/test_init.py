@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from omniinput_hpc.cli import init
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.config import input_file
 from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.pilot import rehearse
 from omniinput_hpc.pilot.settings import typical_error
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_zoo.exact import Lattice
@@ -95,6 +97,25 @@ def test_a_bare_torch_network_is_sent_to_the_way_by_its_weights(capfd, tmp_path,
         code, text = call(capfd, f"bare_network_of_a_test:{name}", "--output", "my.toml")
         assert code == 2 and not (tmp_path / "my.toml").exists()
         assert ("WEIGHTS.safetensors --set model.factory=" in text) == hinted, text
+
+
+def test_bins_hold_what_the_last_rehearsal_saw(capfd, tmp_path, monkeypatch):
+    """The ladder of the first rehearsal is kept if all rungs swap, but not its bins."""
+    monkeypatch.chdir(tmp_path)
+    run, seen = rehearse.run, []
+
+    def wider(*arguments):
+        one = run(*arguments)
+        highest = one.spread.highest + 40 * len(seen)
+        seen.append(replace(one, spread=replace(one.spread, highest=highest), times=1.0,
+                            rejection_k=0 * one.rejection_k))  # fmt: skip
+        return seen[-1]
+
+    monkeypatch.setattr(rehearse, "run", wider)
+    code, text = call(capfd, FACTORY, "--seconds", "2", "--output", "my.toml")
+    assert code == 0, text
+    assert len(seen) == 2
+    assert input_file.load(tmp_path / "my.toml").bins.upper > seen[1].spread.highest
 
 
 def test_a_ladder_for_one_end(capfd, tmp_path, monkeypatch):
