@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +14,8 @@ from omniinput_hpc.cli import run as launch
 from omniinput_hpc.config import input_file
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.pilot import rehearse
-from omniinput_hpc.pilot.settings import typical_error
+from omniinput_hpc.pilot.rehearse import Seen
+from omniinput_hpc.pilot.settings import Rehearsal, Spread, typical_error
 from omniinput_hpc.runfile.reader import open_run
 from omniinput_zoo.exact import Lattice
 
@@ -102,20 +102,18 @@ def test_a_bare_torch_network_is_sent_to_the_way_by_its_weights(capfd, tmp_path,
 def test_bins_hold_what_the_last_rehearsal_saw(capfd, tmp_path, monkeypatch):
     """The ladder of the first rehearsal is kept if all rungs swap, but not its bins."""
     monkeypatch.chdir(tmp_path)
-    run, seen = rehearse.run, []
+    highest = iter([9.0, 99.0])
 
-    def wider(*arguments):
-        one = run(*arguments)
-        highest = one.spread.highest + 40 * len(seen)
-        seen.append(replace(one, spread=replace(one.spread, highest=highest), times=1.0,
-                            rejection_k=0 * one.rejection_k))  # fmt: skip
-        return seen[-1]
+    def wider(world, built, config, *_):
+        k = len(config.beta_k)
+        spread = Spread(config.beta_k, np.zeros(k), np.ones(k), -9.0, next(highest))
+        rehearsal = Rehearsal(error=0.1, moves=100, tau=1.0, seconds=0.01, trip=10.0)
+        return Seen(rehearsal, spread, np.full(k - 1, 0.3), "", 0.5)
 
     monkeypatch.setattr(rehearse, "run", wider)
     code, text = call(capfd, FACTORY, "--seconds", "2", "--output", "my.toml")
     assert code == 0, text
-    assert len(seen) == 2
-    assert input_file.load(tmp_path / "my.toml").bins.upper > seen[1].spread.highest
+    assert input_file.load(tmp_path / "my.toml").bins.upper > 99
 
 
 def test_a_ladder_for_one_end(capfd, tmp_path, monkeypatch):
