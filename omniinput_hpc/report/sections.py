@@ -188,8 +188,8 @@ def _weight(config: Config) -> str:
         )
     if config.sampler.method == "annealed":
         return (
-            "A row per rung, a temperature: its populations, each walker with its weight, represent "
-            "inputs with weight exp(-beta z). The walkers alone do not."
+            "A row per rung, a temperature: its populations, each walker with its weight, "
+            "represent inputs with weight exp(-beta z). The walkers alone do not."
         )
     said = []
     if config.ladder is not None:

@@ -323,7 +323,7 @@ def y_edges_of(y_i: FloatArray, cells: int) -> FloatArray:
     """Return edges of at most `cells` cells that hold all y; one cell a value if there are few."""
     values = np.unique(y_i)
     if (values == np.rint(values)).all() and values[-1] - values[0] < cells:
-        edges = np.arange(values[-1] - values[0] + 2) + (values[0] - 0.5)
+        edges: FloatArray = np.arange(values[-1] - values[0] + 2) + (values[0] - 0.5)
         if (np.diff(edges) == 1.0).all():  # else they are too large to be told apart by 0.5
             return edges
     if len(values) == 1:
