@@ -39,7 +39,7 @@ WHAT = "bank of labels"
 
 @dataclass(frozen=True)
 class BankRun:
-    """A run and a task set that inputs were drawn from.
+    """A run, a task set and a range of z that inputs were drawn from.
 
     Attributes
     ----------
@@ -58,9 +58,9 @@ class BankRun:
     absolute: Flag
 
     def same_draws(self, other: BankRun) -> bool:
-        """Whether both are the same task set of the same run."""
-        mine = (self.model_fingerprint, self.created, self.tasks_id)
-        return mine == (other.model_fingerprint, other.created, other.tasks_id)
+        """Whether both are the same task set of the same run, and the same bins."""
+        mine = (self.model_fingerprint, self.created, self.tasks_id, self.edges)
+        return mine == (other.model_fingerprint, other.created, other.tasks_id, other.edges)
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def merged(bank: Bank | None, new: Bank) -> Bank:
 
 @dataclass(frozen=True)
 class ScoredItems:
-    """The scored inputs of one run in one task set.
+    """The scored inputs of one run in one task set and one range of z.
 
     Attributes
     ----------
@@ -216,7 +216,7 @@ class ScoredItems:
 def scored_items(
     fingerprint: str, created: str, score_paths: Sequence[Path], key_path: Path | None = None
 ) -> tuple[list[ScoredItems], dict[str, str | None], list[str]]:
-    """Return a run's scored inputs in each task set, the annotators, and notes for the user.
+    """Return a run's scored inputs of each task set and range, the annotators, and notes.
 
     `fingerprint` and `created` are those of the run. Gold items are left out.
 
@@ -240,21 +240,26 @@ def scored_items(
             continue
         if key.draw_method != "by-weight":
             raise UserError(f"{path}: a bank takes only inputs drawn by weight (choose)")
-        lower, upper = key.runs[mine[0]].range
-        numbers = np.arange(round((upper - lower) / key.width) + 1, dtype=np.float64)
-        edges = np.asarray(lower + key.width * numbers)
         given = scores_by_annotator(some, key.by_id(), path, notes)
         scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         for name, by_id in given.items():
             for item in key.items:
                 if item.id in by_id:
                     scores[item.repeats or item.id][name].append(by_id[item.id])
-        items = [item for item in key.items if item.run == mine[0] and item.repeats is None]
-        items = [item for item in items if scores.get(item.id)]
-        means = [{n: float(np.mean(s)) for n, s in scores[item.id].items()} for item in items]
-        if items:
-            found.append(ScoredItems(key, edges, items, means))
+        for i in mine:  # a run may be drawn from in several ranges
+            items = [item for item in key.items if item.run == i and item.repeats is None]
+            items = [item for item in items if scores.get(item.id)]
+            means = [{n: float(np.mean(s)) for n, s in scores[item.id].items()} for item in items]
+            if items:
+                found.append(ScoredItems(key, _edges_of(key, i), items, means))
     if not found:
         names = ", ".join(map(str, score_paths))
         raise UserError(f"{names}: no input of this run is scored yet, or it is another run's")
     return found, {file.annotator: file.judge for file in files if file.lines}, notes
+
+
+def _edges_of(key: Key, i: int) -> FloatArray:
+    """Return the edges of the bins that inputs of a key's run i were drawn from."""
+    lower, upper = key.runs[i].range
+    numbers = np.arange(round((upper - lower) / key.width) + 1, dtype=np.float64)
+    return np.asarray(lower + key.width * numbers)

@@ -24,7 +24,9 @@ def to_arviz(run: RunReader) -> xarray.DataTree:
     The coordinate ``beta`` [rung] is the rung's beta (NaN: flat histogram). Draws are samples of
     their rung, weighted by exp(-beta z); only beta = 0 gives all inputs the same weight, or that of
     the run's law. A ladder with an observable y has the coordinate ``lambda`` [rung], too: its
-    rungs weigh by exp(-beta z - lambda y).
+    rungs weigh by exp(-beta z - lambda y). Two methods differ: rungs of an ancestral run draw each
+    value from p^b, with p the model's probability and b = beta / m, and walkers of an annealed run
+    represent exp(-beta z) only with their populations' weights, which the tree does not hold.
 
     Raises
     ------

@@ -186,6 +186,11 @@ def _weight(config: Config) -> str:
             "probability of a value and b = beta / m, m the number of predicted sites. This is the "
             "weight exp(-beta z) only at b = 0 and b = 1."
         )
+    if config.sampler.method == "annealed":
+        return (
+            "A row per rung, a temperature: its populations, each walker with its weight, "
+            "represent inputs with weight exp(-beta z). The walkers alone do not."
+        )
     said = []
     if config.ladder is not None:
         exponent = "-beta z" + ("" if config.ladder.lambdas is None else " - lambda y")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -34,7 +34,9 @@ def drawn_line(run: RunData, low: float, high: float) -> list[str]:
     It holds whether the run has converged or not. Empty if too few draws lie there.
     """
     z = draws_at_zero(run) if run.rounds and not run.ancestral else np.zeros(0)
-    found = int(np.searchsorted(z, high) - np.searchsorted(z, low))
+    # the last bin holds outputs equal to its upper end, too
+    side: Literal["left", "right"] = "right" if high == run.edges[-1] else "left"
+    found = int(np.searchsorted(z, high, side) - np.searchsorted(z, low))
     if found < FEWEST_DRAWN:
         return []
     share_low, share_high = map(float, share_bounds(np.array(found), len(z)))

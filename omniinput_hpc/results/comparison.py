@@ -282,11 +282,16 @@ def sampler_lines(found: SamplerComparison, name_a: str, name_b: str) -> list[st
             f"inputs: {found.n_features} shares of values compared; largest difference: "
             f"p = {found.inputs_p:.3g} ({found.inputs_where})"
         )
-    p_values = [p for p in (found.p, found.inputs_p) if np.isfinite(p)]
-    if not p_values:
-        lines.append("The data cannot tell whether the samplers agree: errors are not known.")
-    elif min(p_values) < MIN_P_VALUE:
+    # without a joint test, single ranges can still show that the samplers disagree
+    density_p = found.p if np.isfinite(found.p) else largest_chance(found)
+    p_values = [p for p in (density_p, found.inputs_p) if np.isfinite(p)]
+    if p_values and min(p_values) < MIN_P_VALUE:
         lines.append(f"{name_a} and {name_b} DISAGREE: one of them has not converged, or is wrong.")
+    elif not np.isfinite(found.p):
+        lines.append(
+            f"The data cannot tell whether {name_a} and {name_b} agree: there are too few lanes or "
+            "ranges of bins to test their densities."
+        )
     else:
         lines.append(f"{name_a} and {name_b} agree within their errors.")
     return lines

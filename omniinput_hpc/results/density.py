@@ -391,12 +391,14 @@ def in_words(interval: tuple[float, float]) -> str:
     return f"95% interval {tens_interval(*interval)}" if known else "interval not known"
 
 
-def other_bins_clause(run: RunData) -> str:
-    """Return a clause that compares the number of recorded samples with that of counts."""
-    moves, recorded = run.moves_k.sum(), run.samples_per_round * len(run.beta_k) * run.rounds
+def other_bins_clause(runs: Sequence[RunData]) -> str:
+    """Return a clause that compares the runs' number of recorded samples with that of counts."""
+    moves = sum(int(run.moves_k.sum()) for run in runs)
+    recorded = sum(run.samples_per_round * len(run.beta_k) * run.rounds for run in runs)
+    its = "its" if len(runs) == 1 else "their"
     if recorded >= moves:
-        return f"in other bins, from its {recorded:,} recorded samples"
+        return f"in other bins, from {its} {recorded:,} recorded samples"
     return (
-        f"in other bins, from only its {recorded:,} recorded samples: one in "
-        f"{moves / max(recorded, 1):.3g} of its counts, so errors are larger"
+        f"in other bins, from only {its} {recorded:,} recorded samples: one in "
+        f"{moves / max(recorded, 1):.3g} of {its} counts, so errors are larger"
     )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NOTHING = "nothing stands out"
+UNCHECKED = "the checks of the run's density were not made; density() makes them"
 FEW_SWAPS, MANY_SWAPS = 0.2, 0.9
 FEW_MOVES = 0.01
 MAX_DIAGNOSED_SAMPLES = 20_000
@@ -57,6 +58,17 @@ class DiagnosisResult(Written):
     constants: Sequence[str] = ()
     traces: Mapping[int, FloatArray] = field(default_factory=dict)
     paths_rv: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
+
+    @property
+    def converged(self) -> bool:
+        """Whether the checks of the run's density were made, and all have passed."""
+        return bool(self.checks) and all(check.passed for check in self.checks)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the run has not converged, or why that is not known, one sentence each."""
+        failed = tuple(check.reason for check in self.checks if not check.passed)
+        return failed if self.checks else (UNCHECKED,)
 
     @property
     def advice(self) -> list[str]:

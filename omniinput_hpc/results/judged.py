@@ -94,7 +94,7 @@ def judge_lines(result: ScoredCurve, scored: Scored) -> list[str]:
             f"{gain * labels:,.0f} without: {max(gain - 1.0, 0.0) * labels:,.0f} saved, {gain:.1f} "
             f"times (r of single bins: {gain_b.min():.1f} to {gain_b.max():.1f} times)"
         )
-    if scores.judged <= int(scores.inputs_b.sum()):
+    if not (np.isnan(scored.score_i) & ~np.isnan(scored.judge_i)).any():
         lines.append("people scored all that the judge scored, so there is nothing to gain")
     if scores.selection_p < NOT_RANDOM:
         lines.append(

@@ -17,6 +17,8 @@ from omniinput_hpc.results.tables import beside
 
 MAX_LENGTH = 60
 """Most characters of a tag; the end of a longer one is replaced by a digest."""
+NOT_KEPT = r"[^\w.+=-]+"
+"""Characters of words that become "-" in a tag."""
 
 
 def claim_name(record: Record, ending: str, words: Sequence[str]) -> str:
@@ -36,7 +38,7 @@ def claim_name(record: Record, ending: str, words: Sequence[str]) -> str:
     UserError
         RUN.results.json is not a results file.
     """
-    tag = _short("-".join(re.sub(r"[^\w.+=-]+", "-", word) for word in words if word))
+    tag = _short("-".join(re.sub(NOT_KEPT, "-", word) for word in words if word))
     record.parameters["name"] = tag
     plain = beside(record.run_path, ending)
     owner = _owner(beside(record.run_path, ".results.json"), plain.name)
@@ -64,11 +66,19 @@ def words_of(
 
     `judges` are files of judges that people's scores correct.
     """
-    by = rule.replace(":", ".") if rule else "+".join(sorted(map(_annotator, scores)))
+    by = _rule_word(rule) if rule else "+".join(sorted(map(_annotator, scores)))
     by = f"bank={bank.stem}" if bank is not None else by
     names = [path.stem.rpartition(".judge-scores.")[2] for path in judges]
     judge = [f"judge={'+'.join(sorted(names))}"] if names else []
     return [by, f"side={other_side}" if other_side else "", *judge]
+
+
+def _rule_word(rule: str) -> str:
+    """Return a word for a rule, with a digest if another pattern or text may give the same word."""
+    word, (kind, _, given) = rule.replace(":", "."), rule.partition(":")
+    if kind not in ("regex", "contains") or not re.search(NOT_KEPT + "|:", given):
+        return word
+    return f"{word}-{_digest(rule)}"
 
 
 def _annotator(path: Path) -> str:
@@ -78,9 +88,11 @@ def _annotator(path: Path) -> str:
 
 
 def _short(text: str) -> str:
-    if len(text) <= MAX_LENGTH:
-        return text
-    return f"{text[: MAX_LENGTH - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 9]}-{_digest(text)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def _owner(results: Path, name: str) -> dict[str, Any] | None:

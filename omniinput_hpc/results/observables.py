@@ -322,10 +322,11 @@ def _joint_of_two(
 def y_edges_of(y_i: FloatArray, cells: int) -> FloatArray:
     """Return edges of at most `cells` cells that hold all y; one cell a value if there are few."""
     values = np.unique(y_i)
-    if len(values) <= cells and (values == np.rint(values)).all():
-        span = np.arange(values[0], values[-1] + 2) - 0.5
-        if len(span) - 1 <= cells:
-            return span
+    if (values == np.rint(values)).all() and values[-1] - values[0] < cells:
+        edges: FloatArray = np.arange(values[-1] - values[0] + 2) + (values[0] - 0.5)
+        if (np.diff(edges) == 1.0).all():  # else they are too large to be told apart by 0.5
+            return edges
     if len(values) == 1:
-        return np.array([values[0] - 0.5, values[0] + 0.5])
+        half = max(0.5, float(np.spacing(np.abs(values[0]))))
+        return np.array([values[0] - half, values[0] + half])
     return np.linspace(values[0], values[-1], cells + 1)

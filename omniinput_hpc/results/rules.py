@@ -47,6 +47,9 @@ def rule_of(name: str, config: Config) -> Rule:
 def _built_in(name: str) -> Callable[[Sequence[str]], Any] | None:
     """Return the function of texts that a name with a pattern, a text or a file stands for."""
     kind, _, given = name.partition(":")
+    if kind in ("contains", "regex") and not given:
+        what = "the text" if kind == "contains" else "the pattern"
+        raise UserError(f"{OPTION} {name} finds every input right: give {what} after the colon")
     if kind == "words":
         return _all_in(given, f"{OPTION} {name}")
     if kind == "contains":

@@ -106,3 +106,21 @@ def test_scores_of_a_run_are_found(tmp_path):
     key.write_text(key.read_text().replace("by-weight", "uniform"))
     with pytest.raises(UserError, match="only inputs drawn by weight"):
         scored_items("sha256:0", "any", [path])
+
+
+def test_every_range_of_a_run_is_found(tmp_path):
+    """As of `choose A.h5 A.h5 --range 0 1 --range 1 2`: two runs of a key that are one."""
+    made = make_tasks(tmp_path)
+    key = tmp_path / "toy.tasks.key.jsonl"
+    header, *items = map(json.loads, key.read_text().splitlines())
+    header["runs"] = [{**header["runs"][0], "range": [lower, lower + 1.0]} for lower in (0.0, 1.0)]
+    items = [{**item, "run": int(item["bin_lower"])} for item in items]
+    key.write_text("".join(json.dumps(line) + "\n" for line in (header, *items)))
+    with ScoreFile(scores_path(made.path, "ana"), made) as file:
+        file.append(*(word(task.id, 1) for task in made.tasks))
+    found, *_ = scored_items("sha256:0", "any", [scores_path(made.path, "ana")])
+    assert [one.edges.tolist() for one in found] == [[0.0, 1.0], [1.0, 2.0]]
+    assert sorted(item.id for one in found for item in one.items) == [t.id for t in made.tasks]
+    upper = replace(RUN, edges=[2.0, 3.0])
+    both = merged(bank(tmp_path, item()), bank(tmp_path, item(x=[7, 8]), run=upper))
+    assert [i.run for i in both.items] == [0, 1]  # the other range is not taken back

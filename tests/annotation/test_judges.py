@@ -12,13 +12,18 @@ import pytest
 import torch
 from _common import run_script
 from judge import main
-from language_folders import save_classifier
+from language_folders import POSITIONS, V, save_classifier, save_tokenizer
 from page_server import ROOT
 from safetensors.torch import save_file
 from scipy.linalg import sqrtm
 from task_files import KEY_HEADER, make_tasks, word
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+)
 
 from omniinput_hpc import plugins
 from omniinput_hpc.annotation import png, tasks
@@ -160,6 +165,27 @@ def test_a_text_classifiers_score_is_its_classs_probability(tmp_path, n_classes)
     long = [tasks.Task("long", text="a " * 20)]
     with pytest.raises(UserError, match=r"task long: 22 tokens .* reads 16"):
         judge.score(long)
+
+
+@pytest.mark.parametrize("pad", [None, 1, V])
+def test_a_decoders_score_is_that_of_its_last_token_in_any_batch(tmp_path, pad):
+    """Its head looks for the padding token of config.json, which may be none or outside."""
+    torch.manual_seed(4)
+    size = {"n_positions": POSITIONS, "n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": V}
+    model = GPT2ForSequenceClassification(GPT2Config(**size, num_labels=2, pad_token_id=pad))
+    for parameter in model.parameters():
+        parameter.data *= 3
+    model.eval().save_pretrained(tmp_path)
+    save_tokenizer(tmp_path)
+    made = make_tasks(tmp_path, texts=["abc", "t", "qrsdab", "xa", "hhhh"])
+    judge = language.TextClassifierJudge(str(tmp_path), 1, "float32", "cpu")
+    words = tokenizer.read(tmp_path)
+    with torch.no_grad():
+        alone = [model(torch.tensor([words.encode(t.text)])).logits[0] for t in made.tasks]
+    truth = torch.stack(alone).softmax(-1)[:, 1].tolist()
+    assert judge.score(made.tasks) == pytest.approx(truth, abs=2e-6)
+    assert judge._one_by_one == (pad != 1) and np.ptp(truth) > 0.003
+    assert judge.about.endswith("own padding") == (pad is not None)  # those had wrong scores
 
 
 def test_independent_labels_have_probabilities_of_their_own(tmp_path):

@@ -101,6 +101,7 @@ PLAIN = "A row per rung, a temperature: it samples inputs with weight"
         ("toy", LAW, f"{PLAIN} q(x) exp(-beta z), q the law."),
         ("toy-distinct", (), f"{PLAIN} exp(-beta z - lambda y)."),
         ("toy-gwl", (), f"{PLAIN} exp(-beta z). A rung named flat samples"),
+        ("english-25-annealed", (), "A row per rung, a temperature: its populations, each walker"),
         ("english-25-ancestral", (), "A row per rung: it draws inputs value by value from p^b"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 from omniinput_hpc.cli import omniinput
 from omniinput_hpc.estimators import run_data
-from omniinput_hpc.estimators.density.certified import certify, predicted_sites
+from omniinput_hpc.estimators.density.certified import certify, draws_at_zero, predicted_sites
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.results.certified import CertifiedResult, drawn_line
 from omniinput_hpc.runfile.reader import open_run
@@ -29,6 +29,14 @@ def test_the_share_among_the_draws(run):
     n = int(line.split()[1].replace(",", ""))
     assert share == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / n))
     assert drawn_line(run.data, -9.0, -8.0) == []
+
+
+def test_a_range_up_to_the_last_edge_counts_the_draws_on_it(run):
+    """The last bin is closed: a saturated classifier's z may all lie on that edge."""
+    z, data = draws_at_zero(run.data), replace(run.data, edges=np.array([-5.5, -0.5, 0.0]))
+    share = float(drawn_line(data, -0.5, 0.0)[0].partition("beta = 0, ")[2].split()[0])
+    assert share == pytest.approx(np.mean(z == 0.0), rel=0.01)
+    assert drawn_line(data, -1.5, -1.0) == []  # on other edges, they belong to the upper bin
 
 
 def test_a_run_too_large_to_be_held_is_read_before_it_is_closed(run, monkeypatch, capsys, tmp_path):

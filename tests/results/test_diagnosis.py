@@ -68,6 +68,14 @@ def test_diagnosis_and_verdict_say_the_same_of_the_lanes(wide_lanes):
     np.testing.assert_array_equal(verdict.rhat_k, found.rhat_k)
 
 
+def test_a_diagnosis_has_converged_only_if_the_checks_have_passed(wide_lanes):
+    with open_run(wide_lanes) as run:
+        found, unchecked = diagnosis.diagnosis_of(run), diagnosis.diagnosis_of(run, checked=False)
+    assert not found.converged and found.reasons == found.densities[0].verdict.reasons
+    assert replace(found, checks=[Check("drift")]).converged
+    assert not unchecked.converged and "density() makes them" in unchecked.reasons[0]
+
+
 def test_the_table_of_checks_says_which_way_a_limit_holds():
     checks = [Check("drift", 1.0, 0.001, at_least=True), Check("R-hat", 2.0, 1.1).failed("lanes")]
     head, drift, rhat, none = (line.split() for line in check_lines([*checks, Check("stays")]))

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +14,7 @@ from script_tools import is_plain
 import omniinput_hpc as oi
 from omniinput_hpc.annotation.join import join_scores
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.results import judged as judged_lines
 from omniinput_hpc.results.judged import join_with_judges, with_judges
 from omniinput_hpc.results.tables import read_table
 
@@ -68,6 +70,22 @@ def test_files_in_the_wrong_place_are_refused(written):
         join_with_judges(RUN, [people], [people], None)
     with pytest.raises(UserError, match=r"jim.jsonl: no task belongs to this run's model"):
         join_with_judges(OTHER, [people], [judge], None)
+
+
+def test_inputs_that_only_the_judge_scored_are_something_to_gain(written, monkeypatch):
+    """Even if it scored fewer inputs than people did, because it left out some of theirs."""
+    monkeypatch.setattr(judged_lines, "aupr_gain", lambda *_: np.nan)
+    scored = join_with_judges(RUN, [written / PEOPLE], [written / JUDGE], None).scored
+    people, rng = ~np.isnan(scored.score_i), np.random.default_rng(3)
+    only_judge = ~people & (np.cumsum(~people) <= 30)
+    for seen, gain in ((people, False), (people & (rng.random(len(people)) < 0.5), True)):
+        seen = seen | only_judge if gain else seen
+        some = replace(scored, judge_i=np.where(seen, scored.judge_i, np.nan))
+        scores = some.means()
+        assert scores.judged <= scores.inputs_b.sum()
+        result = SimpleNamespace(scores=scores, used_b=np.ones(len(scores.r_b), dtype=bool))
+        said = "\n".join(judged_lines.judge_lines(result, some))
+        assert ("nothing to gain" in said) != gain
 
 
 @pytest.mark.slow

@@ -30,6 +30,15 @@ def test_the_first_keeps_the_plain_name_and_others_theirs(tmp_path):
     assert analyse(run, two) == "toy.pr.csv" and analyse(run, one) == "toy.pr.m.one.csv"
 
 
+def test_patterns_that_differ_only_in_signs_have_names_of_their_own(tmp_path):
+    run, rules = tmp_path / "toy.h5", ["contains:!", "contains:?", "regex:^a", "regex:$a"]
+    rules += ["contains:a:b", "contains:a.b", "regex:a", "contains:" + "x!" * 50]
+    names = [analyse(run, words_of(rule, [])) for rule in rules]
+    assert len(set(names)) == len(rules)
+    assert names == [analyse(run, words_of(rule, [])) for rule in rules]
+    assert names[6] == "toy.pr.regex.a.csv" and words_of("words:a/b", [])[0] == "words.a/b"
+
+
 def test_another_analysis_of_the_same_words_is_another(tmp_path):
     run = tmp_path / "toy.h5"
     assert analyse(run, ["a"]) == "toy.pr.csv"

@@ -60,6 +60,9 @@ def test_what_is_right(folder):
         assert rule_of("words:words", run.config)(x[:, :6])[1] == 0  # four words and two ends
         with pytest.raises(UserError, match=r"words:no: cannot read no .*a word on each line"):
             rule_of("words:no", run.config)
+        for empty in ("contains:", "regex:"):
+            with pytest.raises(UserError, match=rf"{empty} finds every .* after the colon"):
+                rule_of(empty, run.config)
         with pytest.raises(UserError, match="not a regular expression"):
             rule_of("regex:(", run.config)
 

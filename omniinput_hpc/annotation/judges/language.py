@@ -14,6 +14,7 @@ from omniinput_hpc.annotation.judges.networks import about_files, class_probabil
 from omniinput_hpc.annotation.tasks import Task
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models.language import hf_folder, tokenizer
+from omniinput_hpc.models.language.foreign_code import ForeignError, as_close, foreign_code
 from omniinput_hpc.models.language.hf_checks import MULTI_LABEL
 from omniinput_hpc.models.language.loading import load
 from omniinput_hpc.models.language.trial import longest_within
@@ -23,6 +24,8 @@ PROBE = "a"
 """A text that shows whether a tokenizer puts a blank before texts."""
 MIN_ANSWER_MASS = 0.1
 """If the answers have less probability than this, the prompt does not lead to them."""
+TRIAL_LENGTHS = (1, 3, 6)
+"""Lengths of texts that a classifier must score in a batch as it does alone."""
 
 
 class LanguageModelJudge(Judge):
@@ -138,7 +141,13 @@ class TextClassifierJudge(Judge):
             self._lm = load(AutoModelForSequenceClassification, folder, dtype, device)
         self._label, self._device = label, device
         self._independent = self._lm.config.problem_type == MULTI_LABEL
+        # a decoder's head looks for this token, not for the mask, to find the last token
+        self._pad = self._lm.config.get_text_config().pad_token_id
+        self._one_by_one = not self._accepts_batches()
         which = f"{'independent ' if self._independent else ''}label {label}"
+        # scores by earlier versions, which always padded with token 0, are not continued
+        if self._pad is not None and (self._pad != 0 or self._one_by_one):
+            which += ", own padding"
         self.about = f"sequence-classifier {about_files(path, folder)} {dtype} {which}"
         class_probability(torch.zeros((1, int(self._lm.config.num_labels))), label, path)
 
@@ -149,9 +158,30 @@ class TextClassifierJudge(Judge):
         before, after = self._around
         rows = [[*before, *text, *after] for text in texts]
         check_length(rows, tasks, self._lm, self._around)
-        tokens, mask = padded(rows, self._device)
-        logits = self._lm(input_ids=tokens, attention_mask=mask).logits
+        batches = [[row] for row in rows] if self._one_by_one else [rows]
+        logits = torch.cat([self._logits(batch) for batch in batches])
         return list(class_probability(logits, self._label, "", self._independent).tolist())
+
+    def _logits(self, rows: list[list[int]]) -> torch.Tensor:
+        """Return the outputs of a batch of texts, [n, classes]."""
+        tokens, mask = padded(rows, self._device, self._pad or 0)
+        logits: torch.Tensor = self._lm(input_ids=tokens, attention_mask=mask).logits
+        return logits
+
+    @torch.no_grad()
+    def _accepts_batches(self) -> bool:
+        """Return whether texts of several lengths have the same outputs in a batch as alone."""
+        if self._pad is None or not 0 <= self._pad < self._n_vocab:
+            return False
+        before, after = self._around
+        ids = [(self._n_vocab // 2 + i) % self._n_vocab for i in range(max(TRIAL_LENGTHS))]
+        rows = [[*before, *ids[:n], *after] for n in TRIAL_LENGTHS]
+        try:
+            with foreign_code():
+                alone = torch.cat([self._logits([row]) for row in rows])
+                return as_close(self._logits(rows), alone, self._lm.dtype)
+        except ForeignError:
+            return False
 
 
 def blank_before_texts(vocabulary: tokenizer.Vocabulary, head: str) -> str:
@@ -185,9 +215,9 @@ def check_length(
             )
 
 
-def padded(rows: list[list[int]], device: str) -> tuple[Any, Any]:
-    """Return tokens and mask, int64 [n, longest], padded at the end."""
+def padded(rows: list[list[int]], device: str, pad: int = 0) -> tuple[Any, Any]:
+    """Return tokens and mask, int64 [n, longest], padded at the end with token `pad`."""
     longest = max(map(len, rows))
-    tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=device)
+    tokens = torch.tensor([row + [pad] * (longest - len(row)) for row in rows], device=device)
     lengths = torch.tensor([[len(row)] for row in rows], device=device)
     return tokens, (torch.arange(longest, device=device) < lengths).long()

@@ -81,7 +81,7 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
         bins = remark = ""
         if options.bins is not None:
             bins = record.parameters["bins"] = other_bins.name_of(options.bins)
-            remark = "; " + results.other_bins_clause(runs[0])
+            remark = "; " + results.other_bins_clause(runs)
             runs = [other_bins.in_other_bins(run, options.bins) for run in runs]
         density = joined_density(runs)
         side, how = confident_side(files[0]).end, how_to_show(files[0].config, render=False)

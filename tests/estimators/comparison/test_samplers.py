@@ -151,7 +151,12 @@ def test_what_cannot_be_compared():
     few = draw("worse", ABSOLUTE, 1, walkers=2, moves=64)
     found = compare_samplers(density_of_run(few), density_of_run(draw("worse", ABSOLUTE, 2)))
     assert np.isnan(found.p)
-    assert sampler_lines(found, "a", "b")[-1].startswith("The data cannot tell")
+    for inputs_p in (np.nan, 0.5):  # inputs that agree do not make up for untested densities
+        line = sampler_lines(replace(found, inputs_p=inputs_p), "a", "b")[-1]
+        assert line.startswith("The data cannot tell") and "test their densities" in line
+    apart = replace(found, chance_r=np.full_like(found.chance_r, 1e-9))
+    for wrong in (apart, replace(found, inputs_p=1e-9)):
+        assert "DISAGREE" in sampler_lines(wrong, "a", "b")[-1]
 
 
 def some_density(log_g_b, effective_b, floor=-np.inf):

@@ -34,7 +34,7 @@ def test_all_moves_in_a_runs_own_bins_are_its_own_counts(tmp_path):
         one, other = density_of_run(data), density_of_run(again)
         np.testing.assert_allclose(other.log_g_b, one.log_g_b, atol=1e-9)
         assert again.path == run.path
-        assert other_bins_clause(data) == "in other bins, from its 76,800 recorded samples"
+        assert other_bins_clause([data]) == "in other bins, from its 76,800 recorded samples"
 
 
 def test_bins_that_were_too_narrow_are_mended(tmp_path):
@@ -43,7 +43,10 @@ def test_bins_that_were_too_narrow_are_mended(tmp_path):
     edges = edges_of("-0.125:4.625:0.25")
     with open_run(path) as run:
         assert run.data.outside_k2.sum() > 0.2 * run.data.counts_kb.sum()
-        assert "one in 5 of its counts" in other_bins_clause(run.data)
+        assert "one in 5 of its counts" in other_bins_clause([run.data])
+        two = other_bins_clause([run.data, run.data])
+        assert f"from only their {2 * run.samples_z().size:,} " in two
+        assert "one in 5 of their counts" in two
         again = in_other_bins(run.data, edges)
         found = density_of_run(again)
         assert again.counts_kb.sum() == run.samples_z().size
