@@ -166,22 +166,35 @@ def _kilobytes(path: str, key: str) -> int:
 
 
 def _left_in_control_groups() -> list[int]:
-    """Return the memory left within each limit of this process's control groups, in bytes."""
+    """Return the memory left within each limit of this process's control groups, in bytes.
+
+    Their use includes the file cache, which the system frees on demand.
+    """
     left = []
     for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
         _, kinds, name = line.split(":", 2)
         if kinds == "":  # version 2
-            root, most, now = "/sys/fs/cgroup", "memory.max", "memory.current"
+            root, most, now, kept = "/sys/fs/cgroup", "memory.max", "memory.current", ""
         elif "memory" in kinds.split(","):
-            root, most, now = "/sys/fs/cgroup/memory", *_VERSION_1
+            root, most, now, kept = "/sys/fs/cgroup/memory", *_VERSION_1, "total_"
         else:
             continue
         folder = Path(root + name)
         for group in (folder, *folder.parents):
             with suppress(OSError, ValueError):  # "max", or no such limit here
                 limit, used = (int((group / file).read_text()) for file in (most, now))
-                left.append(max(limit - used, 0))
+                used -= _cached_bytes(group / "memory.stat", kept)
+                left.append(min(max(limit - used, 0), limit))
     return left
+
+
+def _cached_bytes(file: Path, prefix: str) -> int:
+    """Return the bytes that only cache files, of a control group's statistics; 0 if unknown."""
+    with suppress(OSError):
+        keys = rf"^{prefix}(?:in)?active_file (\d+)$"
+        text = file.read_text(encoding="ascii", errors="replace")
+        return sum(map(int, re.findall(keys, text, re.MULTILINE)))
+    return 0
 
 
 _VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")

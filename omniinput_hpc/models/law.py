@@ -226,7 +226,8 @@ def _read(path: Path) -> list[Any]:
     if path.suffix.lower() in fasta.ENDINGS:
         return fasta.read(path, what, MAX_PROMPT_BYTES)[1]
     if path.suffix != ".json":
-        lines = read_text(path, what, MAX_PROMPT_BYTES).splitlines()
+        # splitlines() also splits texts at characters such as U+2028
+        lines = read_text(path, what, MAX_PROMPT_BYTES).split("\n")
         return [line for line in lines if line]
     try:
         found = parse_json(read_bytes(path, what, MAX_PROMPT_BYTES))

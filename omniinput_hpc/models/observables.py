@@ -39,6 +39,13 @@ def readability(text: str) -> float:
     return 4.71 * sum(map(len, words)) / len(words) + 0.5 * len(words) / sentences - 21.43
 
 
+def edges(picture: NDArray[Any]) -> float:
+    """Return the mean difference of neighbouring pixels, averaged over axes; 0 for one pixel."""
+    axes = [axis for axis in (0, 1) if picture.shape[axis] > 1]
+    along = [float(np.abs(np.diff(picture, axis=axis)).mean()) for axis in axes]
+    return sum(along) / max(1, len(along))
+
+
 def overlap(text: str, other: str, n: int = 4) -> float:
     """Return the share of a text's runs of n characters that another text has, too."""
     if not text:
@@ -63,7 +70,7 @@ OF_VALUES: dict[str, Callable[[NDArray[Any]], float]] = {
 }
 OF_PICTURES: dict[str, Callable[[NDArray[Any]], float]] = {
     "brightness": lambda picture: picture.mean(),
-    "edges": lambda picture: np.mean([np.abs(np.diff(picture, axis=a)).mean() for a in (0, 1)]),
+    "edges": edges,
 }
 LABEL = "class"
 NAMES = (

@@ -125,15 +125,23 @@ class PrefixTree:
         return walked
 
     @torch.no_grad()
-    def losses(self, x_nd: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the losses of whole inputs, [n, D], summed as in a walk: float64 [n]."""
+    def losses(
+        self, x_nd: NDArray[Any], depth_n: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float64]:
+        """Return the losses of inputs, [n, D], summed as in a walk: float64 [n].
+
+        n is at most `batch`. With `depth_n`, [n], they are those of prefixes of these lengths.
+        """
         x = self._tensor(x_nd)
+        whole_n = np.full(len(x_nd), x_nd.shape[1])
+        depth = self._tensor(whole_n if depth_n is None else depth_n)
         loss = torch.zeros(len(x), dtype=torch.float64, device=x.device)
         state: Any = None
-        for t in range(self._first, x.shape[1]):
+        for t in range(self._first, int(depth.max())):
             rows = torch.arange(len(x), device=x.device)
             state, row = self._evaluate(_Batch(x[:, :t], loss, state, rows))
-            loss = loss - row.gather(1, x[:, t : t + 1])[:, 0].double()
+            log_p = row.gather(1, x[:, t : t + 1])[:, 0].double()
+            loss = loss - log_p.masked_fill(depth <= t, 0.0)
         return np.asarray(loss.cpu().numpy())
 
     def _tensor(self, x: NDArray[Any]) -> torch.Tensor:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from omniinput_hpc import models, rng
 from omniinput_hpc.cli import arguments, common
@@ -79,7 +80,7 @@ def _run(world: World, argv: Sequence[str] | None, program: str) -> int:
     with lock.hold(path, world, key="") as held_lock:
         state = saved.begin(space, config.bins.edges, args.frontier, args.list)
         world.on_rank_0(lambda: saved.resume_if_there(path, state, space, texts))
-        world.on_rank_0(lambda: check_found(model, state, space, path))
+        world.on_rank_0(lambda: check_found(model, tree, state, space, path))
         search = Search(world, space, model, tree, state, args.seconds is not None)
         stopping = StopCheck(request, world, args.max_walltime, held_lock.heartbeat)
         Session(world, search, path, texts).run(stopping, args.seconds)
@@ -136,24 +137,40 @@ def try_losses(model: Any, tree: Any, space: Space, name: str) -> None:
             )
 
 
-def check_found(model: Any, state: CensusState, space: Space, path: Path) -> None:
-    """Raise a `UserError` if inputs that a resumed census has found have another output now.
+def check_found(model: Any, tree: Any, state: CensusState, space: Space, path: Path) -> None:
+    """Raise a `UserError` if what a resumed census has stored differs from the model now.
 
-    The fingerprint of a python model does not cover the code of its factory.
+    This compares outputs of inputs that it has found, and losses of open prefixes. The fingerprint
+    of a python model does not cover the code of its factory.
     """
     from omniinput_hpc.models import batches
 
-    found = state.found
-    if not len(found.z):
-        return
-    some = np.linspace(0, len(found.z) - 1, N_TRIED).astype(int)
-    before = found.z[some].astype(np.float64)
-    now = batches.evaluate(model, found.x[some].astype(np.int64), space.walkers, space.device)
-    if not (np.abs(now - before) <= space.margin * np.maximum(1.0, np.abs(before))).all():
+    found, opened, same = state.found, state.frontier.nodes, True
+    if len(found.z):
+        some = _spread(len(found.z), N_TRIED)
+        x = found.x[some].astype(np.int64)
+        now = batches.evaluate(model, x, space.walkers, space.device)
+        same = _close(now, found.z[some].astype(np.float64), space)
+    known = opened.take(opened.depth > space.predicted_from)  # shorter ones have no loss
+    if len(known):
+        known = known.take(_spread(len(known), min(N_TRIED, tree.batch)))
+        now = tree.losses(known.x, known.depth) / space.m
+        same = same and _close(now, known.loss / space.m, space)
+    if not same:
         raise UserError(
             f"{path} is a census of a model with other outputs: move it away, or give another "
             "--output"
         )
+
+
+def _spread(n: int, n_tried: int) -> NDArray[np.int64]:
+    """Return up to `n_tried` indices of n, evenly spaced."""
+    return np.linspace(0, n - 1, min(n, n_tried)).astype(np.int64)
+
+
+def _close(now: NDArray[Any], before: NDArray[np.float64], space: Space) -> bool:
+    """Return whether outputs differ by at most the margin of a census."""
+    return bool((np.abs(now - before) <= space.margin * np.maximum(1.0, np.abs(before))).all())
 
 
 def _check_input(config: Config) -> None:

@@ -236,6 +236,12 @@ def test_prompts_of_a_fasta_file_are_its_sequences(tmp_path):
     assert laws._read(tmp_path / "a.fa") == ["MK", "VI"]
 
 
+def test_prompts_of_a_text_file_end_only_at_line_feeds(tmp_path):
+    lines = ["a\u2028b", "c\x85d\x0ce"]
+    (tmp_path / "a.txt").write_bytes("\r\n".join([*lines, ""]).encode())
+    assert laws._read(tmp_path / "a.txt") == lines
+
+
 def test_a_law_of_a_decoder_names_what_its_model_lacks(tmp_path, capfd):
     save_decoder("gpt2", tmp_path / "one")
     decoder = f'kind = "causal-lm"\npath = "{tmp_path}/one"'

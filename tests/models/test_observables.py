@@ -116,6 +116,12 @@ def test_of_pictures():
     assert y("edges", x, PICTURES)[0] == 0 < y("edges", x, PICTURES)[1]
 
 
+def test_edges_of_pictures_of_one_row_or_column_or_pixel():
+    row = np.array([[0.0, 1.0, 3.0]])
+    assert observables.edges(row) == observables.edges(row.T) == 1.5
+    assert observables.edges(row[:, :1]) == 0
+
+
 def test_a_function_of_ones_own(own):
     assert y("my_numbers:first") == [1, 1]
     for name, words in {

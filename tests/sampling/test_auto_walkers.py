@@ -99,6 +99,14 @@ def test_a_hosts_memory_is_seen():
     assert device.peak_bytes("cpu") - before > 32 * MIB
 
 
+@pytest.mark.parametrize("prefix", ["", "total_"])
+def test_memory_that_caches_files_counts_as_free(prefix, tmp_path):
+    text = f"anon 7\n{prefix}active_file 30\n{prefix}inactive_file 12\nslab 5\n"
+    (tmp_path / "memory.stat").write_text(text)
+    assert device._cached_bytes(tmp_path / "memory.stat", prefix) == 42
+    assert device._cached_bytes(tmp_path / "none", prefix) == 0
+
+
 def auto(folder, name="run"):
     path = folder / f"{name}.toml"
     text = LATTICE.format(output=folder / f"{name}.h5")

@@ -72,7 +72,14 @@ def read(folder: Path) -> Processor:
             "AutoImageProcessor.from_pretrained(...).save_pretrained(...) writes it"
         )
     given = hf_checks.read_settings(folder, PROCESSOR)
-    flipped = bool(given.get("do_flip_channel_order"))
+    kind = _kind(given, config)
+    if kind.startswith("pplcnet"):
+        raise UserError(
+            f"{file}: the processor of PP-LCNet is not supported, since no key states that it "
+            "swaps red and blue; give the network by model.factory"
+        )
+    is_mobile = kind.startswith("mobilevit")
+    flipped = bool(given.get("do_flip_channel_order", is_mobile))
     unknown = [
         key
         for key, value in given.items()
@@ -87,7 +94,8 @@ def read(folder: Path) -> Processor:
     scale = 255 * _number(given.get("rescale_factor", 1 / 255), "rescale_factor", file)
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
-    if given.get("do_normalize", True):
+    # MobileViT's processor never normalizes, whatever its file says
+    if given.get("do_normalize", True) and not is_mobile:
         mean, std = (_numbers(given.get(f"image_{key}"), key, file) for key in ("mean", "std"))
     channels = config.get("num_channels", 3)
     if channels not in (1, 3) or any(len(row) not in (1, channels) for row in (mean, std)):
@@ -95,6 +103,13 @@ def read(folder: Path) -> Processor:
     how = RESAMPLING.get(given.get("resample", 2), "") if size else ""
     scale = scale if rescales else 255.0
     return Processor(size, channels, scale, mean, std, flipped, how)
+
+
+def _kind(given: dict[str, Any], config: dict[str, Any]) -> str:
+    """Return the name of a processor, or of its model if none is given, in small letters."""
+    names = (given.get("image_processor_type"), given.get("feature_extractor_type"))
+    name = next(filter(None, names), config.get("model_type"))
+    return str(name).lower().replace("_", "")
 
 
 def _of_timm(config: dict[str, Any], file: Path) -> Processor:

@@ -48,9 +48,19 @@ def test_steps_that_are_left_out(tmp_path):
     assert (found.scale, found.mean, found.std) == (255.0, (0.0,), (1.0,))
 
 
+def test_mobilevit_swaps_colours_and_never_normalizes(tmp_path):
+    name = "MobileViTImageProcessor"
+    found = hf_processor.read(folder_with(tmp_path, image_processor_type=name, image_mean=None))
+    assert (found.mean, found.std, found.flipped) == ((0.0,), (1.0,), True)
+    old = {"image_processor_type": None, "feature_extractor_type": "MobileViTFeatureExtractor"}
+    found = hf_processor.read(folder_with(tmp_path, **old, do_flip_channel_order=False))
+    assert (found.mean, found.std, found.flipped) == ((0.0,), (1.0,), False)
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
+        ({"image_processor_type": "PPLCNetImageProcessor"}, "PP-LCNet is not supported"),
         ({"do_pad": True}, "do_pad is not supported"),
         ({"rescale_offset": True}, "rescale_offset is not supported"),
         ({"image_mean": None}, "do_normalize needs image_mean"),

@@ -192,6 +192,30 @@ def test_a_model_whose_outputs_have_changed_is_refused(capfd, toml, tmp_path, mo
     assert (tmp_path / "my.census.h5").read_bytes() == before
 
 
+def test_changed_outputs_are_noticed_before_an_input_is_found(capfd, toml, tmp_path, monkeypatch):
+    monkeypatch.setattr(census, "request", StopRequest())
+    checks, real = [], stopping.StopCheck.check
+
+    def check(self):
+        """Stop after one round."""
+        checks.append(1)
+        census.request.reason = None if len(checks) % 2 else "a test"
+        return real(self)
+
+    monkeypatch.setattr(stopping.StopCheck, "check", check)
+    few = ["--seconds", 100, "--prefixes", 4]
+    for _ in range(2):  # the second resumes an unchanged model
+        assert call(capfd, toml(), *few)[0] == 75
+    stored = census_file.read(tmp_path / "my.census.h5")
+    assert not len(stored.arrays["found/z"]) and stored.arrays["open/depth"].max() > 1
+    before = (tmp_path / "my.census.h5").read_bytes()
+    exact = sys.modules["omniinput_hpc.zoo.exact"]
+    monkeypatch.setattr(exact, "markov", lambda device, **sizes: MarkovChain(**sizes, spread=1.6))
+    code, said = call(capfd, toml(), *few)
+    assert (code, "a census of a model with other outputs" in said) == (2, True), said
+    assert (tmp_path / "my.census.h5").read_bytes() == before
+
+
 def test_a_stop_commits_and_a_resume_equals_one_go(capfd, toml, tmp_path, monkeypatch):
     """Stopped after every round, by turns with either order, to the end."""
     monkeypatch.setattr(census, "request", StopRequest())
