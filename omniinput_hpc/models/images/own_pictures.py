@@ -120,8 +120,12 @@ class _Processed:
     def __call__(self, picture: Picture, name: str) -> NDArray[np.uint8]:
         """Return a picture of the model's shape, uint8."""
         grey = picture if picture.dtype == np.uint8 else np.rint(picture / 257).astype(np.uint8)
-        image: Any = Image.fromarray(grey).convert("RGB")
         s = self._shape
+        if s.channels == 1 and grey.ndim == 3 and not (grey == grey[..., :1]).all():
+            raise UserError(
+                f"{name}: the picture has colours; the model takes grey ones: convert it to grey"
+            )
+        image: Any = Image.fromarray(grey).convert("RGB")
         own = (s.width, s.height)
         if image.size != own or self._steps.size == (s.height, s.width):
             image = self._resized(image, name, own)

@@ -78,6 +78,17 @@ def test_sixteen_bits_and_grey_for_three_channels(tmp_path):
                                   .repeat(2, axis=0))  # fmt: skip
 
 
+def test_colours_are_not_made_grey_but_grey_stored_as_colours_is(tmp_path):
+    hub_folder(tmp_path, "vit")
+    inputs, _ = hub_inputs(tmp_path, shape=[12, 12])
+    grey = Image.fromarray(SMOOTH[:12, :12])
+    found, _ = own_pictures.of_folder(pictures_in(tmp_path, grey, grey.convert("RGB")), inputs)
+    np.testing.assert_array_equal(found, [SMOOTH[:12, :12].ravel()] * 2)
+    folder = pictures_in(tmp_path, Image.fromarray(PHOTO[:12, :12]))
+    with pytest.raises(UserError, match=r"0\.png: the picture has colours; .* grey"):
+        own_pictures.of_folder(folder, inputs)
+
+
 def test_a_processor_that_makes_another_shape_is_refused(tmp_path):
     hub_folder(tmp_path, "vit", size={"shortest_edge": 12})
     inputs, _ = hub_inputs(tmp_path)
