@@ -1,4 +1,4 @@
-"""Models to train and make, with their benchmark and census; `omniinput_hpc` never imports them.
+"""Models to train and make, with their benchmark and census.
 
 Commands, input files and run files use the names `omniinput_hpc.zoo.NAME`.
 """
