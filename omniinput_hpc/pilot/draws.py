@@ -69,9 +69,9 @@ class Drawn:
 def tried(
     built: Built, method: str | None, z_n: FloatArray, seconds: float, after_move: AfterMove
 ) -> Drawn | None:
-    """Draw texts at some betas for some seconds; None where a run of draws is out of question.
+    """Draw texts at some betas for some seconds; None if a run of draws is not to be proposed.
 
-    On a GPU chains are best: many walkers move at the cost of one.
+    On a GPU it is proposed only if asked for: the two were compared on CPUs only.
 
     method : the user's wish, None to leave it to the model
     z_n : float64 [n], outputs of inputs at beta = 0

@@ -25,7 +25,7 @@ PROBE = "a"
 MIN_ANSWER_MASS = 0.1
 """If the answers have less probability than this, the prompt does not lead to them."""
 TRIAL_LENGTHS = (1, 3, 6)
-"""Lengths of texts that a classifier must score in a batch as it does alone."""
+"""Lengths of texts in the trial of whether batches change a classifier's scores."""
 
 
 class LanguageModelJudge(Judge):
@@ -170,7 +170,7 @@ class TextClassifierJudge(Judge):
 
     @torch.no_grad()
     def _accepts_batches(self) -> bool:
-        """Return whether texts of several lengths have the same outputs in a batch as alone."""
+        """Return whether texts of different lengths get the same outputs in one batch as alone."""
         if self._pad is None or not 0 <= self._pad < self._n_vocab:
             return False
         before, after = self._around
