@@ -13,6 +13,9 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import input_space
 from omniinput_hpc.runfile.reader import OnDamage, RunReader, open_run, refuse
 
+LAW_MARKS = {"law_log_q", "law_prompts"}
+"""Attributes that show whether the laws of two runs are the same; older files lack them."""
+
 
 @dataclass(frozen=True)
 class RunGroup:
@@ -117,9 +120,18 @@ def seed_lines(groups: Sequence[Sequence[RunReader]]) -> list[str]:
 
 
 def require_one_space(runs: Sequence[RunReader]) -> None:
-    """Check that all runs' models have the same space of inputs; else raise UserError."""
+    """Check that all runs have the same space of inputs and the same law; else raise UserError."""
     spaces = [
         input_space.space_of(str(run.path), run.config, run.n_sites, run.n_values) for run in runs
     ]
     for space in spaces[1:]:
         input_space.require_same(spaces[0], space)
+    first, *others = [(run.path, run.attributes()) for run in runs]
+    for path, marks in others:
+        for mark in LAW_MARKS & first[1].keys() & marks.keys():
+            if not input_space.same_mark(first[1][mark], marks[mark]):
+                raise UserError(
+                    f"different laws of inputs: the content of [law] has changed between "
+                    f"{first[0]} and {path} (its files or its code); runs can be compared only "
+                    "under one [law]"
+                )

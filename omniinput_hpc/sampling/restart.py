@@ -17,6 +17,7 @@ from omniinput_hpc import models
 from omniinput_hpc.config import Analysis, Config, input_file
 from omniinput_hpc.config.space import Space
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models import input_space
 from omniinput_hpc.runfile import side_checkpoint
 from omniinput_hpc.runfile.checked_datasets import BrokenRun
 from omniinput_hpc.runfile.layout import Geometry, target_of
@@ -41,8 +42,8 @@ OWN_CODE = {
 }  # fmt: skip
 """Attributes of the user's own code, apart from the model's, with its keys."""
 
-LAW_ERROR, OBSERVABLE_ERROR = 2e-2, 1e-3
-"""Differences between machines: of ln q, by rows in bfloat16, and of observables; also relative."""
+OBSERVABLE_ERROR = 1e-3
+"""Differences of observables between machines; also relative."""
 
 RUNGS_AT_ONCE = 16
 """Checkpoints of this many rungs are checked at once, to limit memory."""
@@ -309,16 +310,15 @@ def check_resume(config: Config, g: Geometry, here: Identity, found: Existing) -
 
 def _compare(path: Path, mark: str, then: Any, now: Any) -> None:
     """Raise a UserError if a run had another law, warn if it had other observables."""
-    error = LAW_ERROR if mark.startswith("law") else OBSERVABLE_ERROR
-    same = np.shape(then) == np.shape(now) and (
-        then == now if isinstance(now, str) else np.allclose(now, then, error, error)
-    )
-    if not same and mark.startswith("law"):
-        raise UserError(
-            f"run.output = {path} holds a run under another law (its probabilities or the tokens "
-            "of its prompts differ); choose another run.output, or move it away"
-        )
-    if not same:
+    if mark.startswith("law"):
+        if not input_space.same_mark(then, now):
+            raise UserError(
+                f"run.output = {path} holds a run under another law (its probabilities or the "
+                "tokens of its prompts differ); choose another run.output, or move it away"
+            )
+    elif np.shape(then) != np.shape(now) or not np.allclose(
+        now, then, OBSERVABLE_ERROR, OBSERVABLE_ERROR
+    ):
         log.warning(
             "warning: [[observables]] give other numbers of the same inputs than when the run %s "
             "began; choose another run.output",

@@ -1,8 +1,10 @@
 """Every verb under a law of inputs: probabilities in place of numbers, in results and in words."""
 
 import json
+import shutil
 from types import SimpleNamespace
 
+import h5py
 import numpy as np
 import pytest
 from configs import config_with
@@ -45,6 +47,13 @@ OTHERS = {
     "warm": {"seed": 4, "words": LAW + "\ntemperature = 2.0"},
     "count": {"seed": 5, "words": "", "weight": UNIFORM},
 }
+
+
+def copy_with_attributes(path, copy, attributes):
+    """Copy a run file, with more attributes."""
+    shutil.copy(path, copy)
+    with h5py.File(copy, "r+") as file:
+        file.attrs.update(attributes)
 
 
 @pytest.fixture(scope="module")
@@ -258,6 +267,20 @@ def test_only_runs_under_one_law_are_compared(refused):
         assert f"{name}.h5 and a.h5 have different laws of inputs, [law]" in said
     assert "no common axis" in refused("overlay", "a.h5", "count.h5", "--output", "o.png")
     assert "[law] kind" in refused("normalize", "a.h5", "count.h5", "--range", -3, 0)
+
+
+def test_runs_whose_law_has_changed_in_place_are_not_compared(called, refused, runs):
+    """Same keys of [law], but the file of its model or of its prompts holds something else."""
+    marks = {"law_log_q": np.array([-5.0, -6.0, -7.0]), "law_prompts": "sha256:1"}
+    changed = {"law_log_q": np.array([-5.0, -6.5]), "law_prompts": "sha256:2"}
+    for name, new in ("marked", {}), ("same", {"law_log_q": marks["law_log_q"][:2]}):
+        copy_with_attributes(runs / "other.h5", runs / f"{name}.h5", marks | new)
+    called("compare", "marked.h5", "same.h5")
+    called("compare", "marked.h5", "a.h5", "--rule", RULE)  # a has no marks, as older files
+    for name, value in changed.items():
+        copy_with_attributes(runs / "a.h5", runs / "changed.h5", marks | {name: value})
+        said = refused("compare", "marked.h5", "changed.h5", "--rule", RULE)
+        assert "the content of [law] has changed between marked.h5 and changed.h5" in said
 
 
 def test_normalize(called, runs):
