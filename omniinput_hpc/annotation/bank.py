@@ -48,6 +48,7 @@ class BankRun:
     tasks_id : of the task set
     edges : of the bins that inputs were drawn from, float64 [B + 1]
     absolute : whether each `log_g` is ln of a number of inputs, not just up to a constant
+    converged : whether the run had when each `log_g` was computed; true in older banks
     """
 
     path: Text
@@ -56,6 +57,7 @@ class BankRun:
     tasks_id: Text
     edges: Annotated[list[Finite], expected("a list of finite numbers")]
     absolute: Flag
+    converged: Flag = True
 
     def same_draws(self, other: BankRun) -> bool:
         """Whether both are the same task set of the same run, and the same bins."""
@@ -185,6 +187,8 @@ def merged(bank: Bank | None, new: Bank) -> Bank:
             )
         scores = {name: s for name, s in scores.items() if name not in scored_by[number]}
         if scores:
+            if (number, item.bin) not in log_g and not drawn_from.converged:
+                runs[number] = replace(runs[number], converged=False)
             now = log_g.get((number, item.bin), item.log_g)
             items[number, *item.x] = replace(item, run=number, scores=scores, log_g=now)
     for item in new.items:

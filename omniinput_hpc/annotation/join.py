@@ -31,6 +31,7 @@ class Joined:
     first_ar, second_ar : float64 [A, R], both scores of the items shown twice (NaN: not scored)
     given_ag, gold_g : float64 [A, G] and [G], given and known scores of gold items
     notes : remarks for the user that are not errors
+    unconverged : run files of a bank that had not converged when their scores were added
     """
 
     scored: Scored
@@ -40,6 +41,7 @@ class Joined:
     given_ag: FloatArray
     gold_g: FloatArray
     notes: Sequence[str]
+    unconverged: Sequence[str] = ()
 
 
 def key_beside(scores_path: Path) -> Path:

@@ -60,7 +60,7 @@ def added(
         coarse = coarsen(density, one.edges)
         about = (where, run.fingerprint, created, one.key.tasks_id, coarse.edges.tolist())
         new = _items(run, coarse, one, len(runs))
-        runs.append(BankRun(*about, density.absolute))
+        runs.append(BankRun(*about, density.absolute, density.verdict.converged))
         items += new
         left = len(one.items) - len(new)
         if left:
@@ -151,13 +151,21 @@ def labels_for(
     bank = replace(bank, items=[item for item in bank.items if item.scores.keys() & set(names)])
     if not bank.items:
         raise UserError(f"{path} holds no labels")
+    apart = sorted(
+        {bank.runs[i].path for i in {item.run for item in bank.items} if not bank.runs[i].converged}
+    )
+    notes += [
+        f"not converged: {name}, when its scores were added to {path}: their weights are uncertain "
+        "by more than the errors say; once it has converged, add them again"
+        for name in apart
+    ]
     if width is None:
         first, unit = bank.runs[0].edges, float(np.diff(density.edges).min())
         width = unit * max(1, round((first[1] - first[0]) / unit))
     coarse = coarsen(density, edges_of_width(density.edges, width))
     scored = _weighed(bank, names, runs, coarse)
     none = np.zeros((len(names), 0))
-    return Joined(scored, [judges[n] for n in names], none, none, none, np.zeros(0), notes)
+    return Joined(scored, [judges[n] for n in names], none, none, none, np.zeros(0), notes, apart)
 
 
 def _weighed(

@@ -185,6 +185,8 @@ class ModelsResult(Compared):
             lines += [f"{name}: {line}" for line in left_out_lines(curve.density, curve.curve)]
         for i, (both, how) in enumerate(zip(self.found, self.normalized_by, strict=True), start=1):
             apart = [self.names[j] for j in (0, i) if not self.densities[j].verdict.converged]
+            joined = [joined for j in (0, i) if (joined := self.curves[j].joined) is not None]
+            apart += dict.fromkeys(name for one in joined for name in one.unconverged)
             lines.append(f"normalized by: {how}")
             if all(self.curves[j].curve.draws.paired for j in (0, i)):
                 lines.append(PAIRED)

@@ -53,6 +53,13 @@ def test_the_same_draws_are_replaced_and_others_are_added(tmp_path):
         merged(old, bank(tmp_path, item(), annotators={"ana": "rule a:b"}))
 
 
+def test_a_run_has_converged_once_all_its_probabilities_are_of_then(tmp_path):
+    early = replace(RUN, converged=False)
+    old = bank(tmp_path, item(), item(x=[3, 4], bin=1, z=1.5, scores={"ben": 1.0}), run=early)
+    assert merged(old, bank(tmp_path, item(), item(x=[5, 6], bin=1, z=1.5))).runs == [RUN]
+    assert merged(old, bank(tmp_path, item())).runs == [early]  # ben's bin keeps its early one
+
+
 def test_another_annotator_of_the_same_draws_is_added(tmp_path):
     old = bank(tmp_path, item(), item(x=[3, 4]))
     new = bank(

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -13,7 +14,7 @@ from pair_runs import ABSOLUTE, RELATIVE
 from script_tools import is_plain
 
 import omniinput_hpc as oi
-from omniinput_hpc.annotation.bank import read_bank
+from omniinput_hpc.annotation.bank import read_bank, write_bank
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.density.wide_bins import in_bins
 from omniinput_hpc.results.banked import labels_for
@@ -170,6 +171,22 @@ def test_two_models_by_one_bank_are_paired(here, inside, undrawn):
         widths.append(one["high"] - one["low"])
     assert widths[1] < widths[0]
     assert (here / "good.compared.worse-bank=bank.csv").exists()
+
+
+def test_a_bank_knows_that_a_run_had_not_converged(here, inside, undrawn):
+    for which in RANGES:
+        assert add(inside, which)[0] == 0
+    bank = read_bank(here / "bank.jsonl")
+    assert all(run.converged for run in bank.runs)
+    words = ("compare.py", "good.h5", "worse.h5", "--bank", "bank.jsonl", *FEW)
+    assert "not converged" not in inside(*words)[1]
+    worse = [replace(run, converged=run.path == "good.h5") for run in bank.runs]
+    write_bank(replace(bank, runs=worse))
+    code, out, _ = inside("precision_recall.py", "good.h5", "--bank", "bank.jsonl", *FEW)
+    assert code == 0 and "not converged: worse.h5, when its scores were added" in out
+    code, out, _ = inside(*words)
+    assert code == 0 and "no model can be called better" in out
+    assert "because worse.h5 has not converged" in out
 
 
 def test_judges_are_left_out_if_people_scored(here, inside, undrawn):
