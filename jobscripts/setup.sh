@@ -152,9 +152,9 @@ install_mpi() { # mpi4py and h5py on one and the same MPI
     else
         # pip keeps the wheels it built, but not for which MPI: so each MPI has a cache of its own
         cache=${XDG_CACHE_HOME:-~/.cache}/omniinput_hpc/pip-$(cksum <<<"$mpicc $(mpi_version) $hdf5" | cut -d ' ' -f 1)
-        logged "building mpi4py with $mpicc (about 2 minutes, once)" env MPICC="$mpicc" CFLAGS="$cflags" \
+        logged "building mpi4py with $mpicc (up to 2 minutes)" env MPICC="$mpicc" CFLAGS="$cflags" \
             "$python" -m pip --no-input --cache-dir "$cache" install "${locked[@]}" "${none_else[@]}" --no-binary=mpi4py mpi4py
-        logged "building h5py with parallel HDF5, $hdf5 (about 2 minutes, once)" \
+        logged "building h5py with parallel HDF5, $hdf5 (up to 2 minutes)" \
             env CC="$mpicc" HDF5_MPI=ON "$hdf5" CFLAGS="$cflags" "$python" -m pip --no-input --cache-dir "$cache" \
             install "${locked[@]}" --no-build-isolation "${none_else[@]}" --no-binary=h5py h5py
     fi

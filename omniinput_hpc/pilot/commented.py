@@ -101,7 +101,7 @@ def summary(proposal: Proposal) -> list[str]:
         f"{spread.lowest:.4g} to {spread.highest:.4g}.",
     ]
     if proposal.m is not None:
-        lines.append(f"m = {proposal.m:g} tokens are predicted.")
+        lines.append(f"{proposal.m:g} tokens of each text are predicted (m).")
     _, ceiling = bounds(proposal.tree, proposal.m is not None)
     if ceiling == 0.0 and math.exp(mean) > SURE:  # z is ln p
         lines.append(
@@ -120,7 +120,7 @@ def _how(proposal: Proposal) -> str:
     sampler = proposal.tree["sampler"]
     if sampler["method"] == draws.METHOD:
         n = proposal.length.moves * sampler["walkers"]
-        return f"{n:,} independent draws per beta, without chains"
+        return f"{n:,} independent draws per beta"
     kernel = proposal.tree.get("kernel", UNDER_LAW)["name"]
     return f"kernel {kernel}, {sampler['walkers']} walkers per beta"
 
@@ -169,7 +169,7 @@ def _sampler(proposal: Proposal) -> str:
 def _ladder(proposal: Proposal) -> list[str]:
     if proposal.tree["sampler"]["method"] == draws.METHOD:
         return [
-            f"b = beta / {proposal.m:g}: each token is drawn from its probability to the power b.",
+            f"At beta each token is drawn from its probability to the power beta / {proposal.m:g}:",
             "beta = 0 draws uniform texts, the last beta the model's own.",
         ]
     if "law" in proposal.tree:

@@ -196,8 +196,8 @@ class DensityResult(Written):
             )
         if bounded_b.any():
             lines.append(
-                f"{bounded_b.sum()} further bins have fewer than {MIN_EFFECTIVE_COUNT:.0f} "
-                "effective counts: use their upper bounds, not their errors"
+                f"{bounded_b.sum()} other bins have fewer than {MIN_EFFECTIVE_COUNT:.0f} effective "
+                "counts: there, use the upper bound, log_g_upper of RUN.density.csv, not the error"
             )
         if not density.verdict.converged:
             lines.append("these errors are only the spread of the lanes: the run has not converged")
@@ -271,15 +271,22 @@ def check_rows(checks: Sequence[Check]) -> list[list[str]]:
     """Return a row of text for each check of a verdict: name, found, limit, and if it failed."""
     rows = []
     for one in checks:
-        found = _number(one.value, "not tested" if one.passed else "not known")
-        if limit := _number(one.threshold, ""):
+        digits = 3
+        while digits < 6 and one.value != one.threshold and _same(one, digits):
+            digits += 1
+        found = _number(one.value, "not tested" if one.passed else "not known", digits)
+        if limit := _number(one.threshold, "", digits):
             limit = f"{'at least' if one.at_least else 'at most'} {limit}"
         rows.append([one.name, found, limit, "" if one.passed else "FAILED"])
     return rows
 
 
-def _number(value: float, unknown: str) -> str:
-    return shown(value, ".3g" if abs(value) < 1000 else ",.0f", unknown)
+def _same(one: Check, digits: int) -> bool:
+    return _number(one.value, "", digits) == _number(one.threshold, "", digits)
+
+
+def _number(value: float, unknown: str, digits: int) -> str:
+    return shown(value, f".{digits}g" if abs(value) < 1000 else ",.0f", unknown)
 
 
 def check_lines(checks: Sequence[Check]) -> list[str]:

@@ -174,8 +174,6 @@ def _close(now: NDArray[Any], before: NDArray[np.float64], space: Space) -> bool
 
 
 def _check_input(config: Config) -> None:
-    if config.law is not None:
-        raise UserError("[law]: a census counts inputs; leave this table out")
     if config.noisy:
         raise UserError("model.noise = true: a census requires a model without noise")
     if config.law is not None or config.constrained:
