@@ -144,9 +144,11 @@ def _tried(
     `to_find` is the input that leaves it open, or None. Also returns sentences on memory (for
     --check) and on how the number was found.
     """
+    from omniinput_hpc.models import device as devices
+
     if to_find is None:
         return built, auto_walkers.memory_of_moves(world, built) if check else None, ""
-    setting = kept_walkers.Setting(to_find, fingerprint, world.texts(built.device))
+    setting = kept_walkers.Setting(to_find, fingerprint, world.texts(devices.size(built.device)))
     kept = None if check else world.on_rank_0(lambda: kept_walkers.find_kept(setting))
     if kept is not None:
         built = build.with_walkers(world, built, kept)

@@ -96,9 +96,11 @@ class Bins(Table):
 
     @property
     def edges(self) -> NDArray[np.float64]:
-        """Bin edges, float64 [B + 1]: lower + i * width."""
+        """Bin edges, float64 [B + 1]: lower + i * width; the last is at least `upper`."""
         n_bins = round((self.upper - self.lower) / self.width)
-        return np.asarray(self.lower + np.arange(n_bins + 1) * self.width, dtype=np.float64)
+        edges = np.asarray(self.lower + np.arange(n_bins + 1) * self.width, dtype=np.float64)
+        edges[-1] = max(edges[-1], self.upper)  # z = upper counts, even if the product is rounded
+        return edges
 
 
 class Samples(Table):

@@ -19,7 +19,12 @@ from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.density.result import upper_bounds
 from omniinput_hpc.estimators.errors.jackknife import TAILS, Interval, jackknife_error, t_quantile
 from omniinput_hpc.estimators.run_data import RunData
-from omniinput_hpc.estimators.samples import RecordedSamples, outputs_by_round, samples_in_bins
+from omniinput_hpc.estimators.samples import (
+    AlikeDraws,
+    RecordedSamples,
+    outputs_by_round,
+    samples_in_bins,
+)
 
 Observable = Callable[[RecordedSamples], FloatArray]
 """Returns y of recorded samples, float64 [n]."""
@@ -38,7 +43,8 @@ class Observed:
     bin_i, group_i : int64 [n], bin of z and group of lanes
     y_i : float64 [n]
     log_w_i : float64 [n], ln of the weights, up to a constant of each bin
-    correlated_b : float64 [B], how many recorded samples count as one, since lanes move slowly
+    correlated_b : float64 [B], how many recorded samples count as one, since those of
+        a lane depend on each other
     """
 
     density: Density
@@ -87,7 +93,7 @@ def observe(run: RunData, density: Density, observable: Observable, most: int) -
     EstimateError
         There are no samples inside the bins.
     """
-    bins, groups, ys, log_ws = [], [], [], []
+    bins, groups, ys, log_ws, zs = [], [], [], [], []
     for part in samples_in_bins(
         run, density.edges, round(most / _share_inside(run, density.edges))
     ):
@@ -95,13 +101,19 @@ def observe(run: RunData, density: Density, observable: Observable, most: int) -
         bins.append(part.bin_i)
         groups.append(density.parts[0].group_w[part.lane_i])
         log_ws.append(-density.log_mixture(part.z_i, part.log_q_ik, 0))
+        zs.append(part.z_i)
     if not bins:
         raise EstimateError(f"{run.path} has no recorded samples inside the bins")
     bin_i, group_i = np.concatenate(bins), np.concatenate(groups)
     y_i, log_w_i = np.concatenate(ys), np.concatenate(log_ws)
     n_b = np.bincount(bin_i, minlength=len(density.count_b))
     correlated_b = np.maximum(1.0, n_b / np.maximum(density.effective_b, 1e-300))
-    return Observed(density, bin_i, group_i, y_i, log_w_i, correlated_b)
+    found = Observed(density, bin_i, group_i, y_i, log_w_i, correlated_b)
+    if not density.parts[0].ancestral:
+        return found
+    draws = AlikeDraws(run, density.edges)
+    draws.add(np.concatenate(zs), found.w_i)
+    return replace(found, correlated_b=draws.per_one(density.effective_b))
 
 
 def _share_inside(run: RunData, edges: FloatArray) -> float:

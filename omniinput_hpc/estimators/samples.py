@@ -60,6 +60,33 @@ class RecordedSamples:
         )
 
 
+class AlikeDraws:
+    """Counts how many weighted draws of a run depend on each other so much that they tell as one.
+
+    How uneven the weights are has no part in it: the users of the samples see that themselves. But
+    the effective counts of draws contain it, so they are compared with Kish's number of the weights
+    in the run's own bins.
+    """
+
+    def __init__(self, run: RunData, edges: FloatArray) -> None:
+        self._fine, self._n_bins = run.edges, len(edges) - 1
+        self._bin_f = bin_of((run.edges[1:] + run.edges[:-1]) / 2.0, edges)
+        self._sums_2f = np.zeros((2, len(run.edges) - 1))
+
+    def add(self, z_i: FloatArray, w_i: FloatArray) -> None:
+        """Add draws inside the bins, with weights up to a constant of each bin of the run."""
+        bin_i, n_bins = bin_of(z_i, self._fine), len(self._bin_f)
+        self._sums_2f += [np.bincount(bin_i, weight_i, n_bins) for weight_i in (w_i, w_i**2)]
+
+    def per_one(self, effective_b: FloatArray) -> FloatArray:
+        """Return how many draws count as one [B], 1 or more, from their effective number [B]."""
+        first_f, second_f = self._sums_2f
+        seen_f = (first_f > 0) & (self._bin_f >= 0) & (self._bin_f < self._n_bins)
+        kish_f = first_f[seen_f] ** 2 / second_f[seen_f]
+        kish_b = np.bincount(self._bin_f[seen_f], kish_f, self._n_bins)
+        return np.asarray(np.maximum(1.0, kish_b / np.maximum(effective_b, 1e-300)))
+
+
 def bin_within(run: RunData, z_i: FloatArray, edges: FloatArray) -> IntArray:
     """Return the bin of each output, int64 [n], as `bin_of` does, for a part of the run's bins.
 

@@ -11,7 +11,9 @@ from typing import Any
 
 from omniinput_hpc.config import KernelTable
 from omniinput_hpc.config import Mixture as MixtureOptions
+from omniinput_hpc.config.kernels import DiscreteLangevin as DiscreteLangevinOptions
 from omniinput_hpc.config.kernels import FromLaw as FromLawOptions
+from omniinput_hpc.config.kernels import GibbsWithGradients as GibbsWithGradientsOptions
 from omniinput_hpc.config.kernels import Metropolis as MetropolisOptions
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.metropolis import reaches_every_input
@@ -46,7 +48,8 @@ def _build_part(options: KernelTable, model: Model, n_walkers: int) -> Kernel:
 def _check_reach_inside(parts: Sequence[KernelTable], model: Model) -> None:
     """Raise a `UserError` if moves may not connect the prompts of a law, or a constrained space.
 
-    A part that may propose any input connects all; so do changes of single sites if texts end.
+    A part that may propose any input connects all. So do changes of single sites if texts end, or
+    if each site has its own list of values.
     """
     law, n = law_of(model), model.n_sites
     redraws = [part for part in parts if isinstance(part, FromLawOptions)]
@@ -64,11 +67,19 @@ def _check_reach_inside(parts: Sequence[KernelTable], model: Model) -> None:
                 'kernel.sites = 1, or add a part "from-law" to a mixture'
             )
         return
+    if inside.by_site and inside.is_canonical is None and any(map(_changes_single_sites, parts)):
+        return
     if not any(p.weights.suffix > 0 and (p.suffix_lengths or [n, n])[1] == n for p in redraws):
         raise UserError(
             "kernel: the inputs that [space] leaves may not be connected by changes of some sites "
             'at a time; leave out [kernel], or add a part "from-law" with suffixes of all lengths'
         )
+
+
+def _changes_single_sites(part: KernelTable) -> bool:
+    """Return whether a part may change any one site to any of its values."""
+    gradients = isinstance(part, GibbsWithGradientsOptions | DiscreteLangevinOptions)
+    return gradients or (isinstance(part, MetropolisOptions) and part.sites == 1)
 
 
 def _check_reach(parts: Sequence[KernelTable], model: Model) -> None:

@@ -206,6 +206,14 @@ def versions() -> dict[str, str]:
     return {"torch": str(torch.__version__), "transformers": metadata.version("transformers")}
 
 
+def size(device: str) -> str:
+    """Return a device with what limits a run on it: a GPU's name, or a host's cores and memory."""
+    if device != "cpu":
+        return f"{device}, {torch.cuda.get_device_properties(device).name}"
+    n_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return f"cpu, {os.cpu_count()} cores, {n_bytes / 2**30:.0f} GiB"
+
+
 def gpu(device: str) -> dict[str, str]:
     """Return what may change a GPU's last bits: name, driver, cuDNN ({"gpu": "none"} on a CPU)."""
     if device == "cpu":

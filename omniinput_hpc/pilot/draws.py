@@ -38,8 +38,8 @@ PILOT_WALKERS = 32
 REJECTION = 0.85
 """Betas may lie further apart than those of chains, since nothing must be swapped."""
 DRAWS = 2048
-"""Draws per beta after which ln g is known to about `DRAWN_ERROR`: 2,304 draws of texts of 25
-tokens at 14 betas gave 0.09 (SmolLM2, docs/results/smollm2.md)."""
+"""Draws per beta after which ln g is known to about `DRAWN_ERROR`, if they are worth `EVEN` of
+their number or more: 2,304 draws at 14 betas gave 0.09 (SmolLM2, docs/results/smollm2.md)."""
 DRAWN_ERROR = 0.1
 FEWEST_BINS = 100
 """Bins may be wider than those of chains, because each draw carries its own weight."""
@@ -103,7 +103,8 @@ def propose(
     m = float(spread.beta_i[-1])
     beta_k = settings.ladder(spread.beta_i, settings.barrier(spread), (0.0, m), REJECTION)
     found = settings.bins(spread, 0.0, floor=0.0, fewest=FEWEST_BINS)
-    wanted = DRAWS * (DRAWN_ERROR / errors) ** 2
+    enough = DRAWS * max(1.0, EVEN / max(drawn.worth, 1e-6))  # for `DRAWN_ERROR`
+    wanted = enough * (DRAWN_ERROR / errors) ** 2
     if hours is not None:
         wanted = 3600 * hours / (len(beta_k) * per_text)
     walkers = int(np.clip(wanted / FEWEST_ROUNDS, MAX_GROUPS, WALKERS))
@@ -120,5 +121,5 @@ def propose(
         "bins": {"lower": found.lower, "upper": found.upper, "width": found.width},
         "samples": {"every": 1},
     }
-    error = DRAWN_ERROR * math.sqrt(DRAWS / (length.moves * walkers))
+    error = DRAWN_ERROR * math.sqrt(enough / (length.moves * walkers))
     return tree, length, Rehearsal(error, length.moves, math.nan, per_move)

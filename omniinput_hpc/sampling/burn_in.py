@@ -23,7 +23,7 @@ from omniinput_hpc.tempering.adaptation import LadderTuning
 from omniinput_hpc.tempering.ensembles import Ensemble, of_parameters
 
 EQUILIBRATION_SHARE = 4
-"""All learning is frozen in the last 1 / 4 of burn-in."""
+"""The ladder and look_ahead are frozen in the last 1 / 4 of burn-in, step sizes at its end."""
 
 SEARCH_SHARE = 1.0
 """Batches of inputs per search, as a multiple of the moves of learning rungs since the last one."""

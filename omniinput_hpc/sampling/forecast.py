@@ -62,10 +62,12 @@ def describe_time(
     tried = f"{forecast.exchanges} exchanges" if forecast.exchanges else "a few moves"
     a_round = max(config.sampler.exchanges * forecast.seconds, 0.01)
     in_words = duration(a_round) if a_round >= 10 else f"{a_round:.2g} s"
+    ahead = config.kernel.learns_ahead and done < config.run.burn_in
+    searches = " and the searches of look_ahead in burn-in" if ahead else ""
     rest = f" for the rounds after the {done} in the file" if done else ""
     return (
         f"about {duration(seconds)}{rest}, estimated from {tried} tried now: {in_words} per round, "
-        f"{processors * seconds / 3600:.2g} {unit} in all, without the start-up"
+        f"{processors * seconds / 3600:.2g} {unit} in all, without the start-up{searches}"
     )
 
 

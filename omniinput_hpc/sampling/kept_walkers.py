@@ -33,7 +33,7 @@ class Setting:
 
     given: Config  # the input as the user gave it
     fingerprint: str  # of the model
-    devices: Sequence[str]  # one per rank
+    devices: Sequence[str]  # one per rank, see `models.device.size`
 
     @property
     def key(self) -> str:

@@ -48,9 +48,9 @@ def number_in(text: str, pattern: str) -> float:
 
 def seconds_of_a_round(text: str) -> float:
     """Return what `--check` says of a round."""
-    if re.search(r"tried now: [\d.]+ s a round", text):
-        return number_in(text, r"tried now: ([\d.]+) s a round")
-    minutes = re.search(r"tried now: (\d+) min (?:(\d+) s )?a round", text)
+    if re.search(r"tried now: [\d.]+ s per round", text):
+        return number_in(text, r"tried now: ([\d.]+) s per round")
+    minutes = re.search(r"tried now: (\d+) min (?:(\d+) s )?per round", text)
     if minutes is None:
         raise RuntimeError(f"no time of a round in:\n{text}")
     return 60.0 * int(minutes.group(1)) + int(minutes.group(2) or 0)

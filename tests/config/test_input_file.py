@@ -51,6 +51,8 @@ def test_defaults_and_derived_numbers():
     assert config.kernel.name == "metropolis"
     assert len(config.bins.edges) == 601
     assert config.bins.edges[150] == 0.0 + 150 * 0.02
+    closed = config.bins.model_copy(update={"lower": -0.16, "upper": 1.0, "width": 0.02})
+    assert closed.lower + 58 * closed.width < 1.0 == closed.edges[-1]  # rounded
     assert config.samples_per_round == 4 * (5 * 2 // 5)
 
 

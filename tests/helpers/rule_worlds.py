@@ -101,10 +101,11 @@ def sums_of(run, r_i):
         return np.bincount(cell_i, v_i, n_groups * n_bins).reshape(n_groups, n_bins)
 
     count_gb = per_cell(np.ones(len(r_i))).astype(int)
+    count_b, square_b = count_gb.sum(axis=0), np.bincount(run.bin_i, run.w_i**2, n_bins)
+    per_one_b = count_b / np.clip(run.density.effective_b, 1e-300, np.maximum(count_b, 1))
     return from_rule.ScoreSums(
-        per_cell(run.w_i), per_cell(run.w_i * r_i), count_gb,
-        np.bincount(run.bin_i, run.w_i**2, n_bins),
-        np.bincount(run.bin_i, run.w_i * r_i**2, n_bins),
+        per_cell(run.w_i), per_cell(run.w_i * r_i), count_gb, square_b,
+        np.bincount(run.bin_i, run.w_i * r_i**2, n_bins), square_b * np.maximum(per_one_b, 1.0),
         count_gb.sum(axis=0), (count_gb > 0).sum(axis=0),
     )  # fmt: skip
 

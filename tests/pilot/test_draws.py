@@ -70,6 +70,20 @@ def test_draws_are_best_if_they_are_worth_much_or_the_model_is_large():
     assert uneven.are_best(large, None) and uneven.are_best(small, "ancestral")
 
 
+def test_uneven_draws_are_more_draws():
+    """Draws worth a tenth of `EVEN` tell as much as ten times fewer."""
+    x = np.linspace(0.0, 3.0, 64)
+    spread = Spread.of(np.array([0.0, 3.0]), [x + 2.0, x])
+    config = SimpleNamespace(model_dump=lambda **_: {"model": {}})
+    found = [
+        draws.propose(SimpleNamespace(config=config), Drawn(spread, 1e-6, worth), 0.1, None)
+        for worth in (0.2, draws.EVEN, draws.EVEN / 10)
+    ]
+    numbers = [tree["sampler"]["walkers"] * length.moves for tree, length, _ in found]
+    assert numbers == pytest.approx([2048, 2048, 20480], rel=0.05)
+    assert [seen.error for *_, seen in found] == pytest.approx([0.1] * 3, rel=0.05)
+
+
 @pytest.mark.parametrize(("method", "device"), [("parallel-tempering", "cpu"), (None, "cuda")])
 def test_chains_are_taken_if_asked_for_and_on_a_gpu(method, device):
     config = SimpleNamespace(constrained=False, output=None, law=None)

@@ -27,7 +27,7 @@ from omniinput_hpc.estimators.precision_recall.intervals import DrawsOfR, curve_
 from omniinput_hpc.estimators.precision_recall.pooled_draws import draw_pooled
 from omniinput_hpc.estimators.precision_recall.rule_worth import ScoreSums, Worth, worth_of
 from omniinput_hpc.estimators.run_data import RunData
-from omniinput_hpc.estimators.samples import samples_in_bins
+from omniinput_hpc.estimators.samples import AlikeDraws, samples_in_bins
 from omniinput_hpc.plugins import own_surroundings
 
 Rule = Callable[[IntArray], FloatArray]
@@ -131,6 +131,7 @@ def sum_scores_of_runs(
         np.sum([sums.count_gb for sums in each], axis=0),
         np.sum([sums.square_b for sums in each], axis=0),
         np.sum([sums.score2_b for sums in each], axis=0),
+        np.sum([sums.alike_b for sums in each], axis=0),
         np.array([len(inputs) for inputs in distinct]),
         np.sum([sums.lanes_b for sums in each], axis=0),
     )
@@ -149,7 +150,7 @@ def _sums_of_run(
     weight, score = np.zeros(size), np.zeros(size)
     square_b, score2_b = np.zeros(n_bins), np.zeros(n_bins)
     count = np.zeros(size, dtype=np.int64)
-    seen_bw = np.zeros((n_bins, run.walkers), dtype=bool)
+    seen_bw, draws = np.zeros((n_bins, run.walkers), dtype=bool), AlikeDraws(run, density.edges)
     for part in samples_in_bins(run, density.edges, most):
         r_i = rule(part.x_id.astype(np.int64))
         log_w_i = -density.log_mixture(part.z_i, part.log_q_ik, number)
@@ -160,18 +161,31 @@ def _sums_of_run(
         count += np.bincount(cell_i, minlength=size)
         square_b += np.bincount(part.bin_i, w_i**2, n_bins)
         score2_b += np.bincount(part.bin_i, w_i * r_i**2, n_bins)
+        draws.add(part.z_i, w_i)
         seen_bw[part.bin_i, part.lane_i] = True
         _note_inputs(distinct, part.x_id, part.bin_i, counted)
-    shape = (n_groups, n_bins)
+    count_gb, effective_b = count.reshape(n_groups, n_bins), _effective(density, number)
+    count_b = np.maximum(count_gb.sum(axis=0), 1)
+    per_one_b = count_b / np.maximum(np.minimum(effective_b, count_b), 1e-300)
+    if density.parts[number].ancestral:
+        per_one_b = draws.per_one(effective_b)
     return ScoreSums(
-        weight.reshape(shape),
-        score.reshape(shape),
-        count.reshape(shape),
+        weight.reshape(count_gb.shape),
+        score.reshape(count_gb.shape),
+        count_gb,
         square_b,
         score2_b,
+        square_b * per_one_b,
         np.zeros(n_bins, dtype=np.int64),  # counted over all runs together, see `distinct`
         seen_bw.sum(axis=1),
     )
+
+
+def _effective(density: Density, number: int) -> FloatArray:
+    """Return the effective number of a run's counts in the bins of a density of several [B]."""
+    sum_b = np.sum([part.effective_b for part in density.parts], axis=0)
+    share_b = density.parts[number].effective_b / np.maximum(sum_b, 1e-300)
+    return np.asarray(density.effective_b * share_b)
 
 
 def _scaled(sums: ScoreSums, effective_b: FloatArray) -> ScoreSums:
@@ -184,6 +198,7 @@ def _scaled(sums: ScoreSums, effective_b: FloatArray) -> ScoreSums:
         score_gb=sums.score_gb * factor_b,
         square_b=sums.square_b * factor_b**2,
         score2_b=sums.score2_b * factor_b,
+        alike_b=sums.alike_b * factor_b**2,
     )
 
 
@@ -265,11 +280,7 @@ def rule_curve(
 def _worth(density: Density, sums: ScoreSums, bins: IntArray, side: Side) -> Worth:
     """Return the effective numbers of scores [B], 0 outside the curve's bins."""
     order = bins[curves.counting_order(side)]
-    some = sums.of(order)
-    count_b = some.count_gb.sum(axis=0)
-    worth_b = np.minimum(density.effective_b[order], count_b)
-    inefficiency_b = np.maximum(count_b, 1) / np.maximum(worth_b, 1e-300)
-    found = worth_of(some, inefficiency_b, density.log_g_b[order])
+    found = worth_of(sums.of(order), density.log_g_b[order])
     parts = np.zeros((3, len(density.count_b)))
     parts[:, order] = [found.alone_b, found.summed_b, found.curve_b]
     return Worth(*parts)

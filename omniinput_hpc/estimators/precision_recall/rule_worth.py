@@ -41,6 +41,8 @@ class ScoreSums:
     score_gb : float64 [G, B], sum of w_i r_i
     count_gb : int64 [G, B], samples
     square_b, score2_b : float64 [B], sums of w_i^2 and of w_i r_i^2, over all groups
+    alike_b : float64 [B], sum of w_i^2 times the number of samples that count as one, since those
+        of a lane depend on each other
     inputs_b : int64 [B], distinct inputs, counted only up to (or slightly beyond) a given number
     lanes_b : int64 [B], lanes that the samples come from
     """
@@ -50,6 +52,7 @@ class ScoreSums:
     count_gb: IntArray
     square_b: FloatArray
     score2_b: FloatArray
+    alike_b: FloatArray
     inputs_b: IntArray
     lanes_b: IntArray
 
@@ -75,16 +78,14 @@ class Worth:
     curve_b: FloatArray
 
 
-def worth_of(sums: ScoreSums, inefficiency_b: FloatArray, log_g_b: FloatArray) -> Worth:
-    """Return the effective numbers of scores of a curve's bins, in the curve's order.
-
-    inefficiency_b : float64 [B], recorded samples per effective count of the bin (1 or more)
-    """
+def worth_of(sums: ScoreSums, log_g_b: FloatArray) -> Worth:
+    """Return the effective numbers of scores of a curve's bins, in the curve's order."""
     total_b = sums.weight_gb.sum(axis=0)
     seen_b = total_b > 0
     with np.errstate(divide="ignore", invalid="ignore"):
         r_b = np.where(seen_b, np.clip(sums.score_gb.sum(axis=0) / total_b, 0.0, 1.0), 0.0)
         kish_b = np.where(seen_b, total_b**2 / sums.square_b, 0.0)
+        inefficiency_b = np.where(seen_b, sums.alike_b / sums.square_b, 1.0)
         inner_b = np.where(seen_b, sums.score2_b / total_b - r_b**2, 0.0)
         deviation_gb = np.where(seen_b, (sums.score_gb - r_b * sums.weight_gb) / total_b, 0.0)
     # scores between 0 and 1 spread less than right-or-wrong scores; 1/4 as in `from_scores`

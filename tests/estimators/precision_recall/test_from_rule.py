@@ -4,13 +4,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from lattice import BETA_K, LEVEL_EDGES, MODEL, first_is_zero, independent_run
+from lattice import (
+    BETA_K,
+    LEVEL_EDGES,
+    MODEL,
+    ancestral_run,
+    first_is_zero,
+    independent_run,
+)
 from run_tools import loaded
 from scipy.stats import binom
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.to_exact import Exact, compare_curve
 from omniinput_hpc.estimators.density.density import density_of_run, density_of_runs
+from omniinput_hpc.estimators.density.wide_bins import in_bins
 from omniinput_hpc.estimators.precision_recall.curves import (
     accumulate,
     area,
@@ -448,3 +456,20 @@ def test_bad_scores_get_plain_messages(scores, message):
     with pytest.raises(EstimateError, match=message):
         check_scores(scores, 3, "my:rule")
     assert check_scores([True, False, True], 3, "my:rule").dtype == np.float64
+
+
+@pytest.mark.parametrize("width", [None, WIDE_EDGES])
+def test_uneven_weights_of_independent_draws_count_once(width):
+    """All are right, so only the number of draws limits r: 3 / n, n as for equal weights."""
+    tilt = np.array([[3.0, -3.0, 3.0, -3.0, 2.0, -2.0, 0.0, 0.0]])
+    run = ancestral_run(MODEL, tilt, LEVEL_EDGES, rounds=8, walkers=32, moves=20, seed=1).record()
+    density = density_of_run(run)
+    density = density if width is None else in_bins(density, LEVEL_EDGES[::3])
+    sums = sum_scores(run, density, lambda x: np.ones(len(x)))
+    curve, weight_b = rule_curve(density, sums, whole=True), sums.weight_gb.sum(axis=0)
+    kish_b = weight_b**2 / np.maximum(sums.square_b, 1e-300)
+    many = np.flatnonzero((kish_b > 30) & (sums.count_gb.sum(axis=0) > 4 * kish_b))
+    assert len(many) >= 3  # their weights are so uneven that four or more tell as one
+    least_b = np.minimum(kish_b, density.effective_b)[many]
+    assert (curve.worth_b[many] > 0.7 * least_b).all() and (curve.worth_b <= 1.01 * kish_b).all()
+    assert (curve.r_low_b[many] > 1.0 - 6.0 / least_b).all()

@@ -20,10 +20,11 @@ def worth(score_gmb, weight_gmb=None, inefficiency=1.0):
         (weight_gmb > 0).sum(axis=1),
         (weight_gmb**2).sum(axis=(0, 1)),
         (weight_gmb * score_gmb**2).sum(axis=(0, 1)),
+        inefficiency * (weight_gmb**2).sum(axis=(0, 1)),
         nothing_b,
         nothing_b,
     )
-    return worth_of(sums, np.full(len(nothing_b), inefficiency), LOG_G_B)
+    return worth_of(sums, LOG_G_B)
 
 
 def tossed(share, shape=(16, 50, 40), seed=1):

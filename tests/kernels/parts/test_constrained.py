@@ -184,7 +184,8 @@ def test_a_kernel_that_forgets_the_space_fails(name, monkeypatch):
     ("even", tables.FromLaw(name="from-law"), True),
     ("even", tables.FromLaw(name="from-law", suffix_lengths=[1, 2]), False),
     ("even", tables.FromLaw(name="from-law", weights={"block": 1.0}), False),
-    ("lists", tables.Metropolis(), False),
+    ("lists", tables.Metropolis(), True),
+    ("lists", tables.Metropolis(sites=2), False),
 ])  # fmt: skip
 def test_a_kernel_must_connect_the_space(space, options, fits):
     model = inside(space)
