@@ -128,7 +128,7 @@ def _fewest_inputs(
     return check.failed(
         f"impossible: fewer inputs than were recorded in {_bins(too_few_b, density)}: the "
         f"density has {tens(density.log_g_b[worst])} at z = {density.edges[worst]:g}, where "
-        f"{different_b[worst]:,} different inputs were seen",
+        f"at least {different_b[worst]:,} different inputs were seen",
         TOO_SHORT,
     )
 
