@@ -16,7 +16,7 @@ LEAVES = ("errors", "rng", "histogram", "text", "plugins", "untrusted")
 MAX_ROOT_MODULES = 11
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 450, 60, 7
 MAX_ROOM_LINES = {
-    "annotation": 4540, "api": 500, "cli": 5350, "config": 2580, "estimators": 11270, "export": 470,
+    "annotation": 4540, "api": 500, "cli": 5350, "config": 2580, "estimators": 11290, "export": 470,
     "kernels": 4690, "models": 10900, "parallel": 600, "pilot": 1730, "plots": 1850, "report": 1530,
     "results": 5930, "runfile": 4230, "sampling": 4500, "tempering": 860, "untrusted": 1020,
 }  # fmt: skip

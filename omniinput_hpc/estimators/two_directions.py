@@ -131,12 +131,9 @@ class TwoDirections:
         rhat_k = np.array([rank_normalized_rhat(self.y_ktw[k]) for k in tilted_k])
         if np.isnan(rhat_k).any():
             return "the run is too short to compare its lanes: raise run.rounds"
-        apart = tilted_k[lanes_disagree(rhat_k, self.run.walkers)]
-        if len(apart):
-            return (
-                f"lanes disagree about y at {self.name(apart[0])} (R-hat "
-                f"{rhat_k.max():.3f}): raise run.rounds"
-            )
+        if lanes_disagree(rhat_k, self.run.walkers).any():
+            worst = self.name(tilted_k[rhat_k.argmax()])
+            return f"lanes disagree about y at {worst} (R-hat {rhat_k.max():.3f}): raise run.rounds"
         return ""
 
     def name(self, k: np.integer[Any]) -> str:

@@ -145,9 +145,10 @@ def test_problems_are_named(path):
         lambda_k = run.config.ladder.lambda_k
         good = TwoDirections.of(run.all_rungs(), lambda_k, y_rks, range(run.rounds))
         assert good.problem() == ""
-        drifted = y_rks + 5.0 * (np.arange(y_rks.shape[2]) % run.walkers)
+        drift_k1 = np.where(lambda_k == -2.0, 5.0, 0.5)[:, None]
+        drifted = y_rks + drift_k1 * (np.arange(y_rks.shape[2]) % run.walkers)
         apart = TwoDirections.of(run.all_rungs(), lambda_k, drifted, range(run.rounds))
-        assert "lanes disagree about y at beta = 0, lambda = -0.6" in apart.problem()
+        assert "lanes disagree about y at beta = 0, lambda = -2 (R-hat" in apart.problem()
         stuck = run.all_rungs()
         stuck.swaps_k2[4, 1] = 0
         never = TwoDirections.of(stuck, lambda_k, y_rks, range(run.rounds))

@@ -15,7 +15,7 @@ BETA_K = np.array([0.0, 2.0, 4.0, 6.0])
 
 
 def annealed_run(seed=1, *, rounds=16, walkers=64, moves=2, exchanges=2, spread_k=SPREAD_K,
-                 shared=False, beta_k=BETA_K):  # fmt: skip
+                 shared=False, beta_k=BETA_K, edges=LEVEL_EDGES):  # fmt: skip
     """Return such a run, and ln Z [K]: 16 populations for each of `exchanges` in a round.
 
     With `shared` all populations of a round have the same weight, as if they were one.
@@ -26,7 +26,7 @@ def annealed_run(seed=1, *, rounds=16, walkers=64, moves=2, exchanges=2, spread_
     x = model.draw(beta_k, rounds * size, rng)
     x_rksd = x.reshape(len(beta_k), rounds, size, -1).swapaxes(0, 1)
     run = ArrayRun(
-        x_rksd, model.z(x_rksd), walkers, beta_k, LEVEL_EDGES, model.n_values
+        x_rksd, model.z(x_rksd), walkers, beta_k, edges, model.n_values
     )  # fmt: skip
     run.config = config_with(sampler={"method": "annealed", "exchanges": exchanges})
     log_z_k = np.log((model.count_l() * np.exp(-np.outer(beta_k, model.z_l()))).sum(axis=1))

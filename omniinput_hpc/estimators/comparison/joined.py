@@ -17,7 +17,7 @@ import scipy
 from omniinput_hpc.estimators import BoolArray, EstimateError
 from omniinput_hpc.estimators.comparison.samplers import MIN_P_VALUE, compare_samplers
 from omniinput_hpc.estimators.density.density import Density, density_of_runs
-from omniinput_hpc.estimators.density.known_ratio import log_constants_apart
+from omniinput_hpc.estimators.density.known_ratio import MAX_OUTSIDE, log_constants_apart
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.errors.jackknife import welch_degrees
 from omniinput_hpc.estimators.populations import MIN_POPULATIONS, constants_of, is_annealed
@@ -77,14 +77,20 @@ def agreement(annealed: Sequence[RunData], others: Sequence[RunData]) -> list[Ch
 def _tests_of_constants(run: RunData, other: Density) -> list[tuple[float, str]]:
     """Return the p-value of each ln Z(beta) - ln Z(m) of an annealed run, and a text about it.
 
-    Each is compared with that of another density, for rungs whose Z the populations determine.
+    Each is compared with that of another density, for rungs whose Z the populations determine and
+    whose draws lie inside the bins: the other density says nothing of outputs outside.
     """
+    inside_k = run.outside_k2.sum(axis=1) <= MAX_OUTSIDE * np.maximum(run.moves_k, 1)
+    if not inside_k[0]:
+        return []
     found, tests = constants_of(run), []
     use_b = (other.count_b > 0) & np.isfinite(other.log_g_b)
     lanes = len(other.lanes_g)
     for k in range(1, len(run.beta_k)):
         if found.worth_k[k] < MIN_POPULATIONS:
             break
+        if not inside_k[k]:
+            continue
         value, error = _apart(other, use_b, float(run.beta_k[0]), float(run.beta_k[k]))
         own = float(found.log_z_k[k] - found.log_z_k[0])
         own_error = float(found.error_k[k])

@@ -15,6 +15,7 @@ import scipy
 from numpy.typing import NDArray
 
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
+from omniinput_hpc.estimators.density.known_ratio import rounding
 from omniinput_hpc.estimators.density.result import Density
 from omniinput_hpc.estimators.errors.convergence import Check
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
@@ -86,7 +87,9 @@ def broken_facts(
     least = total - t_quantile(len(density.lanes_g), 1.0 - FALSE_ALARMS) * error
     sentences = []
     counts = density.measure == "count"
-    if np.isfinite(error) and least > density.log_measure + 1e-9:
+    beta_k = density.beta_k[np.isfinite(density.beta_k)]
+    most_allowed = density.log_measure + rounding(np.abs(beta_k).max(initial=0.0), density.z_b)
+    if np.isfinite(error) and least > most_allowed:
         both = density.log_measure, total
         sentences.append(
             f"impossible: the bins hold {tens(total, both)} inputs, but the whole space has only "
@@ -94,7 +97,7 @@ def broken_facts(
             if counts
             else f"impossible: the probabilities of the bins sum to 10^{total / LN10:.6g}, above 1"
         )
-    too_many_b = lowest_b > density.log_measure + 1e-9
+    too_many_b = lowest_b > most_allowed
     if too_many_b.any():
         more = "more inputs than the whole space has" if counts else "a probability above 1"
         sentences.append(f"impossible: {more} in {_bins(too_many_b, density)}")
@@ -125,7 +128,7 @@ def _fewest_inputs(
     return check.failed(
         f"impossible: fewer inputs than were recorded in {_bins(too_few_b, density)}: the "
         f"density has {tens(density.log_g_b[worst])} at z = {density.edges[worst]:g}, where "
-        f"{different_b[worst]:,} different inputs were seen",
+        f"at least {different_b[worst]:,} different inputs were seen",
         TOO_SHORT,
     )
 

@@ -16,7 +16,7 @@ import scipy
 
 from omniinput_hpc.estimators import BoolArray, FloatArray, IntArray
 from omniinput_hpc.estimators.density.rung_weights import InsideBins
-from omniinput_hpc.estimators.errors.convergence import Check
+from omniinput_hpc.estimators.errors.convergence import LEAST_ERROR, Check
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error, t_quantile
 from omniinput_hpc.estimators.run_data import RunData
 
@@ -101,6 +101,15 @@ def ends_are_inside(
     return bool((outside_k2.sum(axis=1) <= most_k)[end_k].all())
 
 
+def rounding(beta: float, z_b: FloatArray) -> float:
+    """Return by how much a log Z may be off because outputs are float32, and weights exp(-beta z).
+
+    z_b : float64 [B], mean outputs of bins, NaN without counts
+    """
+    largest = float(np.abs(z_b[np.isfinite(z_b)]).max(initial=0.0))
+    return max(LEAST_ERROR, abs(beta) * largest * float(np.finfo(np.float32).eps))
+
+
 def log_constants_apart(
     log_g_b: FloatArray,
     log_g_jb: FloatArray,
@@ -124,7 +133,9 @@ def log_constants_apart(
     Returns
     -------
     float, float
-        In nats; the error is inf if a replicate is unknown.
+        In nats; the error is inf if a replicate is unknown, or if there is only one bin, because
+        replicates do not differ in how outputs are spread inside a bin. It is never below the
+        rounding of outputs, which are float32.
     """
     bins = np.flatnonzero(use_b)
     start_b, beta_b = (inside.log_mean_exp(-b)[bins] for b in (start, beta))
@@ -137,4 +148,7 @@ def log_constants_apart(
         )
 
     value = apart(log_g_b)
-    return float(value), float(jackknife_error(value, apart(log_g_jb), lanes_g))
+    if len(bins) < 2:
+        return float(value), np.inf
+    error = float(jackknife_error(value, apart(log_g_jb), lanes_g))
+    return float(value), max(error, rounding(beta - start, inside.z_b[bins]))

@@ -144,7 +144,8 @@ def draw_log_g(
     """
     total, total_j = scipy.special.logsumexp(log_g_b), scipy.special.logsumexp(log_g_jb, axis=1)
     theta_b = np.append(log_g_b - total, total)
-    theta_jb = np.column_stack([log_g_jb - total_j[:, None], total_j])
+    with np.errstate(invalid="ignore"):  # one group saw all bins: no shares without it, so NaN
+        theta_jb = np.column_stack([log_g_jb - total_j[:, None], total_j])
     drawn = draw_together(theta_b, theta_jb, size_j, rng, n)
     shares = drawn[:, :-1] - scipy.special.logsumexp(drawn[:, :-1], axis=1, keepdims=True)
     return np.asarray(shares + drawn[:, -1:])

@@ -36,8 +36,9 @@ def convergence(
     EstimateError
         No bin has as many inputs as the first step.
     """
-    scored = scored.part(~np.isnan(scored.score_i))
+    # before any part is taken: a part of a bank does not know which bins lack labels
     full = scored_curve(density, scored, side, min(steps), fewest_lanes)
+    scored = scored.part(~np.isnan(scored.score_i))
     shuffled = np.random.default_rng(seed).permutation(len(scored.bin_i))
     place_i = np.empty(len(shuffled), dtype=np.int64)
     for b in range(len(scored.edges) - 1):

@@ -17,12 +17,12 @@ with np.errstate(divide="ignore"):
     EXACT_B = np.log(MODEL.bin_sums(LEVEL_EDGES, MODEL.count_l()))
 
 
-def ladder(seed, missing=False, rounds=32):
+def ladder(seed, missing=False, rounds=32, edges=LEVEL_EDGES):
     """Return a ladder of canonical rungs; with `missing` it never found half of the low inputs.
 
     What it lacks are inputs of low z, more often the lower z is.
     """
-    run = independent_run(MODEL, BETA_K, LEVEL_EDGES, rounds=rounds, walkers=64, seed=seed)
+    run = independent_run(MODEL, BETA_K, edges, rounds=rounds, walkers=64, seed=seed)
     run.config = config_with(run={"seed": seed})
     if missing:
         random = np.random.default_rng(seed)
@@ -76,6 +76,14 @@ def test_populations_that_missed_something_are_not_converged():
     (reason,) = [r for r in both.verdict.reasons if "ln Z(" in r]
     assert "ln Z(6) - ln Z(0)" in reason or "ln Z(4) - ln Z(0)" in reason
     assert not both.verdict.converged
+
+
+def test_rungs_that_reach_beyond_the_bins_are_not_compared():
+    """Without the lowest level, 1 and 5 % of the inputs at beta = 4 and 6 lie below the bins."""
+    bins = {"rounds": 16, "edges": LEVEL_EDGES[1:]}
+    run, _ = annealed_run(3, spread_k=np.array([0.0, 0.02, 0.02, 0.02]), **bins)
+    checks = agreement([run], [ladder(2, **bins)])
+    assert len(checks) == 2 and all(check.passed for check in checks), checks
 
 
 def test_ladders_that_only_the_populations_connect_are_joined_untested():

@@ -65,6 +65,7 @@ def test_an_inhabited_bin_holds_what_was_recorded_in_it(run, right, level):
     (reason,) = reasons(broken(moved(right, slice(level, level + 1), -60.0), run))
     assert "fewer inputs than were recorded in 1 bin(s)" in reason
     assert f"z = {EDGES[level]:g}" in reason and "different inputs were seen" in reason
+    assert "where at least " in reason  # more than a bin of that size are not counted
 
 
 def test_a_few_nats_too_low_are_seen_by_different_inputs(run, right):

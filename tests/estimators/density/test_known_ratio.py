@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from configs import config_with
-from lattice import Lattice, independent_run
+from lattice import ArrayRun, Lattice, independent_run
 from scipy.special import logsumexp
 
 from omniinput_hpc.estimators.density import density as density_module
@@ -131,6 +131,26 @@ def test_a_ladder_that_is_wrong_in_between_shows():
     run = run_of()
     run.beta_k = np.array([0.0, 8.0, 14.0, 20.0, 24.0])  # the inner rungs sampled another beta
     assert not density_of_run(run).pinned
+
+
+def test_one_bin_tells_nothing_of_the_constants():
+    """All replicates are then equal, although the spread of z inside the bin is an estimate."""
+    density = density_of_run(run_of(edges=EDGES[[0, -1]]))
+    assert density.ends.error == np.inf and not density.pinned
+    assert not any("impossible" in reason for reason in density.verdict.reasons)
+
+
+@pytest.mark.parametrize("edges", [[2.0, 2.5], [2.0, float(np.log(10)), 2.5]])
+def test_equal_outputs_agree_up_to_rounding(edges):
+    """A model of uniform rows: ln 10 of every input, in one bin or, by rounding, in two."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 10, (8, 3, 160, 8)).astype(np.uint8)
+    z = (np.log(10) + 2.4e-7 * rng.integers(-1, 2, x.shape[:3])).astype(np.float32)
+    run = ArrayRun(x, z, 16, np.array([0.0, 4.0, 8.0]), edges, 10)
+    run.config, run.model_beta = config_with(model={"kind": "causal-lm"}), 8.0
+    density = density_of_run(run)
+    assert not any("impossible" in reason for reason in density.verdict.reasons)
+    assert density.pinned == (len(edges) > 2)
 
 
 def test_who_has_known_constants():

@@ -99,6 +99,13 @@ def test_draws_where_the_jackknife_does_not_know():
     assert np.isnan(draw_together(theta_b, theta_jb[1:2], np.ones(1, int), rng)).all()
 
 
+def test_draws_of_bins_that_one_group_alone_saw_are_not_known():
+    log_g_jb = np.array([[-np.inf, -np.inf], [1.0, 2.0]])
+    with np.errstate(all="raise"):  # without a warning
+        drawn = draw_log_g(log_g_jb[1], log_g_jb, np.ones(2, int), np.random.default_rng(1))
+    assert np.isnan(drawn).all()
+
+
 def test_welch_degrees_are_those_of_scipy():
     rng = np.random.default_rng(6)
     a, b = rng.normal(size=8), 3.0 * rng.normal(size=5)

@@ -3,6 +3,8 @@
 `tests/benchmarks/bank_coverage.py` is the long form, also on the Toys.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from bank_worlds import coverage, paired, small_world
@@ -11,6 +13,7 @@ from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.wide_bins import coarsen
 from omniinput_hpc.estimators.errors.jackknife import N_DRAWS
 from omniinput_hpc.estimators.precision_recall import banked
+from omniinput_hpc.estimators.precision_recall.annotators import convergence
 from omniinput_hpc.estimators.precision_recall.banked import BankedScores, log_mixture
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored, scored_curve
 
@@ -92,6 +95,18 @@ def test_bins_that_labels_do_not_reach_are_missing_and_end_the_curve():
     assert not (enough_b & missing_b).any()
     with pytest.raises(EstimateError, match="some inputs cannot be among those that were drawn"):
         scored_curve(density, scored, "low", 5, 2)
+
+
+def test_curves_of_fewer_labels_count_the_bins_of_the_whole():
+    """Labels that represent a tenth of a bin's inputs: no step of the convergence counts it."""
+    labels, densities, lane_n = drawn(["good"])
+    scored = WORLD.scored("good", labels, densities, lane_n)
+    tenth_b = scored.edges[:-1] >= 4.0
+    scored = replace(scored, log_g_b=scored.log_g_b + np.where(tenth_b, np.log(10.0), 0.0))
+    whole = scored_curve(densities["good"], scored, "low", 10, 2)
+    assert whole.used_b.any() and not (whole.used_b & tenth_b).any()
+    for curve in convergence(densities["good"], scored, "low", (10, 20), 2).values():
+        np.testing.assert_array_equal(curve.bin_t, whole.curve.bin_t)
 
 
 def test_what_is_represented_is_not_known_if_a_density_is_not_absolute():
