@@ -125,16 +125,8 @@ def sum_scores_of_runs(
         raise EstimateError(f"{names} {have} no recorded samples inside the bins")
     if len(each) > 1:
         each = [_scaled(s, part.effective_b) for s, part in zip(each, density.parts, strict=True)]
-    return ScoreSums(
-        np.sum([sums.weight_gb for sums in each], axis=0),
-        np.sum([sums.score_gb for sums in each], axis=0),
-        np.sum([sums.count_gb for sums in each], axis=0),
-        np.sum([sums.square_b for sums in each], axis=0),
-        np.sum([sums.score2_b for sums in each], axis=0),
-        np.sum([sums.alike_b for sums in each], axis=0),
-        np.array([len(inputs) for inputs in distinct]),
-        np.sum([sums.lanes_b for sums in each], axis=0),
-    )
+    total = {name: np.sum([vars(sums)[name] for sums in each], axis=0) for name in vars(each[0])}
+    return ScoreSums(**total | {"inputs_b": np.array([len(inputs) for inputs in distinct])})
 
 
 def _sums_of_run(
