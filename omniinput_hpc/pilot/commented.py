@@ -11,13 +11,11 @@ import tomli_w
 
 from omniinput_hpc.config import UNDER_LAW
 from omniinput_hpc.pilot import draws
-from omniinput_hpc.pilot.proposal import Aim, Proposal, bounds
+from omniinput_hpc.pilot.proposal import Aim, Proposal, is_sure
 from omniinput_hpc.pilot.settings import Length, width_times_beta
 from omniinput_hpc.sampling.forecast import WIDTH_TIMES_BETA
 from omniinput_hpc.text import duration, printable
 
-SURE = 0.5
-"""The probability above which random inputs are worth a remark."""
 COLUMN = 27
 """The column at which comments begin."""
 LINE = 110
@@ -102,11 +100,10 @@ def summary(proposal: Proposal) -> list[str]:
     ]
     if proposal.m is not None:
         lines.append(f"{proposal.m:g} tokens of each text are predicted (m).")
-    _, ceiling = bounds(proposal.tree, proposal.m is not None)
-    if ceiling == 0.0 and math.exp(mean) > SURE:  # z is ln p
+    if is_sure(proposal.tree, mean, proposal.m is not None):
         lines.append(
             f"Random inputs already get a probability of about {math.exp(mean):.2g}: a short run "
-            "tells how often the model is sure of them."
+            "tells how often the model is sure of them (--hours for a longer one)."
         )
     lines += [
         f"Chosen: {len(betas)} betas from {betas[0]:g} to {betas[-1]:g}, {_how(proposal)}.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from omniinput_hpc.config import input_file
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.pilot import draws, measure, model_table, question, rehearse, settings
 from omniinput_hpc.pilot.rehearse import Seen
-from omniinput_hpc.pilot.settings import FloatArray, Length, Spread
+from omniinput_hpc.pilot.settings import FloatArray, Length, Rehearsal, Spread
 from omniinput_hpc.sampling import auto_walkers
 from omniinput_hpc.sampling.trial import clock_of
 
@@ -155,11 +156,7 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
     more = len(tree["ladder"]["betas"]) / len(config.beta_k)  # rungs than in the last rehearsal
     seconds = more * seen.rehearsal.seconds
     seen = replace(seen, rehearsal=replace(seen.rehearsal, seconds=seconds))
-    length = (
-        settings.length_for_errors(aim.errors, seen.rehearsal, steps)
-        if aim.hours is None
-        else settings.length_for_time(3600 * aim.hours, seen.rehearsal, steps)
-    )
+    length = _length(aim, seen.rehearsal, steps, is_sure(tree, float(z.mean()), m is not None))
     tree["sampler"]["steps"] = tree["samples"]["every"] = length.steps
     notes = _notes(seen) + _short_notes(length, seen) + _width_notes(tree)
     at_zero = (float(z.mean()), float(z.std()))
@@ -196,6 +193,9 @@ def _side(built: Built) -> str | None:
     analysis = models.with_side(built.config).analysis
     return None if analysis is None else analysis.side
 
+
+SURE, HOURS_IF_SURE = 0.5, 0.1
+"""Probability of random inputs from which on a short run is proposed, and its length."""
 
 WORST_REJECTION = 0.8
 """If a pair rejects more after the second rehearsal, betas are chosen again."""
@@ -267,6 +267,19 @@ def bounds(tables: Mapping[str, Any], m_known: bool) -> tuple[float, float]:
     if "log-softmax" in (model.get("target"), model.get("output")):
         return (-np.inf, 0.0) if model.get("sign", 1) == 1 else (0.0, np.inf)
     return -np.inf, np.inf
+
+
+def is_sure(tables: Mapping[str, Any], mean: float, m_known: bool) -> bool:
+    """Return whether z is ln p and random inputs, of this mean z, already get a large p."""
+    return bounds(tables, m_known)[1] == 0.0 and math.exp(mean) > SURE
+
+
+def _length(aim: Aim, seen: Rehearsal, steps: int, sure: bool) -> Length:
+    """Return the length of a run of chains; `sure`: the draws at beta = 0 are all that matters."""
+    hours = HOURS_IF_SURE if sure and aim.hours is None else aim.hours
+    if hours is None:
+        return settings.length_for_errors(aim.errors, seen, steps)
+    return settings.length_for_time(3600 * hours, seen, steps)
 
 
 def _log_rehearsal(seen: Seen, n_rungs: int) -> None:
