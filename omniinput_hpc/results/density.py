@@ -286,7 +286,7 @@ def _same(one: Check, digits: int) -> bool:
 
 
 def _number(value: float, unknown: str, digits: int) -> str:
-    return shown(value, f".{digits}g" if abs(value) < 1000 else ",.0f", unknown)
+    return shown(value, f".{digits}g" if abs(value) < 1000 else f",.{digits - 3}f", unknown)
 
 
 def check_lines(checks: Sequence[Check]) -> list[str]:
