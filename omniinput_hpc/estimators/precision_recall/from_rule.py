@@ -142,7 +142,8 @@ def _sums_of_run(
     weight, score = np.zeros(size), np.zeros(size)
     square_b, score2_b = np.zeros(n_bins), np.zeros(n_bins)
     count = np.zeros(size, dtype=np.int64)
-    seen_bw, draws = np.zeros((n_bins, run.walkers), dtype=bool), AlikeDraws(run, density.edges)
+    seen_bw = np.zeros((n_bins, run.walkers), dtype=bool)
+    draws = AlikeDraws(run, density.edges) if density.parts[number].ancestral else None
     for part in samples_in_bins(run, density.edges, most):
         r_i = rule(part.x_id.astype(np.int64))
         log_w_i = -density.log_mixture(part.z_i, part.log_q_ik, number)
@@ -153,13 +154,14 @@ def _sums_of_run(
         count += np.bincount(cell_i, minlength=size)
         square_b += np.bincount(part.bin_i, w_i**2, n_bins)
         score2_b += np.bincount(part.bin_i, w_i * r_i**2, n_bins)
-        draws.add(part.z_i, w_i)
+        if draws is not None:
+            draws.add(part.z_i, w_i)
         seen_bw[part.bin_i, part.lane_i] = True
         _note_inputs(distinct, part.x_id, part.bin_i, counted)
     count_gb, effective_b = count.reshape(n_groups, n_bins), _effective(density, number)
     count_b = np.maximum(count_gb.sum(axis=0), 1)
     per_one_b = count_b / np.maximum(np.minimum(effective_b, count_b), 1e-300)
-    if density.parts[number].ancestral:
+    if draws is not None:
         per_one_b = draws.per_one(effective_b)
     return ScoreSums(
         weight.reshape(count_gb.shape),
