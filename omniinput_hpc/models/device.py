@@ -207,7 +207,7 @@ def versions() -> dict[str, str]:
 
 
 def size(device: str) -> str:
-    """Return a device's name and what limits runs on it: the GPU, or the host's cores and memory."""
+    """Return a device's name and what limits runs on it: GPU, or the host's cores and memory."""
     if device != "cpu":
         return f"{device}, {torch.cuda.get_device_properties(device).name}"
     n_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
