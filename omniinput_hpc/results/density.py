@@ -300,13 +300,20 @@ def constants_lines(ends: Ends | None, pinned: bool) -> list[str]:
     if ends is None:
         return []
     interval = t_quantile(ends.n_groups) * ends.error
-    within = "inside" if abs(ends.value - ends.exact) <= interval else "NOT inside"
+    within = _within(ends.value - ends.exact, interval)
     used = "; the density is scaled at both ends" if pinned else ""
     return [
         f"log Z(0) - log Z({ends.beta:g}) = {ends.value:.4f}, 95% interval +- "
         f"{shown(interval, '.4f', '(not known)')}; "
-        f"exact {ends.beta:g} ln {ends.n_values} = {ends.exact:.4f}, {within} the interval{used}"
+        f"exact {ends.beta:g} ln {ends.n_values} = {ends.exact:.4f}{within}{used}"
     ]
+
+
+def _within(apart: float, interval: float) -> str:
+    """Return whether an exact value lies in an interval, as the end of a line; "" if unknown."""
+    if not np.isfinite(interval):
+        return ""
+    return ", inside the interval" if abs(apart) <= interval else ", NOT inside the interval"
 
 
 def draw_constants_lines(run: RunData) -> list[str]:
@@ -325,11 +332,11 @@ def draw_constants_lines(run: RunData) -> list[str]:
     exact = m * of_one
     value, error, n_groups = constants_apart(run, m)
     interval = t_quantile(n_groups) * error
-    within = "inside" if abs(value - exact) <= interval else "NOT inside"
+    within = _within(value - exact, interval)
     return [
         f"by the draws, without bins: log Z(0) - log Z({m:g}) = {value:.4f}, 95% interval "
         f"+- {shown(interval, '.4f', '(not known)')}; exact {m:g} ln {run.n_values} = "
-        f"{exact:.4f}, {within} the interval"
+        f"{exact:.4f}{within}"
     ]
 
 

@@ -175,7 +175,7 @@ def pair(folder, seed):
 
 
 def under(uniform, m):
-    log_q_b = -m * uniform.z_b - np.log(5)
+    log_q_b = -m * np.nan_to_num(uniform.z_b) - np.log(5)  # NaN without counts
     logs = {k: getattr(uniform, k) + log_q_b for k in ("log_g_b", "log_g_jb", "plain_log_g_jb")}
     return replace(uniform, **logs)
 
