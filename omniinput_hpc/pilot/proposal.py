@@ -194,7 +194,7 @@ def _side(built: Built) -> str | None:
     return None if analysis is None else analysis.side
 
 
-SURE, HOURS_IF_SURE = 0.5, 0.1
+SURE, HOURS_IF_SURE = 0.5, 0.5
 """Probability of random inputs from which on a short run is proposed, and its length."""
 
 WORST_REJECTION = 0.8
