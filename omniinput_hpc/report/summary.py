@@ -156,9 +156,9 @@ def _probabilities(density: Density, what: str, noise: bool) -> list[str]:
     whole = density.words.whole
     said = f"{what} is {'; '.join(parts)} of {whole} (95 % intervals in brackets)."
     of_noise = " Nearly all inputs are noise, so this is how sure the model is of noise."
-    most = density.edges[1:][density.count_b > 0].max()
-    unseen = [f" No input with {p:g} or more was seen." for p in SURE if np.log(p) >= most]
-    return ["".join([said, *unseen[:1], of_noise if noise else ""])]
+    most = float(np.exp(density.edges[1:][density.count_b > 0].max()))
+    unseen = f" None above {most:.3g} was seen." if len(parts) < len(SURE) and most < 0.999 else ""
+    return [said + unseen + (of_noise if noise else "")]
 
 
 def _share(log_share: float, ends: tuple[float, float]) -> str:

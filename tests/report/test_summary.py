@@ -88,10 +88,10 @@ def test_what_the_model_is_sure_of():
     asked = SimpleNamespace(density=SimpleNamespace(estimate=sure))
     (some,) = summary._confident(run, asked)
     assert some.endswith("(95 % intervals in brackets).")  # few inputs are not noise
-    assert "No input with" not in said
+    assert "was seen" not in said
     less = density(count_b=(0, 5, 5, 0))
     less.edges = sure.edges
-    assert "No input with 0.99 or more was seen" in said_of(less, model={**table, "label": 3})[1]
+    assert "None above 0.905 was seen" in said_of(less, model={**table, "label": 3})[1]
     rare = density()
     rare.edges, rare.log_measure = sure.edges, 30.0
     assert "for 10^-12.07 (10^-12" in said_of(rare, model={**table, "label": 3})[1]
