@@ -125,8 +125,8 @@ def _of_errors(observed: Observations, log_g_jb: FloatArray, why: str) -> list[C
     if empty:
         said = f"every move fell outside the bins at {', '.join(empty)}"
         outside = outside.failed(said, "widen [bins]")
-    if all(part.ancestral for part in observed.parts):  # draws need no time to equilibrate
-        return [lanes, outside]
+    if all(part.ancestral for part in observed.parts) and not observed.cold.reason:
+        return [lanes, outside]  # independent draws need no time to equilibrate
     return [cold.failed(observed.cold.reason), lanes, outside]
 
 
