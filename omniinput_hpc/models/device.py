@@ -91,8 +91,7 @@ def try_out(local_rank: int) -> tuple[str, str, str]:
     if total != 499500.0:
         raise ArithmeticError(f"{name} computes {total} instead of 499500")
     if name != "cpu":
-        about, gpu = torch.cuda.get_device_properties(name), identity(name)
-        name = f"{about.name} ({about.total_memory / 2**30:.0f} GiB)"
+        name, gpu = size(name), identity(name)
     return name, gpu, unseen
 
 
@@ -209,7 +208,8 @@ def versions() -> dict[str, str]:
 def size(device: str) -> str:
     """Return a device's name and what limits runs on it: GPU, or the host's cores and memory."""
     if device != "cpu":
-        return f"{device}, {torch.cuda.get_device_properties(device).name}"
+        about = torch.cuda.get_device_properties(device)
+        return f"{about.name} ({about.total_memory / 2**30:.0f} GiB)"
     n_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return f"cpu, {os.cpu_count()} cores, {n_bytes / 2**30:.0f} GiB"
 

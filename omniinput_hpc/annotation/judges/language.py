@@ -170,7 +170,7 @@ class TextClassifierJudge(Judge):
 
     @torch.no_grad()
     def _accepts_batches(self) -> bool:
-        """Return whether texts of different lengths get the same outputs in one batch as alone."""
+        """Return whether texts of different lengths get the same outputs together as one by one."""
         if self._pad is None or not 0 <= self._pad < self._n_vocab:
             return False
         before, after = self._around
