@@ -40,8 +40,9 @@ def test_every_verdict_of_a_comparison_comes_first(monkeypatch):
     monkeypatch.setattr(comparison, "outside_line", lambda *_: "outside")
     monkeypatch.setattr(comparison, "recall_unit", lambda *_: "")
     monkeypatch.setattr(comparison, "model_lines", lambda both, a, b, *_: ["range", f"{a} or {b}"])
+    draws = SimpleNamespace(paired=False)
     curve = SimpleNamespace(
-        side_lines=list, density=None, curve=SimpleNamespace(draws=SimpleNamespace(paired=False))
+        side_lines=list, density=None, joined=None, curve=SimpleNamespace(draws=draws)
     )
     density = SimpleNamespace(verdict=SimpleNamespace(converged=True))
     pair = SimpleNamespace(lower=0.0, upper=1.0)
