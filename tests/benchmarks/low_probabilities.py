@@ -4,10 +4,11 @@
         [--law few|all] [--seconds 20] [--tune 0.5 1 2] [--itgis 0.5] [--mhis 1] [--kernel joint]
         [--model inputs/models/smollm2-135m --sites 5 --steps 5 --exchanges 1 --mean]
 
-P(t) = P(argmax of the next token's logits = t) for independent tokens, by four methods at equal CPU
-time per target: plain sampling; ITGIS and MHIS of Wu & Hilton (arXiv 2410.13211), written anew; and
-this program, with z = largest other logit - logit of t (`[output] name = "next"`), P = P(z < 0).
-With `--mean`, P(t) is the mean probability of t as the next token, z = -ln of it, P = mean of e^-z.
+P(t) = P(argmax of the next token's logits = t) for independent tokens, by four methods: plain
+sampling; ITGIS and MHIS of Wu & Hilton (arXiv 2410.13211), written anew; and this program, with
+z = largest other logit - logit of t (`[output] name = "next"`), P = P(z < 0). This program runs
+first, for about `--seconds`; for each target the others get the CPU time of its longest run. With
+`--mean`, P(t) is the mean probability of t as the next token, z = -ln of it, P = mean of e^-z.
 
 Two laws of six tokens (`--sites`): `few`, eight tokens per site, whose 8^6 prompts are all
 evaluated, so that P is exact; `all`, all tokens with the frequencies of the model's own texts,
@@ -244,7 +245,7 @@ def main() -> None:
     for name in ("walkers", "steps", "exchanges"):
         parser.add_argument(f"--{name}", type=int, default=getattr(Program, name), help="of ours")
     parser.add_argument("--law", choices=("few", "all"), default="few")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of CPU, per method and target")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of CPU per target, of ours")
     parser.add_argument("--targets", type=int, default=10)
     parser.add_argument("--least", type=int, default=1, help="prompts that it wins after")
     parser.add_argument("--tune", nargs="*", type=float, help="temperatures to try, on 2 targets")
@@ -312,6 +313,15 @@ def compare(
     kernels = {"omniinput": program}
     for name in options.kernel:
         kernels[f"omniinput, {name}"] = replace(program, **KERNELS[name])
+    ours_t: dict[int, dict[str, Estimate]] = {target: {} for target in targets}
+    for name, ours in kernels.items():
+        rounds = table.get(f"rounds {name} {seconds}", lambda o=ours: _rounds(o, seconds))
+        for target in targets:
+            ours_t[target][name] = table.estimate(
+                f"{name} {target}, {seconds} s",
+                lambda o=ours, a=target, r=rounds: o.estimate(a, r, 1),
+            )
+    seconds = round(max(each["omniinput"].seconds for each in ours_t.values()))
     p_v, error_v, n = drawn(problem, table, seconds)
     errors: dict[str, list[float]] = {}
     for target in targets:
@@ -321,12 +331,7 @@ def compare(
             found[name] = table.estimate(
                 key, lambda m=method, a=target, b=t: m(problem, a, b, seconds, 1)
             )
-        for name, ours in kernels.items():
-            rounds = table.get(f"rounds {name} {seconds}", lambda o=ours: _rounds(o, seconds))
-            found[name] = table.estimate(
-                f"{name} {target}, {seconds} s",
-                lambda o=ours, a=target, r=rounds: o.estimate(a, r, 1),
-            )
+        found |= ours_t[target]
         if log_p_v is not None:
             true = float(log_p_v[target])
         else:
