@@ -187,7 +187,7 @@ class ImageClassifier(Table):
     factory: FunctionName | None = Field(
         None,
         description='Your `"module:function"` that returns a `torch.nn.Module` of float32 [W, '
-        "channels, height, width] in [0, 1]: level v is v / (n_values - 1).",
+        "channels, height, width] in [0, 1], or normalized: level v is v / (n_values - 1).",
     )
     options: dict[str, Any] = Field(default_factory=dict, description=OPTIONS)
     shape: Annotated[list[WholePositive], Field(min_length=2, max_length=3)] | None = Field(
@@ -198,6 +198,14 @@ class ImageClassifier(Table):
     )
     n_values: Annotated[int, Field(ge=2, le=65536)] | None = Field(
         None, description="Number of grey levels. Required with `factory`; 256 for Hugging Face."
+    )
+    mean: Annotated[list[float], Field(min_length=1, max_length=3)] | None = Field(
+        None,
+        description="With `factory`, as in its training: what is subtracted from the pixels in "
+        "[0, 1], a number per channel or one for all. Default: 0.",
+    )
+    std: Annotated[list[Positive], Field(min_length=1, max_length=3)] | None = Field(
+        None, description="By what they are divided then, like `mean`. Default: 1."
     )
     noise: bool = NOISE
 
@@ -217,8 +225,9 @@ class ImageClassifier(Table):
                     "and n_values, the number of grey levels"
                 )
             return self
-        if self.options:
-            raise ValueError("options belong to a factory")
+        for name in ("options", "mean", "std"):
+            if getattr(self, name):
+                raise ValueError(f"{name}: only with a factory")
         return self
 
 

@@ -11,7 +11,7 @@ import tomli_w
 
 from omniinput_hpc.config import UNDER_LAW
 from omniinput_hpc.pilot import draws
-from omniinput_hpc.pilot.proposal import Aim, Proposal, is_sure
+from omniinput_hpc.pilot.proposal import Aim, Proposal
 from omniinput_hpc.pilot.settings import Length, width_times_beta
 from omniinput_hpc.sampling.forecast import WIDTH_TIMES_BETA
 from omniinput_hpc.text import duration, printable
@@ -54,8 +54,7 @@ def text(proposal: Proposal, output: str, aim: Aim, about: Sequence[str]) -> str
     about : comments on how and where the input file was made, and notes on it
     """
     tree, length = proposal.tree, proposal.length
-    product, fine = width_times_beta(tree["bins"], tree["ladder"]["betas"])
-    drawn = tree["sampler"]["method"] == draws.METHOD
+    drawn = proposal.at_zero or tree["sampler"]["method"] == draws.METHOD
     tuned = {} if drawn else {"burn_in": length.burn_in}
     run = tree["run"] | {"output": output, "rounds": length.rounds} | tuned
     parts = [
@@ -76,13 +75,10 @@ def text(proposal: Proposal, output: str, aim: Aim, about: Sequence[str]) -> str
             f"The pilot saw z from {proposal.spread.lowest:.4g} to {proposal.spread.highest:.4g}; "
             "the bins leave room beyond."
         ),
-        _table("bins", tree["bins"], {
-            "width": "may be wide, since each draw carries its own weight" if drawn else
-            f"largest |beta| * width = {product:.2g}, {'at most' if fine else 'above'} "
-            f"{WIDTH_TIMES_BETA:g}"
-        }),
+        _table("bins", tree["bins"], {"width": _width(proposal)}),
         _table("samples", tree["samples"], {
-            "every": "every draw is recorded" if drawn else "moves between two recorded inputs"
+            "every": "moves between two recorded inputs" if tree["samples"]["every"] > 1 else
+            "every draw is recorded"
         }),
         *([] if proposal.side is None else [_analysis(proposal)]),
     ]  # fmt: skip
@@ -100,13 +96,16 @@ def summary(proposal: Proposal) -> list[str]:
     ]
     if proposal.m is not None:
         lines.append(f"{proposal.m:g} tokens of each text are predicted (m).")
-    if is_sure(proposal.tree, mean, proposal.m is not None):
+    chosen = f"{len(betas)} betas from {betas[0]:g} to {betas[-1]:g}"
+    if proposal.at_zero:
+        chosen = "beta = 0 alone"
         lines.append(
-            f"Random inputs already get a probability of about {math.exp(mean):.2g}: a short run "
-            "tells how often the model is sure of them (--hours for a longer one)."
+            f"Random inputs already get a probability of about {math.exp(mean):.2g}, so "
+            "independent draws of them tell how often the model is sure. With --hours 1 the run "
+            "also searches for the rarest inputs, of which it is surest."
         )
     lines += [
-        f"Chosen: {len(betas)} betas from {betas[0]:g} to {betas[-1]:g}, {_how(proposal)}.",
+        f"Chosen: {chosen}, {_how(proposal)}.",
         f"Cost, estimated by the pilot: {cost(proposal)}; more on a busy machine.",
     ]
     return lines + [f"Note: {note}." for note in proposal.notes]
@@ -115,29 +114,41 @@ def summary(proposal: Proposal) -> list[str]:
 def _how(proposal: Proposal) -> str:
     """Return how inputs are sampled, as a phrase."""
     sampler = proposal.tree["sampler"]
-    if sampler["method"] == draws.METHOD:
+    if proposal.at_zero or sampler["method"] == draws.METHOD:
         n = proposal.length.moves * sampler["walkers"]
-        return f"{n:,} independent draws per beta"
+        return f"{n:,} independent draws" + ("" if proposal.at_zero else " per beta")
     kernel = proposal.tree.get("kernel", UNDER_LAW)["name"]
     return f"kernel {kernel}, {sampler['walkers']} walkers per beta"
 
 
 def cost(proposal: Proposal) -> str:
     """Return the time of the run on 1, 2 and 4 processes, as a phrase."""
-    n_rungs = len(proposal.tree["ladder"]["betas"])
-    shares = [n for n in (2, 4) if n_rungs % n == 0]
+    n_shares = len(proposal.tree["ladder"]["betas"]) * proposal.tree["sampler"].get("blocks", 1)
+    shares = [n for n in (2, 4) if n_shares % n == 0]
     more = ", ".join(f"{duration(proposal.seconds / n)} on {n}" for n in shares)
     on_more = f" ({more}, each with its own core or GPU)" if more else ""
     return f"{duration(proposal.seconds)} on one process{on_more}"
 
 
 def _rounds(proposal: Proposal, aim: Aim) -> str:
+    if proposal.at_zero:
+        return "more rounds see rarer inputs"
     if aim.hours is not None:
         return f"for {aim.hours:g} h of one process (estimated)"
     seen = proposal.seen.rehearsal
     if not math.isfinite(seen.error):
         return f"errors of ln g could not be estimated; the aim was {aim.errors:g}"
     return f"for errors of ln g of about {aim.errors:g} (estimated); more rounds reduce them"
+
+
+def _width(proposal: Proposal) -> str:
+    if proposal.at_zero:
+        return "z = ln 0.9 and ln 0.99 are edges, nearly"
+    if proposal.tree["sampler"]["method"] == draws.METHOD:
+        return "may be wide, since each draw carries its own weight"
+    product, fine = width_times_beta(proposal.tree["bins"], proposal.tree["ladder"]["betas"])
+    limit = f"{'at most' if fine else 'above'} {WIDTH_TIMES_BETA:g}"
+    return f"largest |beta| * width = {product:.2g}, {limit}"
 
 
 def _round_time(proposal: Proposal) -> str:
@@ -156,6 +167,13 @@ def _sampler(proposal: Proposal) -> str:
             "steps": f"draws of a walker in a round; {a_round}",
             "exchanges": "none take place: draws are independent",
         })  # fmt: skip
+    if proposal.at_zero:
+        return _table("sampler", table, {
+            "walkers": "inputs that are drawn in one move",
+            "blocks": "of walkers, for up to as many processes",
+            "steps": f"moves between two recorded inputs; {a_round}",
+            "exchanges": "none take place, with one beta; inputs recorded per round",
+        })  # fmt: skip
     return _table("sampler", table, {
         "walkers": "inputs that are moved at once, per beta",
         "steps": "moves between two exchanges of neighbouring betas",
@@ -164,6 +182,8 @@ def _sampler(proposal: Proposal) -> str:
 
 
 def _ladder(proposal: Proposal) -> list[str]:
+    if proposal.at_zero:
+        return ["beta = 0: each move draws new random inputs, independent of all others."]
     if proposal.tree["sampler"]["method"] == draws.METHOD:
         return [
             f"At beta each token is drawn from its probability to the power beta / {proposal.m:g}:",

@@ -2,6 +2,8 @@
 
 Each text is drawn token by token at each beta (`sampler.method = "ancestral"`). Such a run needs no
 chains, no burn-in and no rehearsal, so the pilot only draws some texts to place the betas and bins.
+
+For a classifier that is sure of random inputs, beta = 0 alone is proposed.
 """
 
 from __future__ import annotations
@@ -43,6 +45,12 @@ their number or more: 2,304 draws at 14 betas gave 0.09 (SmolLM2, docs/results/s
 DRAWN_ERROR = 0.1
 FEWEST_BINS = 100
 """Bins may be wider than those of chains, because each draw carries its own weight."""
+DRAWS_AT_ZERO, SECONDS_AT_ZERO = 1_000_000, 300.0
+"""Shares down to about 1e-5 are seen by so many draws; and the longest run that is proposed."""
+EXCHANGES_AT_ZERO = 4
+"""None take place, but so many inputs of each walker are recorded per round."""
+WIDTH_OF_LN_P = 0.005
+"""p = 0.9, 0.99 and 0.995 are edges of bins then, to 0.0004."""
 
 
 @dataclass(frozen=True)
@@ -123,3 +131,35 @@ def propose(
     }
     error = DRAWN_ERROR * math.sqrt(enough / (length.moves * walkers))
     return tree, length, Rehearsal(error, length.moves, math.nan, per_move)
+
+
+def at_zero(
+    built: Built, z_n: FloatArray, seconds: float
+) -> tuple[dict[str, Any], Length, Rehearsal]:
+    """Return an input's tables for draws at beta = 0 alone, its length, and the cost of a move.
+
+    z_n : float64 [n], ln p of inputs at beta = 0
+    seconds : per move of the built walkers
+    """
+    blocks = settings.RUNGS_MULTIPLE if built.device == "cpu" else 1  # for more processes
+    walkers, seconds = blocks * built.geometry.n_walkers, blocks * seconds
+    moves = max(settings.ROUNDS, min(DRAWS_AT_ZERO / walkers, SECONDS_AT_ZERO / seconds))
+    exchanges = int(np.clip(moves // settings.ROUNDS, 1, EXCHANGES_AT_ZERO))
+    steps = math.ceil(moves / (settings.ROUNDS * exchanges))
+    length = Length(settings.ROUNDS, 0, exchanges, steps)
+    lowest = 2 * float(z_n.min()) - float(z_n.max())  # rarer ones are lower
+    n_bins = 10 * min(math.ceil(-lowest / (10 * WIDTH_OF_LN_P)), settings.MOST_BINS // 10)
+    tables = built.config.model_dump(exclude_unset=True, exclude_none=True)
+    tree: dict[str, Any] = {
+        **{name: tables[name] for name in ("run", "model", "law", "space") if name in tables},
+        "sampler": {
+            "method": "parallel-tempering", "walkers": walkers, "blocks": blocks, "steps": steps,
+            "exchanges": 1,
+        },
+        "ladder": {"betas": [0.0]},
+        "bins": {
+            "lower": float(f"{-n_bins * WIDTH_OF_LN_P:.12g}"), "upper": 0.0, "width": WIDTH_OF_LN_P,
+        },
+        "samples": {"every": steps},
+    }  # fmt: skip
+    return tree, length, Rehearsal(math.nan, length.moves, math.nan, seconds)

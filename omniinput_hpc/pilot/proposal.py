@@ -84,6 +84,11 @@ class Proposal:
     notes: list[str] = field(default_factory=list)
 
     @property
+    def at_zero(self) -> bool:
+        """Whether the run is of draws at beta = 0 alone."""
+        return bool(self.tree["ladder"]["betas"] == [0.0])
+
+    @property
     def seconds(self) -> float:
         """Estimated seconds of the whole run, including burn-in, on one process."""
         return self.length.moves * self.seen.rehearsal.seconds
@@ -117,6 +122,8 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
     clock = clock_of(built.device, built.config)
     z = _z_at_zero(built, seconds, stopping)
     time_of_spread = SHARES["spread"] * seconds
+    if aim.hours is None and _is_sure(built, z):
+        return _at_zero(world, built, seconds, stopping)
     drawn = draws.tried(built, aim.method, z, time_of_spread, stopping.after_move)
     if drawn is not None and drawn.are_best(built, aim.method):
         return _of_draws(built, z, drawn, aim)
@@ -156,7 +163,7 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
     more = len(tree["ladder"]["betas"]) / len(config.beta_k)  # rungs than in the last rehearsal
     seconds = more * seen.rehearsal.seconds
     seen = replace(seen, rehearsal=replace(seen.rehearsal, seconds=seconds))
-    length = _length(aim, seen.rehearsal, steps, is_sure(tree, float(z.mean()), m is not None))
+    length = _length(aim, seen.rehearsal, steps)
     tree["sampler"]["steps"] = tree["samples"]["every"] = length.steps
     notes = _notes(seen) + _short_notes(length, seen) + _width_notes(tree)
     at_zero = (float(z.mean()), float(z.std()))
@@ -185,6 +192,21 @@ def _of_draws(built: Built, z: FloatArray, drawn: draws.Drawn, aim: Aim) -> Prop
     return Proposal(tree, length, z_at_zero, spread, m, {}, reach, seen, _side(built), notes)
 
 
+def _at_zero(world: World, built: Built, seconds: float, stopping: StopCheck) -> Proposal:
+    """Return a proposed run of independent draws at beta = 0 alone."""
+    built, _ = _with_walkers(world, built)
+    clock = clock_of(built.device, built.config)
+    begun = clock()
+    deadline = measure.Deadline(SHARES["spread"] * seconds, clock)
+    z = measure.outputs_at_zero(built, deadline, stopping.after_move)
+    per_move = (clock() - begun) * built.geometry.n_walkers / len(z)
+    tree, length, rehearsal = draws.at_zero(built, z, per_move)
+    spread = Spread.of(np.zeros(1), [z])
+    seen, at_zero = Seen(rehearsal, spread, np.empty(0)), (float(z.mean()), float(z.std()))
+    reach = question.Reach()
+    return Proposal(tree, length, at_zero, spread, None, {}, reach, seen, _side(built))
+
+
 def _side(built: Built) -> str | None:
     if built.config.output is None:
         has_conditionals = models.offers_of(built.model).conditional_logits is not None
@@ -194,8 +216,8 @@ def _side(built: Built) -> str | None:
     return None if analysis is None else analysis.side
 
 
-SURE, HOURS_IF_SURE = 0.5, 0.5
-"""Probability of random inputs from which on a short run is proposed, and its length."""
+SURE = 0.5
+"""Probability of random inputs from which on draws at beta = 0 are proposed."""
 
 WORST_REJECTION = 0.8
 """If a pair rejects more after the second rehearsal, betas are chosen again."""
@@ -269,17 +291,17 @@ def bounds(tables: Mapping[str, Any], m_known: bool) -> tuple[float, float]:
     return -np.inf, np.inf
 
 
-def is_sure(tables: Mapping[str, Any], mean: float, m_known: bool) -> bool:
-    """Return whether z is ln p and random inputs, of this mean z, already get a large p."""
-    return bounds(tables, m_known)[1] == 0.0 and math.exp(mean) > SURE
+def _is_sure(built: Built, z_n: FloatArray) -> bool:
+    """Return whether z is ln p and random inputs, whose outputs are z_n, already get a large p."""
+    tables = built.config.model_dump(exclude_unset=True, exclude_none=True)
+    ceiling = bounds(tables, m_known=built.model_beta is not None)[1]
+    return ceiling == 0.0 and math.exp(z_n.mean()) > SURE
 
 
-def _length(aim: Aim, seen: Rehearsal, steps: int, sure: bool) -> Length:
-    """Return the length of a run of chains; `sure`: the draws at beta = 0 are all that matters."""
-    hours = HOURS_IF_SURE if sure and aim.hours is None else aim.hours
-    if hours is None:
+def _length(aim: Aim, seen: Rehearsal, steps: int) -> Length:
+    if aim.hours is None:
         return settings.length_for_errors(aim.errors, seen, steps)
-    return settings.length_for_time(3600 * hours, seen, steps)
+    return settings.length_for_time(3600 * aim.hours, seen, steps)
 
 
 def _log_rehearsal(seen: Seen, n_rungs: int) -> None:

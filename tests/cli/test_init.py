@@ -5,15 +5,19 @@ import re
 
 import numpy as np
 import pytest
+import torch
+from image_models import tiny_module
 from language_folders import save_decoder, with_beginning
 from run_tools import ROOT
 from runs_in_progress import WORLD
+from safetensors.torch import save_file
 
 from omniinput_hpc.cli import init
 from omniinput_hpc.cli import run as launch
 from omniinput_hpc.config import input_file
-from omniinput_hpc.estimators.density.density import density_of_run
-from omniinput_hpc.pilot import rehearse
+from omniinput_hpc.estimators.density.density import density_of_run, log_total
+from omniinput_hpc.models.images import classifier
+from omniinput_hpc.pilot import draws, rehearse
 from omniinput_hpc.pilot.rehearse import Seen
 from omniinput_hpc.pilot.settings import Rehearsal, Spread, typical_error
 from omniinput_hpc.runfile.reader import open_run
@@ -73,6 +77,36 @@ def test_a_models_folder(capfd, tmp_path, monkeypatch, name, kernel):
             config.analysis.side == "low" and "beta = m = 7" in (tmp_path / "toy.toml").read_text()
         )
     assert re.search(r"rounds = \d+ +# for 0.5 h", (tmp_path / f"{name}.toml").read_text())
+
+
+@pytest.mark.slow
+def test_a_network_that_is_sure_of_noise_gets_draws_at_beta_0(capfd, tmp_path, monkeypatch):
+    """Their share of p > 0.9 beside the exact one, of all 2^20 pictures."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(draws, "DRAWS_AT_ZERO", 40_000)
+    weights = tiny_module(n_classes=2).state_dict()
+    weights["3.weight"] *= 5
+    save_file(weights, "own.safetensors")
+    told = ("factory='image_models:tiny_module'", "options={n_classes=2}", "shape=[4,5]")
+    told = [f"model.{one}" for one in (*told, "n_values=2", "mean=[0.5]", "std=[0.5]")]
+    given = ["own.safetensors", *(part for one in told for part in ("--set", one))]
+    code, text = call(capfd, *given, "--seconds", "1", "--output", "my.toml")
+    assert code == 0 and "Chosen: beta = 0 alone, " in text, text
+    config = input_file.load(tmp_path / "my.toml")
+    assert config.beta_k.tolist() == [0.0] and config.n_shares == 4 and config.run.burn_in == 0
+    assert launch.main(["my.toml"]) == 0
+    with open_run(tmp_path / "runs/my.h5") as run:
+        density = density_of_run(run.data)
+    assert density.verdict.converged, density.verdict.reasons
+    x = torch.cartesian_prod(*20 * [torch.tensor([0, 1])])
+    table = config.model.model_copy(update={"path": str(tmp_path / "own.safetensors")})
+    z = torch.cat([classifier.build(table, "cpu").output(part) for part in x.split(1 << 14)])
+    total, low, _ = log_total(density, np.log(0.9), 0.0)
+    share = float((z >= low).double().mean())
+    found = np.exp(float(total.value) - density.log_measure)
+    assert 0.01 < share < 0.9 and abs(found - share) < 4 * np.sqrt(share * (1 - share) / 40_000)
+    code, text = call(capfd, *given, "--seconds", "1", "--hours", "0.01", "--output", "long.toml")
+    assert code == 0 and len(input_file.load(tmp_path / "long.toml").beta_k) > 1
 
 
 NETWORK = """

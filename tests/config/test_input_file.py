@@ -92,7 +92,7 @@ MISTAKES = [
     ("model", {**IMAGES, "sign": 0}, "model.sign: expected -1 or 1, found 0"),
     ("model", {**IMAGES, "target": "logits"}, 'did you mean "logit"?'),
     ("model", {**IMAGES, "lable": 0}, 'model.lable: unknown key (did you mean "label"?)'),
-    ("model", {**IMAGES, "options": {"a": 1}}, "model: options belong to a factory"),
+    ("model", {**IMAGES, "options": {"a": 1}}, "model: options: only with a factory"),
     ("model", {**IMAGES, "factory": "a b"}, 'model.factory: expected "module:function"'),
     ("model", {**CUSTOM, "shape": [8]}, "model.shape"),
     ("model", {**CUSTOM, "n_values": 1}, "model.n_values: expected a number of at least 2"),

@@ -8,7 +8,7 @@ table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -58,12 +58,23 @@ class Pixels(Protocol):
 
 
 class ScaledPixels:
-    """Grey levels as numbers in [0, 1]: the image [W, channels, h, w] of a custom network."""
+    """Grey levels as numbers: the image [W, channels, h, w] of a custom network.
 
-    def __init__(self, shape: Shape, device: torch.device) -> None:
+    They are those in [0, 1], minus `mean` and divided by `std` of their channel.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        device: torch.device,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+    ) -> None:
         self._shape = shape
         levels = torch.arange(shape.n_values, dtype=torch.float32, device=device)
         self._table = levels[:, None] / (shape.n_values - 1)  # [n_values, 1]
+        by_channel = ([0.0] if mean is None else mean, [1.0] if std is None else std)
+        self._mean, self._std = (torch.tensor(c, device=device)[:, None, None] for c in by_channel)
 
     def contributions(self, x: torch.Tensor) -> torch.Tensor:
         """Return one number per site, float32 [W, D, 1]."""
@@ -72,7 +83,8 @@ class ScaledPixels:
     def combine(self, rows: torch.Tensor) -> torch.Tensor:
         """Return float32 [W, channels, h, w]."""
         s = self._shape
-        return rows.view(len(rows), s.height, s.width, s.channels).permute(0, 3, 1, 2).contiguous()
+        image = rows.view(len(rows), s.height, s.width, s.channels).permute(0, 3, 1, 2)
+        return ((image - self._mean) / self._std).contiguous()
 
     def pull_back(self, gradient: torch.Tensor) -> torch.Tensor:
         """Return dz/d one_hot(x) [W, D, n_values] from the gradient at the contributions."""
@@ -131,7 +143,8 @@ def build(options: Options, device: str) -> ImageClassifier:
         network = load(path).to(device)
         return ImageClassifier(network.pixels, network.body, shape, options)
     body = _body(options, path, device)
-    model = ImageClassifier(ScaledPixels(shape, torch.device(device)), body, shape, options)
+    pixels = ScaledPixels(shape, torch.device(device), options.mean, options.std)
+    model = ImageClassifier(pixels, body, shape, options)
     _try_out(model, body, shape, options)
     return model
 

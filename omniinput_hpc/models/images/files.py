@@ -108,6 +108,8 @@ def preflight(options: ImageClassifier) -> dict[str, Any]:
         meaning += f":{options.factory}:{text}"
         if shape.height != shape.width:  # that of a square follows from its number of sites
             meaning += f":{shape}"
+        if options.mean or options.std:
+            meaning += f":{options.mean}:{options.std}"
     return {
         "fingerprint": hf_folder.fingerprint(files) + meaning,
         "n_values": shape.n_values,
@@ -170,6 +172,9 @@ def shape_of(options: ImageClassifier) -> Shape:
     channels = rest[0] if rest else 1
     if channels not in (1, 3):
         raise UserError(f"model.shape = {given}: an image has 1 or 3 channels")
+    for name, numbers in (("mean", options.mean), ("std", options.std)):
+        if numbers and len(numbers) not in (1, channels):
+            raise UserError(f"model.{name} = {numbers}: give one number, or one for each channel")
     shape = Shape(height, width, channels, options.n_values or 256)
     if shape.n_sites > MAX_SITES:
         raise UserError(f"model.shape = {given}: an image has at most {MAX_SITES:,} numbers")

@@ -170,6 +170,36 @@ def test_a_custom_network(tmp_path):
         classifier.build(options(tmp_path / "own.safetensors", **{**made, "shape": [5, 5]}), "cpu")
 
 
+def test_pixels_are_normalized_as_in_training(tmp_path):
+    network = tiny_module(n_classes=3)
+    save_file(network.state_dict(), tmp_path / "own.safetensors")
+    made = {"factory": "image_models:tiny_module", "options": {"n_classes": 3}}
+    made |= {"shape": [4, 5], "n_values": 11}
+    plain = options(tmp_path / "own.safetensors", label=1, **made)
+    made |= {"mean": [0.13], "std": [0.31]}
+    chosen = options(tmp_path / "own.safetensors", label=1, **made)
+    before, after = (files.preflight(one)["fingerprint"] for one in (plain, chosen))
+    assert after.startswith(before) and after != before
+    x = torch.randint(11, (6, 20))
+    image = (x.view(6, 1, 4, 5) / 10).requires_grad_()
+    expected = network((image - 0.13) / 0.31)[:, 1]
+    z, g = classifier.build(chosen, "cpu").output_and_gradient(x)
+    torch.testing.assert_close(z, expected.detach(), atol=1e-5, rtol=0)
+    expected.sum().backward()
+    by_level = image.grad.view(6, 20, 1) * torch.arange(11) / 10
+    torch.testing.assert_close(g, by_level, atol=1e-5, rtol=1e-4)
+    assert "one for each channel" in refused(tmp_path / "own.safetensors", **made | {"std": [1, 1]})
+
+
+def test_colours_are_normalized_by_channel():
+    shape, mean, std = Shape(2, 3, 3, 256), (0.5, 0.4, 0.3), (0.2, 0.1, 0.3)
+    pixels = classifier.ScaledPixels(shape, torch.device("cpu"), mean, std)
+    x = torch.arange(2 * 18).view(2, 18)
+    image = (x / 255).view(2, 2, 3, 3)  # [W, h, w, channel]
+    expected = ((image - torch.tensor(mean)) / torch.tensor(std)).permute(0, 3, 1, 2)
+    torch.testing.assert_close(pixels.combine(pixels.contributions(x)), expected)
+
+
 def test_a_shape_that_is_no_square_is_in_the_fingerprint(tmp_path):
     """Squares leave it out: older runs keep their fingerprints."""
     save_file(tiny_module(3).state_dict(), tmp_path / "own.safetensors")
