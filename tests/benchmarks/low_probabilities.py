@@ -321,7 +321,7 @@ def compare(
                 f"{name} {target}, {seconds} s",
                 lambda o=ours, a=target, r=rounds: o.estimate(a, r, 1),
             )
-    seconds = round(max(each["omniinput"].seconds for each in ours_t.values()))
+    seconds = float(round(max(each["omniinput"].seconds for each in ours_t.values())))
     p_v, error_v, n = drawn(problem, table, seconds)
     errors: dict[str, list[float]] = {}
     for target in targets:
