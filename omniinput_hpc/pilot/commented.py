@@ -101,8 +101,8 @@ def summary(proposal: Proposal) -> list[str]:
         chosen = "beta = 0 alone"
         lines.append(
             f"Random inputs already get a probability of about {math.exp(mean):.2g}, so "
-            "independent draws of them tell how often the model is sure. With --hours 1 the run "
-            "also searches for the rarest inputs, of which it is surest."
+            "independent draws of them tell how often the model is sure. Inputs too rare for that, "
+            "of which it may be surer, need chains: --hours 1."
         )
     lines += [
         f"Chosen: {chosen}, {_how(proposal)}.",

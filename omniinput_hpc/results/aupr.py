@@ -20,6 +20,8 @@ MOST_SAMPLES = 200_000
 """Recorded samples that the examples of a curve's ends are chosen from."""
 LETTERS = 70
 """Length at which an example is cut."""
+UNKNOWN = 1e-3
+"""Only the upper end of a share is said if the lower end is less than this times as large."""
 
 
 def aupr_line(curve: Curve, density: Density, digits: int | None = None) -> str:
@@ -92,6 +94,8 @@ def share_words(curve: Curve) -> str:
         low, high = (_share(np.log(end.precision_t[-1])) for end in (bands.low, bands.high))
     if low == said == high or not trace.precision_t[-1] > 0:  # less than the smallest number
         return said
+    if bands.low.precision_t[-1] < UNKNOWN * bands.high.precision_t[-1]:
+        return f"at most {high}"
     return f"{said} ({low} to {high})"
 
 

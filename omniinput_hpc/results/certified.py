@@ -31,9 +31,11 @@ FEWEST_DRAWN = 20
 def drawn_line(run: RunData, low: float, high: float) -> list[str]:
     """Return which share of the independent draws at beta = 0 has z from low to high.
 
-    It holds whether the run has converged or not. Empty if too few draws lie there.
+    It holds whether the run has converged or not. Empty if too few draws lie there, and where
+    beta = 0 is the only rung, whose density counts all draws.
     """
-    z = draws_at_zero(run) if run.rounds and not run.ancestral else np.zeros(0)
+    several = run.rounds > 0 and len(run.beta_k) > 1 and not run.ancestral
+    z = draws_at_zero(run) if several else np.zeros(0)
     # the last bin holds outputs equal to its upper end, too
     side: Literal["left", "right"] = "right" if high == run.edges[-1] else "left"
     found = int(np.searchsorted(z, high, side) - np.searchsorted(z, low))

@@ -283,16 +283,16 @@ def left_out_lines(density: Density, curve: Curve) -> list[str]:
         return []
     way = "below" if curve.side == "low" else "above"
     small = (
-        f"below {SMALL:.0%} from z = {found.small_from:.6g} on"
+        f"less than {SMALL:.0%} of all up to z = {found.small_from:.6g} or further"
         if np.isfinite(found.small_from)
-        else f"nowhere below {SMALL:.0%}"
+        else f"nowhere less than {SMALL:.0%}"
     )
     bins = "1 bin" if found.n_bins == 1 else f"{found.n_bins} bins"
     return [
-        f"left out at the confident end, {way} z = {found.first:.6g}: {bins} with "
-        f"about {tens(found.log_inputs)}{density.words.of or ' inputs'}, {found.share:.0%} of "
-        "all up to the first "
-        f"threshold, {small}; precision and recall refer to the inputs counted"
+        f"left out at the confident end: {bins} {way} z = {found.first:.6g}, with about "
+        f"{tens(found.log_inputs)}{density.words.of or ' inputs'}; these are {found.share:.0%} of "
+        f"all up to the first threshold, and {small}; precision and recall refer to the inputs "
+        "counted"
     ]
 
 

@@ -79,7 +79,7 @@ def test_the_page_is_strict_and_shows_hostile_text_as_text(html):
         assert f"<summary>{title}</summary>" in html
     assert "<h3>Some inputs with z from " in html
     assert "<h1>All inputs of none</h1>" in html and "how many are right?" in words
-    assert words.index("The lowest and highest z that the run found") > words.index("z from ")
+    assert words.index("The recorded inputs of lowest and highest z") > words.index("z from ")
     assert "Krippendorff" in words and " are accepted, " in words
 
 

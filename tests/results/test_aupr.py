@@ -85,3 +85,12 @@ def test_texts_of_both_ends_are_shown_and_nothing_else(tmp_path, inside, undrawn
     write_run(tmp_path / "two.h5", walkers=8, seed=2, config_seed=2)
     code, out, err = inside(call[0], "one.h5+two.h5", *call[2:])
     assert (code, err) == (0, "") and line in out  # of the first run
+
+
+def test_of_a_share_that_is_hardly_known_only_the_upper_end_is_said():
+    ends = [SimpleNamespace(precision_t=np.array([p])) for p in (1e-28, 1.2e-3)]
+    trace = SimpleNamespace(
+        precision_t=np.array([1e-13]), log_recall_t=np.zeros(1), log_wrong_t=np.array([29.6])
+    )
+    curve = SimpleNamespace(trace=trace, bands=SimpleNamespace(low=ends[0], high=ends[1]))
+    assert share_words(curve) == "at most 0.0012"
