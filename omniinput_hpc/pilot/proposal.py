@@ -122,11 +122,11 @@ def make(world: World, built: Built, aim: Aim, seconds: float, stopping: StopChe
     clock = clock_of(built.device, built.config)
     z = _z_at_zero(built, seconds, stopping)
     time_of_spread = SHARES["spread"] * seconds
-    if aim.hours is None and _is_sure(built, z):
-        return _at_zero(world, built, seconds, stopping)
     drawn = draws.tried(built, aim.method, z, time_of_spread, stopping.after_move)
     if drawn is not None and drawn.are_best(built, aim.method):
         return _of_draws(built, z, drawn, aim)
+    if aim.hours is None and _is_sure(built, z):
+        return _at_zero(world, built, seconds, stopping)
     kernel = measure.kernel_table(built.model, built.law)
     built, a_move = _with_walkers(world, measure.with_kernel(built, kernel, 16))
     m, reach = built.model_beta, question.reach_of(built.config, built.model, aim.end)

@@ -238,7 +238,7 @@ class JointResult(_OfObservable):
             *self._about_two(),
             *self._by_value(),
             f"{n} cells of z and {self.observable} have samples, {j.count_bc.sum():,} in all; "
-            f"{known_bc.sum()} have a known error{others}",
+            f"log_g_error is known in {known_bc.sum()}{others}",
         ]
 
     def _by_value(self) -> list[str]:
