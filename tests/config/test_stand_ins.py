@@ -24,6 +24,7 @@ from omniinput_hpc.config import input_file
 from omniinput_hpc.models.images.data_sets import CIFAR_SHAPE
 from omniinput_hpc.models.images.files import Architecture
 from omniinput_hpc.models.images.networks import ImageNetwork
+from omniinput_hpc.sampling.restart import least_burn_in
 
 FILES = sorted((ROOT / "inputs").glob("*.toml"))
 POSITIONS = 128
@@ -86,8 +87,10 @@ def test_three_rounds_and_their_analysis(file, tmp_path):
     assert notes and all(note.startswith(HARMLESS) for note in notes), notes
     ahead = getattr(config.kernel, "look_ahead", False)  # its search in burn-in takes long
     steps = 1 if not here else 8 if ahead else 40
+    tuned = config.ladder is not None and config.ladder.tune
+    burn_in = least_burn_in(exchanges=1) if tuned else 4 if ahead else 1
     keys += [
-        "run.rounds=3", f"run.burn_in={4 if ahead else 1}", "sampler.exchanges=1",
+        "run.rounds=3", f"run.burn_in={burn_in}", "sampler.exchanges=1",
         f"sampler.steps={steps}", "samples.every=1",
     ]  # fmt: skip
     sampled = run(file, *sets(keys))
