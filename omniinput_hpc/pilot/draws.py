@@ -3,7 +3,7 @@
 Each text is drawn token by token at each beta (`sampler.method = "ancestral"`). Such a run needs no
 chains, no burn-in and no rehearsal, so the pilot only draws some texts to place the betas and bins.
 
-For a classifier that is sure of random inputs, beta = 0 alone is proposed.
+For a classifier that is sure of random inputs, only beta = 0 is proposed.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def propose(
 def at_zero(
     built: Built, z_n: FloatArray, seconds: float
 ) -> tuple[dict[str, Any], Length, Rehearsal]:
-    """Return an input's tables for draws at beta = 0 alone, its length, and the cost of a move.
+    """Return the tables of an input that samples only beta = 0, its length, and a move's cost.
 
     z_n : float64 [n], ln p of inputs at beta = 0
     seconds : per move of the built walkers

@@ -85,7 +85,7 @@ class Proposal:
 
     @property
     def at_zero(self) -> bool:
-        """Whether the run is of draws at beta = 0 alone."""
+        """Whether the run samples only beta = 0."""
         return bool(self.tree["ladder"]["betas"] == [0.0])
 
     @property
@@ -193,7 +193,7 @@ def _of_draws(built: Built, z: FloatArray, drawn: draws.Drawn, aim: Aim) -> Prop
 
 
 def _at_zero(world: World, built: Built, seconds: float, stopping: StopCheck) -> Proposal:
-    """Return a proposed run of independent draws at beta = 0 alone."""
+    """Return a proposed run of independent draws, all at beta = 0."""
     built, _ = _with_walkers(world, built)
     clock = clock_of(built.device, built.config)
     begun = clock()
