@@ -21,7 +21,7 @@ MOST_SAMPLES = 200_000
 LETTERS = 70
 """Length at which an example is cut."""
 UNKNOWN = 1e-3
-"""If the lower end of a share is below this fraction of the upper end, only the latter is stated."""
+"""If a share's lower end is below this fraction of the upper end, only the latter is stated."""
 
 
 def aupr_line(curve: Curve, density: Density, digits: int | None = None) -> str:
