@@ -157,7 +157,7 @@ def test_what_is_left_out_at_the_confident_end_is_said_with_its_share():
         assert found.share == pytest.approx(share, abs=0.15)
         way = "below" if side == "low" else "above"
         (line,) = left_out_lines(density, curve)
-        assert f"{way} z = {found.first:.6g}: {found.n_bins} bin" in line
+        assert f"{found.n_bins} bin" in line and f" {way} z = {found.first:.6g}, " in line
         whole = rule_curve(
             density, sum_scores(run, density, lambda x: x[:, 0] % 2), side, whole=True
         )
