@@ -157,7 +157,8 @@ def test_what_is_left_out_at_the_confident_end_is_said_with_its_share():
         assert found.share == pytest.approx(share, abs=0.15)
         way = "below" if side == "low" else "above"
         (line,) = left_out_lines(density, curve)
-        assert f"{found.n_bins} bin" in line and f" {way} z = {found.first:.6g}, " in line
+        bins = "1 bin" if found.n_bins == 1 else f"{found.n_bins} bins"
+        assert f": {bins} {way} z = {found.first:.6g}, with about " in line
         whole = rule_curve(
             density, sum_scores(run, density, lambda x: x[:, 0] % 2), side, whole=True
         )
