@@ -180,6 +180,12 @@ def _of_csv(sheet: tables.Sheet, notes: list[str]) -> tuple[list[Any], list[int 
     names = [tables.folded(name) for name in rows[0][1]]
     named = {"label", "text"} & set(names) or not any(map(_NUMBER.fullmatch, names))
     width = max(i for _, cells in rows for i, cell in enumerate(cells, 1) if cell.strip())
+    long = (n for n, cells in rows if any(cell.strip() for cell in cells[len(names) :]))
+    if named and (line := next(long, None)) is not None:
+        raise UserError(
+            f"{path}, line {line}: longer than the first line; does a cell hold a comma without "
+            "quotation marks?"
+        )
     rows = [(n, cells[:width]) for n, cells in rows]  # spreadsheets may append empty cells
     if named:
         rows = rows[1:]

@@ -178,6 +178,7 @@ def test_pictures_of_files_and_arrays(images, tmp_path):
         ("a.txt", "abcd\nab\rcd\n", "line 2: a carriage return"),
         ("a.csv", b"PK\x03\x04", "is a workbook .*save it as .* CSV"),
         ("a.csv", "text,text\na,b\n", "several columns text"),
+        ("a.csv", "label,text\n1,abcd, and more\n", "line 2: longer than .*quotation marks"),
         ("a.csv", "1,2,3,4\n1_0,2,3,4\n", "line 2: .*number of whole numbers, found '1_0'"),
         ("a.csv", "1;2;3;4\n1,5;2;3;4\n", "line 2: .*found '1,5'"),
         ("a.csv", "1,2,3,4\n\u0663,2,3,4\n", "number of whole numbers"),
