@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from omniinput_hpc.config import Config
 from omniinput_hpc.config.space import Space
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models import table
+from omniinput_hpc.models import constraint, table
 from omniinput_hpc.models.images import own_pictures
 from omniinput_hpc.models.images.own_pictures import Inputs, Render
 from omniinput_hpc.text import counted
@@ -99,6 +99,7 @@ def read(
         kept, x = _of_texts(path, items, config, n_sites, notes)
         label, names = [label[i] for i in kept], [names[i] for i in kept] if names else []
     else:
+        constraint.require_token_ids(config, str(path), "give texts")
         array = _as_array(path, items)
         ids = _of_array(path, array, inputs)
         x = space.to_values(ids)

@@ -67,7 +67,7 @@ class Images:
         return replace(self, x=self.x[kept], y=y)
 
     def at_levels(self, n_values: int) -> NDArray[np.int64]:
-        """Return the grey levels of a model with `n_values` of them, [n, D], as for own pictures."""
+        """Return levels of a model with `n_values` of them, int64 [n, D], as for own pictures."""
         return np.rint(self.x * ((n_values - 1) / (self.n_levels - 1))).astype(np.int64)
 
     def __len__(self) -> int:
