@@ -102,7 +102,7 @@ def test_tokens_that_no_site_takes(language, tmp_path):
     (tmp_path / "t.txt").write_text("abcd\nab<end>c\n")
     found = own_data.read(tmp_path / "t.txt", only, D, Space(V))
     (tmp_path / "v.csv").write_text("1,2,3,4\n")  # as ids, other tokens would be meant
-    with pytest.raises(UserError, match="numbered without the special ones, .*; give texts"):
+    with pytest.raises(UserError, match=r"numbered without the special ones, .*; give texts"):
         own_data.read(tmp_path / "v.csv", only, D, Space(V))
     np.testing.assert_array_equal(found.x, [[0, 1, 2, 3]])  # two special tokens come before "a"
     assert "left out: a token is not allowed at any site" in found.notes[0]

@@ -443,7 +443,7 @@ def test_shapes_of_pictures_are_compared():
     )
     input_space.require_same(square, square)
     for other in (flat, colour):
-        with pytest.raises(UserError, match="the pictures of .* are 6 x 6 x 1"):
+        with pytest.raises(UserError, match=r"the pictures of .* are 6 x 6 x 1"):
             input_space.require_same(square, other)
 
 

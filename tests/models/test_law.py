@@ -199,7 +199,7 @@ def test_prompts_of_texts_are_these_texts_without_special_tokens(tmp_path, monke
     law = law.replace("prompts.txt", "prompts.json")
     (tmp_path / "input.toml").write_text(text(tmp_path, law=law, model=model))
     config = input_file.load(tmp_path / "input.toml", [])
-    with pytest.raises(UserError, match="numbered without the special ones, .*; give texts"):
+    with pytest.raises(UserError, match=r"numbered without the special ones, .*; give texts"):
         laws.build(config, "cpu", built)
 
 

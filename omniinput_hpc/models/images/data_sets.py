@@ -68,7 +68,7 @@ class Images:
 
     def at_levels(self, n_values: int) -> NDArray[np.int64]:
         """Return levels of a model with `n_values` of them, int64 [n, D], as for own pictures."""
-        return np.rint(self.x * ((n_values - 1) / (self.n_levels - 1))).astype(np.int64)
+        return np.asarray(np.rint(self.x * ((n_values - 1) / (self.n_levels - 1))), dtype=np.int64)
 
     def __len__(self) -> int:
         """Return the number of images."""
