@@ -126,7 +126,7 @@ def recorded(
     rng = np.random.default_rng(0)  # fixed seed: names only need to differ
     mix_d2 = rng.integers(2**64, size=(runs[0].n_sites, 2), dtype=np.uint64) | np.uint64(1)
     parts: list[list[NDArray]] = []
-    scale_rb = run_scales(runs, density)
+    scale_rb = run_scales(runs, density) if len(runs) > 1 else None
     for number, run in enumerate(runs):
         for some in samples_in_bins(run, edges):
             if share_b is not None and keep is not None:
@@ -136,7 +136,8 @@ def recorded(
                 part = slice(i, i + 4096)
                 name[part] = some.x_id[part].astype(np.uint64) @ mix_d2
             log_w_i = -density.log_mixture(some.z_i, some.log_q_ik, number)
-            log_w_i += scale_rb[number, bin_of(some.z_i, density.edges)]
+            if scale_rb is not None:
+                log_w_i += scale_rb[number, bin_of(some.z_i, density.edges)]
             place = np.broadcast_to([[number], [some.round_], [some.rung]], (3, len(name)))
             lane_i = some.index_i % run.walkers
             parts.append([*place, some.index_i, lane_i, some.z_i, name, log_w_i])

@@ -398,7 +398,7 @@ def test_a_uniform_draw_of_tiny_weights_makes_a_key_that_is_read(tmp_path, run, 
 
     class Steep:
         @staticmethod
-        def log_mixture(z_i, log_q_ik):
+        def log_mixture(z_i, log_q_ik, number):
             return 400.0 * z_i
 
     edges = np.array([FINE[0], FINE[-1]])
