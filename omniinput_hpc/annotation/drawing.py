@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +28,7 @@ from numpy.typing import NDArray
 from omniinput_hpc.annotation.tasks import DrawMethod
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import FloatArray, IntArray
+from omniinput_hpc.estimators.comparison.samplers import run_scales
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.estimators.precision_recall.curves import FEWEST_INPUTS
 from omniinput_hpc.estimators.run_data import RunData
@@ -45,10 +45,11 @@ MAX_NEAR_SHARE = 0.2
 
 @dataclass(frozen=True)
 class Candidates:
-    """The recorded samples of a run inside a range of z, i = 0 ... n - 1.
+    """The recorded samples of runs of one model inside a range of z, i = 0 ... n - 1.
 
     Attributes
     ----------
+    run_i : int64 [n], number of the run
     round_i, rung_i, index_i : int64 [n], position in ``samples/*``
     lane_i : int64 [n]
     z_i : float64 [n]
@@ -56,6 +57,7 @@ class Candidates:
     log_w_i : float64 [n], ln of the weight, up to a constant
     """
 
+    run_i: IntArray
     round_i: IntArray
     rung_i: IntArray
     index_i: IntArray
@@ -110,34 +112,38 @@ def samples_of_bins(run: RunData, edges: FloatArray) -> IntArray:
 
 
 def recorded(
-    run: RunData,
+    runs: Sequence[RunData],
     density: Density,
     edges: FloatArray,
     share_b: FloatArray | None = None,
     keep: np.random.Generator | None = None,
 ) -> Candidates:
-    """Collect a run's recorded samples inside the edges, without values; a UserError if none.
+    """Collect the runs' recorded samples inside the edges, without values; a UserError if none.
 
-    With `share_b`, float64 [B], only a share of each bin's samples, which `keep` draws.
+    The density is that of all runs together. With `share_b`, float64 [B], only a share of each
+    bin's samples, which `keep` draws.
     """
     rng = np.random.default_rng(0)  # fixed seed: names only need to differ
-    mix_d2 = rng.integers(2**64, size=(run.n_sites, 2), dtype=np.uint64) | np.uint64(1)
+    mix_d2 = rng.integers(2**64, size=(runs[0].n_sites, 2), dtype=np.uint64) | np.uint64(1)
     parts: list[list[NDArray]] = []
-    for some in samples_in_bins(run, edges):
-        if share_b is not None and keep is not None:
-            some = some.where(keep.random(len(some.z_i)) < share_b[some.bin_i])
-        name = np.zeros((len(some.z_i), 2), dtype=np.uint64)
-        for i in range(0, len(name), 4096):
-            part = slice(i, i + 4096)
-            name[part] = some.x_id[part].astype(np.uint64) @ mix_d2
-        log_w_i = -density.log_mixture(some.z_i, some.log_q_ik)
-        place = np.broadcast_to([[some.round_], [some.rung]], (2, len(name)))
-        parts.append([*place, some.index_i, some.z_i, name, log_w_i])
+    scale_rb = run_scales(runs, density) if len(runs) > 1 else None
+    for number, run in enumerate(runs):
+        for some in samples_in_bins(run, edges):
+            if share_b is not None and keep is not None:
+                some = some.where(keep.random(len(some.z_i)) < share_b[some.bin_i])
+            name = np.zeros((len(some.z_i), 2), dtype=np.uint64)
+            for i in range(0, len(name), 4096):
+                part = slice(i, i + 4096)
+                name[part] = some.x_id[part].astype(np.uint64) @ mix_d2
+            log_w_i = -density.log_mixture(some.z_i, some.log_q_ik, number)
+            if scale_rb is not None:
+                log_w_i += scale_rb[number, bin_of(some.z_i, density.edges)]
+            place = np.broadcast_to([[number], [some.round_], [some.rung]], (3, len(name)))
+            lane_i = some.index_i % run.walkers
+            parts.append([*place, some.index_i, lane_i, some.z_i, name, log_w_i])
     if not parts:
-        raise _no_samples(run, edges)
-    columns = (np.concatenate(part) for part in zip(*parts, strict=True))
-    round_i, rung_i, index_i, z_i, name_i, log_w_i = columns
-    return Candidates(round_i, rung_i, index_i, index_i % run.walkers, z_i, name_i, log_w_i)
+        raise _no_samples(runs[0], edges)
+    return Candidates(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
 def _no_samples(run: RunData, edges: FloatArray) -> UserError:
@@ -165,9 +171,17 @@ DRAW_METHODS = {"by-weight": systematic_draw, "uniform": uniform_draw}
 
 
 def choose(
-    run: RunData, density: Density, edges: FloatArray, per_bin: int, method: DrawMethod, seed: int
-) -> tuple[list[Chosen], list[BinReport]]:
-    """Draw inputs in each bin that has recorded samples.
+    runs: Sequence[RunData],
+    density: Density,
+    edges: FloatArray,
+    per_bin: int,
+    method: DrawMethod,
+    seed: int,
+) -> tuple[list[list[Chosen]], list[BinReport]]:
+    """Draw inputs in each bin in which runs of one model have recorded samples.
+
+    The density is that of all runs together. The draws of all runs represent a bin: one run may
+    have reached only a part of it.
 
     An input that is drawn several times is one task, so a bin may have fewer than `per_bin` tasks.
     The module's docstring describes each `method`; `edges` is float64 [B + 1]. Of bins with very
@@ -176,14 +190,14 @@ def choose(
 
     Returns
     -------
-    chosen : by bin
+    chosen : of each run, by bin
     reports : for the bins that have samples
     """
     rng = np.random.default_rng(seed)
-    n_b = samples_of_bins(run, edges)
+    n_b = np.sum([samples_of_bins(run, edges) for run in runs], axis=0)
     most = max(LEAST_OF_A_BIN, MOST_SAMPLES // len(n_b))
     share_b = np.minimum(1.0, most / np.maximum(n_b, 1)) if n_b.max() > most else None
-    all_ = recorded(run, density, edges, share_b, rng)
+    all_ = recorded(runs, density, edges, share_b, rng)
     bin_i = bin_of(all_.z_i, edges)
     drawn: list[tuple[int, int, float, int]] = []  # sample, bin, log_weight, draws
     found: list[tuple[int, int, int, float]] = []  # bin, looked at, distinct, effective
@@ -200,8 +214,8 @@ def choose(
             for u in np.flatnonzero(draws_u)
         ]
         found.append((int(b), len(i), len(copies), float(1.0 / (weight_u**2).sum())))
-    chosen = _with_values(run, all_, drawn, edges)
-    return chosen, _reports(chosen, found, edges, n_b)
+    chosen = _with_values(runs, all_, drawn, edges)
+    return chosen, _reports([item for some in chosen for item in some], found, edges, n_b)
 
 
 def _log_shares(log_w_i: FloatArray, of_i: IntArray) -> FloatArray:
@@ -221,21 +235,26 @@ def _one_copy_each(of_i: IntArray, n_distinct: int, rng: np.random.Generator) ->
 
 
 def _with_values(
-    run: RunData, all_: Candidates, drawn: Sequence[tuple[int, int, float, int]], edges: FloatArray
-) -> list[Chosen]:
-    """Fetch the values of the drawn samples, one round at a time."""
-    by_round: dict[int, list[int]] = {}
+    runs: Sequence[RunData],
+    all_: Candidates,
+    drawn: Sequence[tuple[int, int, float, int]],
+    edges: FloatArray,
+) -> list[list[Chosen]]:
+    """Fetch the values of the drawn samples, of each run, one round at a time."""
+    by_round: dict[tuple[int, int], list[int]] = {}
     for place, (i, *_) in enumerate(drawn):
-        by_round.setdefault(int(all_.round_i[i]), []).append(place)
+        by_round.setdefault((int(all_.run_i[i]), int(all_.round_i[i])), []).append(place)
     x_of: dict[int, IntArray] = {}
-    for round_, (x_ksd, _) in enumerate(run.source.samples()):
-        for place in by_round.get(round_, ()):
-            i = drawn[place][0]
-            x_of[place] = x_ksd[all_.rung_i[i], all_.index_i[i]].astype(np.int64)
-    chosen = []
+    for number, run in enumerate(runs):
+        for round_, (x_ksd, _) in enumerate(run.source.samples()):
+            for place in by_round.get((number, round_), ()):
+                i = drawn[place][0]
+                x_of[place] = x_ksd[all_.rung_i[i], all_.index_i[i]].astype(np.int64)
+    chosen: list[list[Chosen]] = [[] for _ in runs]
     for place, (i, b, log_weight, draws) in enumerate(drawn):
         z, lane = float(all_.z_i[i]), int(all_.lane_i[i])
-        chosen.append(Chosen(x_of[place], z, float(edges[b]), log_weight, draws, lane))
+        item = Chosen(x_of[place], z, float(edges[b]), log_weight, draws, lane)
+        chosen[all_.run_i[i]].append(item)
     return chosen
 
 
@@ -274,7 +293,7 @@ def bin_table(reports: Sequence[BinReport], floor: float = -np.inf) -> list[str]
     return lines
 
 
-def not_believed(path: Path, reports: Sequence[BinReport], floor: float) -> list[str]:
+def not_believed(path: str, reports: Sequence[BinReport], floor: float) -> list[str]:
     """Return a note on the bins below `floor`, whose scores no curve counts yet; [] if none."""
     below = [r for r in reports if r.lower < floor]
     if not below:

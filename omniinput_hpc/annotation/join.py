@@ -166,9 +166,11 @@ class _Inputs:
         self._by_weight = by_weight = key.draw_method == "by-weight"  # the same in all keys
         assert item.bin_lower is not None and item.log_weight is not None  # not gold
         assert item.run is not None
-        weight_a = np.full(1 + len(scored_a), item.log_weight)  # for anyone, and each annotator
+        counts_a = np.array([counts, *scored_a])  # for anyone, and each annotator
         if by_weight:
-            weight_a = item.draws * np.array([counts, *scored_a], dtype=np.float64)
+            weight_a = item.draws * counts_a.astype(np.float64)
+        else:  # its ln; what is shown again has been drawn once
+            weight_a = np.where(counts_a & (item.repeats is None), item.log_weight, -np.inf)
         x = by_people or not counts, tuple(item.x)
         place = key.runs[item.run].identity, item.lane
         lane = self._lanes.setdefault(place, len(self._lanes))
@@ -176,8 +178,9 @@ class _Inputs:
         if known is None:
             self._rows[x] = (round((item.bin_lower - self._lower) / self._width), lane, weight_a)
             self._scores[x] = [[] for _ in self._names]
-        elif item.repeats is None and by_weight:  # drawn again in another set or run
-            self._rows[x] = (*known[:2], known[2] + weight_a)
+        else:  # perhaps drawn again in another set or run
+            add = np.add if by_weight else np.logaddexp
+            self._rows[x] = (*known[:2], add(known[2], weight_a))
         for scores, score in zip(self._scores[x], score_a.tolist(), strict=True):
             if not np.isnan(score):
                 scores.append(score)
@@ -190,7 +193,7 @@ class _Inputs:
         bin_i, lane_i = np.array([row[:2] for row in rows], dtype=np.int64).reshape(-1, 2).T
         weight_ia = np.array([row[2] for row in rows]).reshape(len(rows), 1 + len(self._names))
         if not self._by_weight:  # a factor per bin cancels, and keeps exp above 0
-            largest_b = np.full(n_bins, -np.inf)
+            largest_b = np.full(n_bins, np.finfo(np.float64).min)
             np.maximum.at(largest_b, bin_i, weight_ia[:, 0])
             weight_ia = np.exp(weight_ia - largest_b[bin_i, None])
         return Scored(

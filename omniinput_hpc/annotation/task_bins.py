@@ -82,38 +82,24 @@ def _nearest_bins(fine: FloatArray, lower: float, upper: float, width: float) ->
     return f"--range {low:.9g} {high:.9g} --width {share * step:.9g}"
 
 
-def check_together(wanted: Sequence[TaskBins]) -> None:
-    """Check that the scores of each model's runs can be analysed together.
+def of_one_model(wanted: Sequence[TaskBins]) -> list[list[int]]:
+    """Return the indices of the runs of each model, whose inputs are drawn together.
 
-    The analysis of one run uses the scores of all runs of its model, in bins that cover all of
-    their ranges. A UserError names the ranges that do not fit together.
+    Raises a UserError if their bins differ.
     """
-    for fingerprint in dict.fromkeys(one.fingerprint for one in wanted):
-        same = [one for one in wanted if one.fingerprint == fingerprint]
-        names = ", ".join(one.path for one in same)
-        lower, upper = min(one.edges[0] for one in same), max(one.edges[-1] for one in same)
-        width = same[0].edges[1] - same[0].edges[0]
-        offset = [(one.edges[0] - lower) / width for one in same]
-        if any(abs(n - round(n)) > 1e-3 for n in offset):
-            raise UserError(
-                f"the ranges of {names}, runs of one model, do not differ by whole bins of "
-                f"{width:g}, so their scores could not be analysed together; move one --range"
-            )
-        edges = lower + width * np.arange(round((upper - lower) / width) + 1)
-        if not any(_made_of(one.run_edges, edges) for one in same):
-            raise UserError(
-                f"{names} are runs of one model, but none of them has the bins from {lower:g} to "
-                f"{upper:g} in which their scores would be analysed; narrow a --range"
-            )
-
-
-def _made_of(fine: FloatArray, edges: FloatArray) -> bool:
-    """Whether all edges are among the finer ones, as the analysis requires."""
-    try:
-        spans_of(fine, edges)
-    except EstimateError:
-        return False
-    return True
+    groups: dict[str, list[int]] = {}
+    for i, one in enumerate(wanted):
+        groups.setdefault(one.fingerprint, []).append(i)
+    for same in groups.values():
+        first = wanted[same[0]]
+        for other in (wanted[i] for i in same):
+            pairs = (first.edges, other.edges), (first.run_edges, other.run_edges)
+            if not all(np.array_equal(*pair) for pair in pairs):
+                raise UserError(
+                    f"{first.path} and {other.path} are runs of one model, so their inputs are "
+                    "drawn together: they need the same [bins] and one --range"
+                )
+    return list(groups.values())
 
 
 def too_few_to_analyse(wanted: Sequence[TaskBins], chosen: Sequence[Sequence[Chosen]]) -> list[str]:
@@ -121,7 +107,7 @@ def too_few_to_analyse(wanted: Sequence[TaskBins], chosen: Sequence[Sequence[Cho
 
     Parameters
     ----------
-    wanted : the bins of each run, which have passed `check_together`
+    wanted : the bins of each run, see `of_one_model`
     chosen : the inputs drawn from each run
     """
     notes = []

@@ -57,23 +57,27 @@ class DrawnRun:
 
 
 def draw_from(
-    run: DescribedRun,
+    runs: Sequence[DescribedRun],
     density: Density,
-    bins: TaskBins,
+    bins: Sequence[TaskBins],
     z_range: tuple[float, float],
     how: HowDrawn,
     number: int = 0,
-) -> DrawnRun:
-    """Draw inputs of a run in its task bins; `number` is the run's index in the set.
+) -> list[DrawnRun]:
+    """Draw inputs of runs of one model together, in their task bins, which are the same.
 
-    The key records `z_range`. Raises a UserError if the bins hold no samples, or if it is unknown
-    how to display the model's inputs.
+    `number` is the first run's index in the set; the first run gets the numbers for each bin. The
+    key records `z_range`. Raises a UserError if the bins hold no samples, or if it is unknown how
+    to display the model's inputs.
     """
-    shown, seed = shown_of(run.config), how.seed + 1_000_003 * number
-    chosen, reports = choose(run.data, density, bins.edges, how.per_bin, how.method, seed)
-    about = {"path": bins.path, "model_fingerprint": run.fingerprint, "range": [*z_range]}
-    about |= {"created": run.created} if run.created else {}
-    return DrawnRun(chosen, reports, shown, about)
+    seed, data = how.seed + 1_000_003 * number, [run.data for run in runs]
+    chosen, reports = choose(data, density, bins[0].edges, how.per_bin, how.method, seed)
+    drawn: list[DrawnRun] = []
+    for run, mine, of_run in zip(runs, chosen, bins, strict=True):
+        about = {"path": of_run.path, "model_fingerprint": run.fingerprint, "range": [*z_range]}
+        about |= {"created": run.created} if run.created else {}
+        drawn.append(DrawnRun(mine, [] if drawn else reports, shown_of(run.config), about))
+    return drawn
 
 
 def key_header(drawn_runs: Sequence[DrawnRun], how: HowDrawn) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from omniinput_hpc.config import Config
 from omniinput_hpc.config.space import Space
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models import table
+from omniinput_hpc.models import constraint, table
 from omniinput_hpc.models.images import own_pictures
 from omniinput_hpc.models.images.own_pictures import Inputs, Render
 from omniinput_hpc.text import counted
@@ -99,6 +99,7 @@ def read(
         kept, x = _of_texts(path, items, config, n_sites, notes)
         label, names = [label[i] for i in kept], [names[i] for i in kept] if names else []
     else:
+        constraint.require_token_ids(config, str(path), "give texts")
         array = _as_array(path, items)
         ids = _of_array(path, array, inputs)
         x = space.to_values(ids)
@@ -180,6 +181,12 @@ def _of_csv(sheet: tables.Sheet, notes: list[str]) -> tuple[list[Any], list[int 
     names = [tables.folded(name) for name in rows[0][1]]
     named = {"label", "text"} & set(names) or not any(map(_NUMBER.fullmatch, names))
     width = max(i for _, cells in rows for i, cell in enumerate(cells, 1) if cell.strip())
+    long = (n for n, cells in rows if any(cell.strip() for cell in cells[len(names) :]))
+    if named and (line := next(long, None)) is not None:
+        raise UserError(
+            f"{path}, line {line}: longer than the first line; does a cell hold a comma without "
+            "quotation marks?"
+        )
     rows = [(n, cells[:width]) for n, cells in rows]  # spreadsheets may append empty cells
     if named:
         rows = rows[1:]

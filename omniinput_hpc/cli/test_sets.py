@@ -111,19 +111,6 @@ def scores(
     return float(auc(recall, precision)), average, float(roc_auc_score(truth, z)), fpr95
 
 
-def evaluate(model: models.Model, images: Images, name: str) -> NDArray[np.float64]:
-    """Return z of images, float64 [n].
-
-    Raises a UserError if the number of sites or grey levels differs from the model's.
-    """
-    if images.x.shape[1] != model.n_sites or images.x.max() >= model.n_values:
-        raise UserError(
-            f"{name} has {images.x.shape[1]} sites with values up to {images.x.max()}; the model "
-            f"takes {model.n_sites} sites with values up to {model.n_values - 1}"
-        )
-    return _outputs(model, images.x, name)
-
-
 def _outputs(model: models.Model, x: NDArray[Any], name: str) -> NDArray[np.float64]:
     from omniinput_hpc.models import batches  # imports torch
 
@@ -193,8 +180,10 @@ def outputs_of(model: models.Model, config: Config, name: str, role: str) -> lis
                 f'{name} is a set of images, but model.kind = "{config.model.kind}"; give a '
                 "file of your own"
             )
-        images = read_set(name)
-        return [Outputs(name, role, evaluate(model, images, name), images.x)]
+        x = read_set(name).at_levels(model.n_values)
+        if x.shape[1] != model.n_sites:
+            raise UserError(f"{name} has {x.shape[1]} sites; the model takes {model.n_sites}")
+        return [Outputs(name, role, _outputs(model, x, name), x)]
     space, render = models.space_of(model), models.offers_of(model).render
     data = own_data.read(Path(name), config, model.n_sites, space, render)
     for note in data.notes + (_about_texts(config) if data.of_texts else []):

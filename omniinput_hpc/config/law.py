@@ -63,7 +63,7 @@ class LawTable(Table):
     temperature: Positive = Field(
         1.0,
         description="Conditional probabilities are raised to the power 1 / temperature, and "
-        "normalized again.",
+        "normalized again; in any case if tokens are left out.",
     )
     prompt: Prompt | None = Field(
         None,

@@ -33,7 +33,7 @@ BEFORE = (
 AFTER = "The same after every input."
 TOKENS = (
     'Tokens that a site may hold. `"no-special"` leaves out special tokens and the padding of the '
-    "vocabulary. Probabilities stay those among all tokens."
+    "vocabulary; the others are numbered anew. Probabilities stay those among all tokens."
 )
 CLASS = (
     'The class, counted from 0; 0 if the model has one output. `"any"`: the class with the largest '

@@ -14,7 +14,7 @@ from omniinput_hpc.kernels.parts.spans import SpanSchedule
 from omniinput_hpc.kernels.parts.tilt import log_tilt
 from omniinput_hpc.kernels.state import Info, State, Untuned, accept, decide
 from omniinput_hpc.models import Model, law_of
-from omniinput_hpc.models.checked import compare, watch
+from omniinput_hpc.models.checked import compare, watch, watch_law
 from omniinput_hpc.tempering.ensembles import Ensemble
 
 
@@ -76,6 +76,7 @@ class FromLaw(Untuned):
         span = law.widened(self._schedule.draw(stream.shared_uniform(3)))
         u = stream.uniform(len(x), span.end - span.begin)
         x_new, log_q = law.redraw(x, cache.log_q, span, u, self._kv_cache)
+        watch_law(self._model, x_new, log_q.sum(dim=1))
         z_new = self._output(x_new, log_q, z)
         after = (log_q - cache.log_q)[:, span.end :].sum(dim=1)
         tilt = log_tilt(law, x_new)

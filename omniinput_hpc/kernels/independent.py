@@ -17,10 +17,11 @@ from omniinput_hpc.kernels.parts.categorical import pick
 from omniinput_hpc.kernels.parts.conditionals import require_conditionals
 from omniinput_hpc.kernels.parts.constrained import InputLaw
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
+from omniinput_hpc.kernels.parts.law import Law
 from omniinput_hpc.kernels.parts.tempered_rows import draw_scaled, log_sums_of_powers
 from omniinput_hpc.kernels.state import Info, State, Untuned, accept
 from omniinput_hpc.models import Model, Offers, offers_of
-from omniinput_hpc.models.checked import watch
+from omniinput_hpc.models.checked import watch, watch_law
 from omniinput_hpc.tempering.ensembles import Ensemble
 
 MAX_EXCESS = 1e-3
@@ -79,7 +80,12 @@ class LawSampler(_IndependentSampler):
 
     def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
         """Draw all walkers; the ensemble must be that of beta = 0."""
-        x = self._law.draw(stream.uniform(*state.x.shape))  # [W, D]
+        u = stream.uniform(*state.x.shape)
+        if isinstance(self._law, Law):
+            x, log_q = self._law.draw_with_log_q(u)  # [W, D]
+            watch_law(self._model, x, log_q.sum(dim=1))
+        else:
+            x = self._law.draw(u)
         accepted = torch.ones_like(state.z, dtype=torch.bool)
         return State(x, self._model.output(x)), Info(accepted, exact=True)
 

@@ -15,7 +15,7 @@ from omniinput_hpc.kernels.parts.conditionals import kv_cache_of
 from omniinput_hpc.kernels.parts.device_rng import DeviceStream
 from omniinput_hpc.kernels.state import Info, State, Untuned, accept, decide
 from omniinput_hpc.models import Model, law_of, offers_of
-from omniinput_hpc.models.checked import compare, seen_finite, watch
+from omniinput_hpc.models.checked import compare, seen_finite, watch, watch_law
 from omniinput_hpc.models.compiled_change import as_change
 from omniinput_hpc.tempering.ensembles import Ensemble
 
@@ -134,7 +134,11 @@ class Metropolis(Untuned):
 
     def _log_q(self, x: torch.Tensor, z: torch.Tensor) -> Any:
         """Return ln q of inputs x, float64 [W], whose outputs are z; 0 without a law."""
-        return 0.0 if self._law is None else self._law.log_q(x, z)
+        if self._law is None:
+            return 0.0
+        log_q = self._law.log_q(x, z)
+        watch_law(self._model, x, log_q)
+        return log_q
 
     def _kept(self, accepted: torch.Tensor, log_q_new: Any, log_q: Any) -> torch.Tensor | None:
         """Return ln q of the walkers, float64 [W]; None if it follows from z, or is 0."""

@@ -58,6 +58,9 @@ class NotAFunction(Exception):
     """The model returned different outputs for one input."""
 
 
+LN_Q = "ln q of [law] (rows must sum to 1)"
+
+
 IS_NO_FUNCTION = (
     "it is not a function of the input (dropout, random numbers, or the other inputs of a batch?): "
     "fix it, or set model.noise = true to sample it as it is"
@@ -95,6 +98,12 @@ def watch(model: Any, x: torch.Tensor, z: torch.Tensor, what: str = "z") -> None
     """Let a `CheckedModel` check z, [W], from a KV cache; do nothing for other models."""
     if isinstance(model, CheckedModel):
         model.watch(x, z, what)
+
+
+def watch_law(model: Any, x: torch.Tensor, log_q: torch.Tensor) -> None:
+    """Let a `CheckedModel` check ln q, [W], of inputs under a law: it may be -inf, but not NaN."""
+    if isinstance(model, CheckedModel):
+        model.watch(x, log_q.nan_to_num(nan=torch.nan, neginf=0.0), LN_Q)
 
 
 class CheckedModel:

@@ -176,6 +176,24 @@ def end_id(config: Config) -> int | None:
     return int(value[0])
 
 
+def require_token_ids(config: Config, key: str, remedy: str) -> None:
+    """Raise a `UserError` if the model's own numbers, given for `key`, are not its token ids.
+
+    With ``model.tokens = "no-special"`` they are places among the tokens that are left.
+    """
+    options: Any = config.model
+    if getattr(options, "tokens", None) != "no-special":
+        return
+    folder = hf_folder.resolve(options.path)
+    words = tokenizer.read(folder)
+    tokens = hf_folder.tokens_of(options, folder, hf_folder.n_vocab_of(folder), words)
+    if not np.array_equal(tokens, np.arange(len(tokens))):
+        raise UserError(
+            f'{key}: with model.tokens = "no-special", tokens are numbered without the special '
+            f"ones, so these numbers may not be the tokens that you mean; {remedy}"
+        )
+
+
 def of_texts(n_values: int, n_sites: int, end: int, first: int) -> Automaton:
     """Return the automaton of texts that end at site `first` or later, or not at all.
 
@@ -202,6 +220,7 @@ def of(config: Config, model: Any) -> Automaton | None:
     next_qv = np.array([[0], [1]], dtype=np.int32).repeat(n_values, axis=1)
     accepting_q, allowed_iv = np.array([True, False]), None
     if isinstance(config.space.allowed, list):
+        require_token_ids(config, "space.allowed", "leave out model.tokens: the lists suffice")
         allowed_iv = _allowed(config.space.allowed, n_values, n_sites)
     if config.space.pattern is not None:
         texts = _texts(config, model)
@@ -330,6 +349,11 @@ def byte_automaton(pattern: str) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         raise UserError("space.pattern needs a package: pip install outlines-core")
     from outlines_core import Index, Vocabulary
 
+    if _has_beginning(pattern):
+        raise UserError(
+            f"space.pattern = {pattern!r}: the whole text must match, so leave out ^ and \\A "
+            "(write (.* )?x for (^|.* )x)"
+        )
     words = Vocabulary(N_BYTES, {bytes([byte]): [byte] for byte in range(N_BYTES)})
     index = None
     # Alone it shows an unbalanced parenthesis. \z: otherwise "a|ab" would match only "a", as the
@@ -355,6 +379,27 @@ def byte_automaton(pattern: str) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     accepting_q = np.zeros(len(next_qb), dtype=np.bool_)
     accepting_q[[states[state] for state in index.get_final_states()]] = True
     return _minimal(next_qb, accepting_q, int(next_qb[states[index.get_initial_state()], BEFORE]))
+
+
+def _has_beginning(pattern: str) -> bool:
+    r"""Return whether a pattern holds ^ or \A, which never match after the byte `BEFORE`."""
+    n_open = i = 0  # n_open: brackets of a class
+    while i < len(pattern):
+        sign = pattern[i]
+        if sign == "\\":
+            if pattern[i + 1 : i + 2] == "A" and not n_open:
+                return True
+            i += 1
+        elif sign == "[":
+            n_open += 1
+            i += pattern[i + 1 : i + 2] == "^"  # all but these
+            i += pattern[i + 1 : i + 2] == "]"  # itself in the class
+        elif sign == "]" and n_open:
+            n_open -= 1
+        elif sign == "^" and not n_open:
+            return True
+        i += 1
+    return False
 
 
 def _minimal(

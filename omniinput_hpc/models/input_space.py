@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from omniinput_hpc.config import CausalLm, Config, Potts
+from omniinput_hpc.config import CausalLm, Config, ImageClassifier, Potts
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import constraint, potts_file
+from omniinput_hpc.models.images import files
 from omniinput_hpc.models.language import hf_folder, tokenizer
 from omniinput_hpc.models.table import KINDS
 
@@ -43,6 +44,7 @@ class Space:
     law : keys and values of [law], with those of [model] if that is the law; empty without a law
     alphabet : the letters of a Potts model's values; None if unknown
     end : the value that ends a language model's texts; None if unknown
+    picture : height, width and channels of an image; None if unknown
     """
 
     name: str
@@ -53,6 +55,7 @@ class Space:
     law: Mapping[str, Any]
     alphabet: str | None = None
     end: int | None = None
+    picture: tuple[int, int, int] | None = None
 
 
 def space_of(name: str, config: Config, n_sites: int, n_values: int) -> Space:
@@ -64,13 +67,16 @@ def space_of(name: str, config: Config, n_sites: int, n_values: int) -> Space:
     for key in ("allowed", "pattern", "end", "canonical"):
         restriction[f"space.{key}"] = getattr(config.space, key, None)
     vocabulary = vocabulary_of(path, getattr(model, "tokens", "all")) if path else None
-    alphabet = end = None
+    alphabet = end = picture = None
     if isinstance(model, Potts):
         alphabet = model.alphabet or _if_there(lambda: potts_file.alphabet_of(model))
     if isinstance(model, CausalLm):
         end = _if_there(lambda: constraint.end_id(config))
+    if isinstance(model, ImageClassifier):
+        found = _if_there(lambda: files.shape_of(model))
+        picture = found and (found.height, found.width, found.channels)
     shape, law = (n_sites, n_values), _law_of(config)
-    return Space(name, *shape, vocabulary, restriction, law, alphabet, end)
+    return Space(name, *shape, vocabulary, restriction, law, alphabet, end, picture)
 
 
 def _if_there(read: Callable[[], Any]) -> Any:
@@ -119,6 +125,9 @@ def require_same(a: Space, b: Space) -> None:
         reason = f"the values of {a.name} and {b.name} stand for different tokens (vocabularies)"
     elif a.alphabet and b.alphabet and a.alphabet != b.alphabet:
         reason = f"the letters of {a.name} are {a.alphabet}, those of {b.name} {b.alphabet}"
+    elif a.picture and b.picture and a.picture != b.picture:
+        shapes = [" x ".join(map(str, one)) for one in (a.picture, b.picture)]
+        reason = f"the pictures of {a.name} are {shapes[0]} (x channels), of {b.name} {shapes[1]}"
     else:
         for key in sorted({*a.restriction, *b.restriction}):
             one, two = a.restriction.get(key), b.restriction.get(key)

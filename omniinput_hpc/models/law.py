@@ -184,6 +184,8 @@ def _rows(prompt: DataPrompt, config: Config, model: Any) -> NDArray[np.int64]:
     given, space = _read(path), space_of(model)
     if not given:
         raise UserError(f"{where} holds no prompts")
+    if not all(isinstance(row, str) for row in given):
+        constraint.require_token_ids(config, where, "give texts")
     if any(isinstance(row, str) for row in given):
         kind = KINDS[config.model.kind]
         if not kind.has_tokenizer:

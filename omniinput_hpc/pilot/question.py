@@ -103,7 +103,8 @@ def _of_question(config: Config, model: Any) -> Reach:
             0.0, BEYOND * n, f"At beta = {n:g} are the inputs after which the model goes on with "
             f"{what}; at beta = {BEYOND * n:g} those after which it is likelier still.",
         )  # fmt: skip
-    if output.name == "difference" and law.kind == "model":
+    kinds = {config.model.kind, getattr(getattr(output, "other", None), "kind", None)}
+    if output.name == "difference" and law.kind == "model" and kinds == {"causal-lm"}:
         begins = [getattr(one, "prefix", None) is None for one in (config.model, output.other)]
         plain = fixed and law.temperature == 1.0 and law.prompt is None and begins[0] == begins[1]
         why = f"At beta = {-m:g} inputs follow the law of the other model." if plain else ""

@@ -383,7 +383,7 @@ def total_line(
 ) -> str:
     """Return a line with how many inputs, or which share, lie between two edges of bins."""
     words = density.words
-    of = words.things if density.absolute else words.share
+    of = words.things if density.absolute else f"{words.share} in visited bins"
     interval = float(total.low), float(total.high)
     inside_b = (density.edges[:-1] >= ends[0]) & (density.edges[1:] <= ends[1])
     truth = ""

@@ -78,7 +78,7 @@ def _rule_word(rule: str) -> str:
     word, (kind, _, given) = rule.replace(":", "."), rule.partition(":")
     if kind not in ("regex", "contains") or not re.search(NOT_KEPT + "|:", given):
         return word
-    return f"{word}-{_digest(rule)}"
+    return f"{word}-{digest(rule)}"
 
 
 def _annotator(path: Path) -> str:
@@ -88,10 +88,11 @@ def _annotator(path: Path) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 9]}-{_digest(text)}"
+    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 9]}-{digest(text)}"
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """Return 8 hexadecimal digits that tell texts apart."""
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 

@@ -33,6 +33,7 @@ from omniinput_hpc.estimators.two_directions import TwoDirections
 from omniinput_hpc.models.observables import LABEL, build
 from omniinput_hpc.models.observables import NAMES as OF_INPUTS
 from omniinput_hpc.results.density import verdict_lines
+from omniinput_hpc.results.names import MAX_LENGTH, NOT_KEPT, digest
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.tables import Columns
@@ -149,9 +150,11 @@ class _OfObservable(Written):
 
 
 def file_word(name: str) -> str:
-    """Return an observable's name as a part of file names."""
+    """Return an observable's name as a part of file names, with a digest where others may clash."""
     name = name.removesuffix(".h5").rpartition(".rescored.")[2] if name.endswith(".h5") else name
-    return re.sub(r"[^\w.+=-]+", "-", name).strip("-")[:60]
+    word = re.sub(NOT_KEPT, "-", name).strip("-")
+    plain = word == name.replace(":", "-", 1) and len(word) <= MAX_LENGTH
+    return word if plain else f"{word[:40].strip('-')}-{digest(name)}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -255,7 +258,8 @@ class JointResult(_OfObservable):
                 parts.append(f"{j.y_edges[c] + 0.5:g}: {value:.3g} %{ends}")
         more = ", ..." if (j.share_c.value > 0).sum() > len(parts) else ""
         known = " (95 % intervals)" if np.isfinite(j.share_c.high).any() else ""
-        return [f"inputs by {self.observable}{known}: {', '.join(parts)}{more}"]
+        seen = "" if self.densities[0].absolute else " in visited bins"
+        return [f"inputs{seen} by {self.observable}{known}: {', '.join(parts)}{more}"]
 
     def _about_two(self) -> list[str]:
         """Return what is known of the rungs of a second direction; empty without one."""

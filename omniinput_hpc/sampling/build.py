@@ -97,12 +97,12 @@ def law_of(config: Config, model: models.Model, device: str) -> InputLaw | None:
     if parts is None or config.law is None:
         return None
     found = law.of_parts(parts, device, gives_z=parts.is_model and parts.model is model)
-    n_walkers, exact = config.sampler.block_walkers, config.law.temperature == 1.0
+    n_walkers = config.sampler.block_walkers
     of_keys = (("law", parts.model, config.law), ("law.prompt", parts.prompt, config.law.prompt))
     for key, of, table in of_keys:
         if table is not None and table.kind == "python":
             checked.check_keeps_inputs(of, (n_walkers, of.n_sites), key, device, own=True)
-        used = hasattr(of, "output") and (exact or key != "law")
+        used = hasattr(of, "output") and (key != "law" or not found.normalizes)
         rows = try_rows(of, n_walkers, device) if used else None
         if rows is not None and not rows.normalized:
             raise UserError(

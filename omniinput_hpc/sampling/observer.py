@@ -44,13 +44,14 @@ class Observer:
         self._world, self._bins, self._rungs = world, config.bins, rungs
         self._first_round = first_round
         self._first_warning = max(first_round, 0) + config.run.rounds // 10
-        self._burn_in, self._beta_k = burn_in, config.beta_k
+        self._burn_in, self._ladder = burn_in, config.ladder
+        self._rung_k3 = np.column_stack([config.beta_k, np.zeros((len(config.beta_k), 2))])
         self.counted = Totals.zeros(len(config.beta_k))
         self._n_eager = 0  # ranks known to evaluate without CUDA graphs
 
     def after_round(self, round_: int, stats: RoundStats) -> None:
         """Look at a round that was committed; warn after a few of them."""
-        self._beta_k = stats.parameters_k3[:, 0]
+        self._rung_k3 = stats.parameters_k3
         if round_ >= 0:
             self.counted.add(stats)
         if round_ in (self._first_round, -1):
@@ -62,7 +63,8 @@ class Observer:
     def warn(self) -> None:
         """Warn of rungs outside the bins, pairs that never swap, and passes without CUDA graphs."""
         self._warn_of_eager_passes()
-        beta_k, moves_k2, swaps_k2 = self._beta_k, self.counted.moves_k2, self.counted.swaps_k2
+        beta_k, kappa_k, _ = self._rung_k3.T
+        moves_k2, swaps_k2 = self.counted.moves_k2, self.counted.swaps_k2
         if self._world.rank != 0:
             return
         since = " since this start" if self._first_round > 0 else ""
@@ -73,6 +75,10 @@ class Observer:
             )  # fmt: skip
         for k in np.flatnonzero((swaps_k2[:, 1] == 0) & (swaps_k2[:, 0] > 0)):
             remedy = f"add a rung between beta = {beta_k[k]:g} and {beta_k[k + 1]:g}"
+            if self._ladder is not None and self._ladder.lambdas is not None:
+                remedy = "add a rung whose beta and lambda lie between theirs"
+            elif kappa_k[k : k + 2].any():
+                remedy = "add a Gaussian rung whose z0 lies between theirs"
             if np.isnan(beta_k[k : k + 2]).any():
                 remedy = "let their ranges of z overlap more (wang_landau.overlap, or more windows)"
             log.warning("warning: rungs %d and %d never swapped%s: %s", k, k + 1, since, remedy)

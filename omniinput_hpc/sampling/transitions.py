@@ -34,6 +34,8 @@ def warn_of_transitions(
     rung_k3 = stats.parameters_k3
     if config.sampler.method != "parallel-tempering" or len(rung_k3) < 2:
         return
+    if config.ladder is not None and config.ladder.lambdas is not None:
+        return  # neighbours also differ by lambda, and Gaussian rungs have none
     low, high = np.clip(stats.extremes, *config.bins.edges[[0, -1]])
     if not low < high:
         return

@@ -184,8 +184,11 @@ def independently(chosen):
 
 DRAWS = 600
 WAYS = {
-    "by-weight": (lambda *run: choose(*run, DRAWS, "by-weight", 1)[0], by_weight),
-    "uniform": (lambda *run: choose(*run, 100_000, "uniform", 1)[0], by_log_weight),
+    "by-weight": (lambda *run: choose([run[0]], *run[1:], DRAWS, "by-weight", 1)[0][0], by_weight),
+    "uniform": (
+        lambda *run: choose([run[0]], *run[1:], 100_000, "uniform", 1)[0][0],
+        by_log_weight,
+    ),
     "independent": (lambda *run: draw_independently(*run, DRAWS), independently),
 }
 

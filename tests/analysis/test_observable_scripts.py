@@ -112,7 +112,11 @@ def test_edges_of_y():
 
 
 def test_words_of_files():
-    assert file_word("contains:a b/c") == "contains-a-b-c"
+    assert file_word("contains:the") == "contains-the" and file_word("m:f") == "m-f"
+    names = ["contains:the", "contains: the", "contains:a b/c", "matches:^the", "matches:the"]
+    names += [r"matches:\d+", "matches:d+", "contains:" + 70 * "a", "contains:" + 71 * "a"]
+    assert len({file_word(name) for name in names}) == len(names)
+    assert all(len(file_word(name)) <= 60 for name in names)
     assert file_word("runs/a.rescored.other.h5") == "other"
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from configs import config_with
 from lattice import Lattice, first_is_zero, independent_run
 
 from omniinput_hpc.annotation import drawing, task_set
@@ -15,7 +16,7 @@ from omniinput_hpc.annotation.scores import ScoreFile
 from omniinput_hpc.annotation.task_bins import bins_of_run
 from omniinput_hpc.annotation.tasks import key_path, read_key, read_tasks
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.density.density import density_of_run, density_of_runs
 from omniinput_hpc.estimators.samples import RecordedSamples
 
 MODEL = Lattice()
@@ -43,7 +44,7 @@ def density(run):
 @pytest.fixture(scope="module")
 def pool(run, density):
     """Per bin: weight and score of each distinct recorded input, and of each sample."""
-    all_ = drawing.recorded(run, density, EDGES)
+    all_ = drawing.recorded([run], density, EDGES)
     x_i = run.x_rksd[all_.round_i, all_.rung_i, all_.index_i]
     bin_i = np.searchsorted(EDGES, all_.z_i, side="right") - 1
     pools = []
@@ -56,7 +57,7 @@ def pool(run, density):
 
 
 def test_names_tell_inputs_apart(run, density):
-    all_ = drawing.recorded(run, density, EDGES)
+    all_ = drawing.recorded([run], density, EDGES)
     x_i = run.x_rksd[all_.round_i, all_.rung_i, all_.index_i]
     assert len(np.unique(all_.name_i, axis=0)) == len(np.unique(x_i, axis=0))
     assert (run.z_rks[all_.round_i, all_.rung_i, all_.index_i] == all_.z_i).all()
@@ -134,7 +135,7 @@ def mean_scores(run, density, n_seeds):
     """Return the mean score of each bin's draws, [n_seeds, 2], and the last reports."""
     means = []
     for seed in range(n_seeds):
-        chosen, reports = drawing.choose(run, density, EDGES, PER_BIN, "by-weight", seed)
+        (chosen,), reports = drawing.choose([run], density, EDGES, PER_BIN, "by-weight", seed)
         mine = [[c for c in chosen if c.bin_lower == edge] for edge in EDGES[:2]]
         draws = [np.array([c.draws for c in some]) for some in mine]
         scores = [first_is_zero(np.stack([c.x for c in some])) for some in mine]
@@ -164,7 +165,7 @@ def test_a_random_part_of_very_many_samples_is_as_good(run, density, monkeypatch
 
 
 def test_choose_draws_in_every_bin_and_reports_it(run, density):
-    chosen, reports = drawing.choose(run, density, EDGES, PER_BIN, "by-weight", seed=1)
+    (chosen,), reports = drawing.choose([run], density, EDGES, PER_BIN, "by-weight", seed=1)
     assert [r.lower for r in reports] == EDGES[:2].tolist()
     for b, report in enumerate(reports):
         mine = [c for c in chosen if c.bin_lower == EDGES[b]]
@@ -175,13 +176,51 @@ def test_choose_draws_in_every_bin_and_reports_it(run, density):
         assert report.near == drawing.near_pairs(np.stack([c.x for c in mine]))
     for c in chosen:
         assert MODEL.z(c.x) == np.float32(c.z) and 0 <= c.lane < run.walkers
-    again, _ = drawing.choose(run, density, EDGES, PER_BIN, "by-weight", seed=1)
+    (again,), _ = drawing.choose([run], density, EDGES, PER_BIN, "by-weight", seed=1)
     assert [c.x.tolist() for c in again] == [c.x.tolist() for c in chosen]
+
+
+def mean_of(chosen, bin_lower):
+    """Return the mean score of the draws of a bin; right is a z of 3 or more."""
+    mine = [c for c in chosen if c.bin_lower == bin_lower]
+    draws = np.array([c.draws for c in mine], dtype=float)
+    return (draws * [c.z >= 3.0 for c in mine]).sum() / draws.sum()
+
+
+@pytest.mark.parametrize("method", ["by-weight", "uniform"])
+def test_two_runs_represent_a_bin_together(method):
+    """The second run reached only the low end of the bin."""
+    model = Lattice(12, 0.25)
+    fine = (np.arange(len(model.z_l()) + 1) - 0.5) * model.unit
+    runs = []
+    for seed, beta_k in ((1, [-1.0, 0.0]), (2, [6.0, 9.0])):
+        run = independent_run(model, beta_k, fine, walkers=16, moves=40, seed=seed)
+        run.config = config_with(seed=seed)
+        runs.append(run.record())
+    edges = fine[8:17:8]
+    count, right = (model.bin_sums(edges, v)[0] for v in (
+        model.count_l(), model.count_l() * (model.z_l() >= 3.0)
+    ))  # fmt: skip
+    both = density_of_runs(runs)
+    chosen, (report,) = drawing.choose(runs, both, edges, 2000, method, seed=1)
+    assert report.drawn == sum(map(len, chosen)) and min(map(len, chosen)) > 20
+    every = [item for some in chosen for item in some]
+    if method == "uniform":
+        weight = np.exp([item.log_weight for item in every])
+        found = (weight * [item.z >= 3.0 for item in every]).sum() / weight.sum()
+    else:
+        found = mean_of(every, edges[0])
+    assert found == pytest.approx(right / count, abs=0.05)
+    alone = [
+        drawing.choose([run], density_of_run(run), edges, 2000, "by-weight", 1)[0] for run in runs
+    ]
+    means = [mean_of(some, edges[0]) for (some,) in alone]
+    assert np.mean(means) < right / count - 0.1  # what each run represents alone
 
 
 @pytest.mark.slow
 def test_the_log_weights_of_a_uniform_draw_give_r(run, density):
-    chosen, _ = drawing.choose(run, density, EDGES, 10**6, "uniform", seed=1)
+    (chosen,), _ = drawing.choose([run], density, EDGES, 10**6, "uniform", seed=1)
     for b, r in enumerate(exact_r()):
         mine = [c for c in chosen if c.bin_lower == EDGES[b]]
         w = np.exp([c.log_weight for c in mine])
@@ -196,7 +235,7 @@ def test_near_pairs():
 
 def test_a_range_without_samples(run, density):
     with pytest.raises(UserError, match="no recorded samples with outputs from 50 to 51"):
-        drawing.choose(run, density, np.array([50.0, 51.0]), 5, "by-weight", 1)
+        drawing.choose([run], density, np.array([50.0, 51.0]), 5, "by-weight", 1)
 
 
 HEADER = {
@@ -212,7 +251,7 @@ def drawn_run(chosen, shown=SHOWN):
 
 
 def test_the_task_set_is_blind_and_the_key_leads_back(tmp_path, run, density):
-    chosen, _ = drawing.choose(run, density, EDGES, PER_BIN, "by-weight", seed=1)
+    (chosen,), _ = drawing.choose([run], density, EDGES, PER_BIN, "by-weight", seed=1)
     path = tmp_path / "a.tasks.jsonl"
     gold = [task_set.GoldItem("a gold item", 0.75)]
     n = task_set.write_task_set(path, [drawn_run(chosen)], HEADER, gold=gold)
@@ -261,7 +300,7 @@ def test_gold_items_that_another_program_saved(tmp_path, encoding):
 
 
 def test_another_draw_has_other_ids_and_the_same_draw_the_same(tmp_path, run, density):
-    chosen, _ = drawing.choose(run, density, EDGES, 5, "by-weight", seed=1)
+    (chosen,), _ = drawing.choose([run], density, EDGES, 5, "by-weight", seed=1)
     path = tmp_path / "a.tasks.jsonl"
 
     def ids(chosen=chosen, gold=(), **header):
@@ -284,7 +323,7 @@ def test_another_draw_has_other_ids_and_the_same_draw_the_same(tmp_path, run, de
 
 
 def test_gold_items_have_the_prefix_that_all_runs_share(tmp_path, run, density):
-    chosen, _ = drawing.choose(run, density, EDGES, 5, "by-weight", seed=1)
+    (chosen,), _ = drawing.choose([run], density, EDGES, 5, "by-weight", seed=1)
     path, gold = tmp_path / "a.tasks.jsonl", [task_set.GoldItem("gold", 1.0)]
     begun, other = (drawn_run(chosen, replace(SHOWN, prefix=prefix)) for prefix in ("Once", "Two"))
     for drawn, prefix in (([begun, begun], "Once"), ([begun, other], None)):
@@ -294,7 +333,7 @@ def test_gold_items_have_the_prefix_that_all_runs_share(tmp_path, run, density):
 
 
 def test_two_runs_in_one_set_and_scores_that_are_in_the_way(tmp_path, run, density):
-    chosen, _ = drawing.choose(run, density, EDGES, 5, "by-weight", seed=1)
+    (chosen,), _ = drawing.choose([run], density, EDGES, 5, "by-weight", seed=1)
     path = tmp_path / "both.tasks.jsonl"
     header = {**HEADER, "runs": HEADER["runs"] * 2}
     task_set.write_task_set(path, [drawn_run(chosen)] * 2, header, repeats=0)
@@ -331,8 +370,10 @@ def test_a_run_is_drawn_from_by_its_number_and_the_key_says_how(run, density, mo
     z_range = (float(edges[0]), float(edges[-1]))
     how = replace(HOW, width=5 * MODEL.unit)
     bins = bins_of_run(run, *z_range, how.width)
-    one, again, two = (task_set.draw_from(run, density, bins, z_range, how, n) for n in (0, 0, 1))
-    chosen, reports = drawing.choose(run, density, edges, PER_BIN, "by-weight", 1)
+    one, again, two = (
+        task_set.draw_from([run], density, [bins], z_range, how, n)[0] for n in (0, 0, 1)
+    )
+    (chosen,), reports = drawing.choose([run], density, edges, PER_BIN, "by-weight", 1)
     same = [np.array_equal(a.x, b.x) for a, b in zip(one.chosen, chosen, strict=True)]
     assert all(same) and one.reports == reports
     draws = [[(item.z, item.draws) for item in drawn.chosen] for drawn in (one, again, two)]
@@ -357,11 +398,11 @@ def test_a_uniform_draw_of_tiny_weights_makes_a_key_that_is_read(tmp_path, run, 
 
     class Steep:
         @staticmethod
-        def log_mixture(z_i, log_q_ik):
+        def log_mixture(z_i, log_q_ik, number):
             return 400.0 * z_i
 
     edges = np.array([FINE[0], FINE[-1]])
-    chosen, reports = drawing.choose(run, Steep(), edges, PER_BIN, "uniform", 1)
+    (chosen,), reports = drawing.choose([run], Steep(), edges, PER_BIN, "uniform", 1)
     assert min(c.log_weight for c in chosen) < -750 and reports[0].drawn == PER_BIN
     path = tmp_path / "a.tasks.jsonl"
     task_set.write_task_set(path, [drawn_run(chosen)], {**HEADER, "law": "uniform", "width": 7.0})

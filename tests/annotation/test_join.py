@@ -179,3 +179,22 @@ def test_weights_far_below_the_smallest_number_still_count(tmp_path):
     write_set(tmp_path, "r", [drawn("a", 0, 0, -800.0), drawn("b", 1, 1, -801.0)], "uniform")
     scored = join_scores("m", [write_scores(tmp_path, "r", "ana", {"a": 1.0, "b": 0.0})]).scored
     assert bin_scores(scored).r_b[0] == pytest.approx(1 / (1 + np.exp(-1.0)))
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_an_input_that_two_runs_drew_uniformly_has_both_weights(tmp_path, repeated):
+    """Else inputs that only one run recorded would count too much."""
+    half = np.log(0.5)  # in each run a wrong input, which both recorded, and a right one
+    items = [
+        *(drawn(f"both{run}", 0, 0, half, run) for run in (0, 1)),
+        *(drawn(f"one{run}", 1, 1 + run, half, run) for run in (0, 1)),
+    ]
+    if repeated:  # it comes first, and adds no weight
+        items = [replace(items[0], id="again", draws=0, repeats="both0"), *items]
+    write_set(tmp_path, "r", items, "uniform", runs=[RUN, {**RUN, "path": "runs/s.h5"}])
+    given = {item.id: float(item.id.startswith("one")) for item in items}
+    scored = join_scores("m", [write_scores(tmp_path, "r", "ana", given)]).scored
+    assert bin_scores(scored).r_b[0] == pytest.approx(0.5)
+    given.pop("both1")  # the second run's draw of it does not count then
+    scored = join_scores("m", [write_scores(tmp_path, "r", "ana", given)]).scored
+    assert bin_scores(scored).r_b[0] == pytest.approx(2 / 3)

@@ -66,17 +66,16 @@ def test_bins_that_do_not_fit_are_refused_and_a_remedy_fits(bins, asked):
     assert abs(width - asked[2]) <= 0.5001 * step or width in (step, run.edges[-1] - run.edges[0])
 
 
-def test_ranges_of_one_models_runs_must_go_together():
-    fine, coarse = run_of(0.0, 12.0, 0.02), run_of(0.0, 6.0, 0.1, "runs/b.h5")
+def test_runs_of_one_model_need_the_same_bins():
+    a, b = run_of(0.0, 12.0, 0.1), run_of(0.0, 12.0, 0.1, "runs/b.h5")
+    other = run_of(6.0, 12.0, 0.1, "runs/c.h5", "another")
     wanted = task_bins.bins_of_run
-    task_bins.check_together([wanted(fine, 1.0, 5.0, 0.5), wanted(coarse, 2.0, 3.0, 0.5)])
-    with pytest.raises(UserError, match="runs of one model, do not differ by whole bins"):
-        task_bins.check_together([wanted(fine, 1.0, 5.0, 0.5), wanted(coarse, 2.1, 3.1, 0.5)])
-    short = run_of(6.0, 12.0, 0.02, "runs/c.h5")
-    with pytest.raises(UserError, match="none of them has the bins from 1 to 9"):
-        task_bins.check_together([wanted(coarse, 1.0, 5.0, 0.5), wanted(short, 7.0, 9.0, 0.5)])
-    other = run_of(6.0, 12.0, 0.02, "runs/c.h5", "another")
-    task_bins.check_together([wanted(coarse, 1.0, 5.0, 0.5), wanted(other, 7.1, 9.1, 0.5)])
+    first, last = wanted(a, 7.0, 9.0, 0.5), wanted(other, 7.1, 9.1, 0.5)
+    assert task_bins.of_one_model([first, last, wanted(b, 7.0, 9.0, 0.5)]) == [[0, 2], [1]]
+    coarse = run_of(0.0, 12.0, 0.5, "runs/b.h5")
+    for second in (wanted(b, 7.0, 8.5, 0.5), wanted(coarse, 7.0, 9.0, 0.5)):
+        with pytest.raises(UserError, match=r"runs/a\.h5 and runs/b\.h5 are runs of one model"):
+            task_bins.of_one_model([first, second])
 
 
 def chosen(n, lanes, lower=1.0, first=0):

@@ -98,10 +98,12 @@ def test_a_first_row_that_may_be_names_is_noted(language, tmp_path):
 
 def test_tokens_that_no_site_takes(language, tmp_path):
     only = language.model.model_copy(update={"tokens": "no-special"})
+    only = language.model_copy(update={"model": only})
     (tmp_path / "t.txt").write_text("abcd\nab<end>c\n")
-    found = own_data.read(
-        tmp_path / "t.txt", language.model_copy(update={"model": only}), D, Space(V)
-    )
+    found = own_data.read(tmp_path / "t.txt", only, D, Space(V))
+    (tmp_path / "v.csv").write_text("1,2,3,4\n")  # as ids, other tokens would be meant
+    with pytest.raises(UserError, match=r"numbered without the special ones, .*; give texts"):
+        own_data.read(tmp_path / "v.csv", only, D, Space(V))
     np.testing.assert_array_equal(found.x, [[0, 1, 2, 3]])  # two special tokens come before "a"
     assert "left out: a token is not allowed at any site" in found.notes[0]
     np.testing.assert_array_equal(
@@ -178,6 +180,7 @@ def test_pictures_of_files_and_arrays(images, tmp_path):
         ("a.txt", "abcd\nab\rcd\n", "line 2: a carriage return"),
         ("a.csv", b"PK\x03\x04", "is a workbook .*save it as .* CSV"),
         ("a.csv", "text,text\na,b\n", "several columns text"),
+        ("a.csv", "label,text\n1,abcd, and more\n", "line 2: longer than .*quotation marks"),
         ("a.csv", "1,2,3,4\n1_0,2,3,4\n", "line 2: .*number of whole numbers, found '1_0'"),
         ("a.csv", "1;2;3;4\n1,5;2;3;4\n", "line 2: .*found '1,5'"),
         ("a.csv", "1,2,3,4\n\u0663,2,3,4\n", "number of whole numbers"),

@@ -435,6 +435,18 @@ def test_letters_of_potts_models_are_compared(tmp_path):
     input_space.require_same(space(tmp_path / "b.npz", kind="potts", alphabet="-ACGU"), a)
 
 
+def test_shapes_of_pictures_are_compared():
+    """A site of one would be another pixel, or another colour, of the other."""
+    keys = {"kind": "image-classifier", "factory": "a:b", "n_values": 2, "label": 0}
+    square, flat, colour = (
+        space("net.safetensors", shape=shape, **keys) for shape in ([6, 6], [4, 9], [3, 4, 3])
+    )
+    input_space.require_same(square, square)
+    for other in (flat, colour):
+        with pytest.raises(UserError, match=r"the pictures of .* are 6 x 6 x 1"):
+            input_space.require_same(square, other)
+
+
 def test_the_tokens_that_end_texts_are_compared(tmp_path):
     """A base model and its chat model have one vocabulary and other ends."""
     for name, end in (("base", "<end>"), ("chat", "<pad>"), ("same", "<end>")):

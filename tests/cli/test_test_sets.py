@@ -7,6 +7,7 @@ import pytest
 import torch
 from idx_files import write_mnist
 from run_tools import ROOT
+from safetensors.torch import save_file
 
 from omniinput_hpc import models
 from omniinput_hpc.cli import test_sets
@@ -262,3 +263,34 @@ def test_a_built_in_set_is_not_hidden_by_a_folder(tmp_path, monkeypatch):
     (tmp_path / "digits").mkdir()
     assert test_sets._is_known("digits") and test_sets._is_known("digits:1")
     assert not test_sets._is_known("digits.csv")
+
+
+@pytest.mark.parametrize("n_values", [2, 17, 256, 65536])
+def test_an_image_set_has_the_brightness_of_ones_own_pictures(n_values, tmp_path, monkeypatch):
+    """The digits have 17 grey levels, whatever the model has."""
+    (tmp_path / "bright.py").write_text(
+        "import torch\n\n\nclass Net(torch.nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.scale = torch.nn.Parameter(torch.zeros(1))\n\n"
+        "    def forward(self, x):\n        mean = self.scale * x.mean((1, 2, 3))\n"
+        "        return torch.stack([mean, 0 * mean], 1)\n"
+    )
+    save_file({"scale": torch.ones(1)}, tmp_path / "one.safetensors")
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "m.toml"
+    file.write_text(
+        '[run]\noutput = "m.h5"\nseed = 1\nrounds = 1\n[model]\nkind = "image-classifier"\n'
+        f'path = "{tmp_path}/one.safetensors"\nfactory = "bright:Net"\nshape = [8, 8]\n'
+        f"n_values = {n_values}\nlabel = 0\n"
+        'target = "logit"\n[sampler]\nwalkers = 2\nsteps = 1\nexchanges = 1\n'
+        "[ladder]\nbetas = [0.0]\n[bins]\nlower = 0.0\nupper = 1.0\nwidth = 0.1\n"
+        "[samples]\nevery = 1\n"
+    )
+    config = input_file.load(file, [])
+    model = models.build(config, "cpu")
+    images = test_sets.read_set("digits:1").x.reshape(-1, 8, 8)
+    np.save(tmp_path / "mine.npy", np.rint(images * (255 / 16)).astype(np.uint8))
+    (known,) = test_sets.outputs_of(model, config, "digits:1", "positive")
+    (mine,) = test_sets.outputs_of(model, config, str(tmp_path / "mine.npy"), "data")
+    if n_values > 2:  # half of the grey levels round either way
+        np.testing.assert_allclose(known.z, images.mean((1, 2)) / 16, atol=1e-3)
+    np.testing.assert_allclose(known.z, mine.z, atol=2e-3 if n_values > 2 else 0.1)

@@ -9,6 +9,7 @@ import torch
 from toy_models import AutoregressiveModel, ToyKVCache
 
 N_RARE = 6
+N_RARE_OF_FEW = 2
 
 
 class ChainLaw:
@@ -124,6 +125,21 @@ class NormalizedRowsOnKvCache(NormalizedRows):
         return self._kv_cache
 
 
+class FewerTokens(NormalizedRows):
+    """Rows of some of a model's tokens: their sums depend on the value before."""
+
+    whole_rows = False
+
+    def rows(self, one_hot):
+        missing = torch.linspace(0.0, -2.0, self.n_values, dtype=one_hot.dtype)
+        before = torch.nn.functional.pad(one_hot[:, :-1], (0, 0, 1, 0))
+        return super().rows(one_hot) + (before @ missing)[..., None]
+
+
+class FewerTokensOnKvCache(FewerTokens, NormalizedRowsOnKvCache):
+    """The same with a KV cache."""
+
+
 class Under:
     """A model under a law, as `CheckedModel` hands both to kernels."""
 
@@ -150,6 +166,36 @@ def leaky(device="cpu"):
     """Return a model whose rows sum to 0.9."""
     model = ChainLaw(5, 6, rare=(0.05, 0.1), device=device, n_rare=2)
     model._log_p += float(np.log(0.9))
+    return model
+
+
+class Seldom(ChainLaw):
+    """The chain, whose last row is NaN, or sums to 0.5, after two rare values."""
+
+    def __init__(self, wrong, device):
+        super().__init__(5, 6, rare=(0.05, 0.1), device=device, n_rare=2)
+        self._wrong = {"nan": np.nan, "half": np.log(0.5)}[wrong]
+
+    def conditional_logits(self, x):
+        rows = super().conditional_logits(x)[1]
+        seldom = (x[:, -3:-1] < N_RARE_OF_FEW).all(dim=1)
+        rows[seldom, -1] += self._wrong
+        return -rows.gather(2, x[:, :, None])[:, :, 0].mean(dim=1), rows
+
+
+def seldom(device="cpu", wrong="nan"):
+    return Seldom(wrong, device)
+
+
+def one_gradient(device="cpu", kept=False):
+    """Return independent sites, whose gradient is one tensor, kept by the model or expanded."""
+    log_p = torch.log_softmax(torch.arange(15.0).view(3, 5).sin(), dim=1)
+    model = IndependentSites(log_p.to(device))
+    g = (-log_p / 3).to(device)
+    kept_g = g.repeat(64, 1, 1)
+    model.output_and_gradient = lambda x: (
+        model.output(x), kept_g[: len(x)] if kept else g[None].expand(len(x), -1, -1),
+    )  # fmt: skip
     return model
 
 

@@ -29,7 +29,17 @@ from law_kernels import (
     moved_away,
     moved_elsewhere,
 )
-from law_models import NormalizedRows, NormalizedRowsOnKvCache, Under, Watched
+from law_models import (
+    FewerTokens,
+    FewerTokensOnKvCache,
+    NormalizedRows,
+    NormalizedRowsOnKvCache,
+    Under,
+    Watched,
+    events,
+    one_gradient,
+    seldom,
+)
 
 from omniinput_hpc import kernels
 from omniinput_hpc.config import kernels as tables
@@ -37,10 +47,12 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.discrete_langevin import DiscreteLangevin
 from omniinput_hpc.kernels.from_law import FromLaw
 from omniinput_hpc.kernels.gibbs_with_gradients import GibbsWithGradients
+from omniinput_hpc.kernels.independent import LawSampler
 from omniinput_hpc.kernels.metropolis import Metropolis
 from omniinput_hpc.kernels.parts.constrained import UniformInside
 from omniinput_hpc.kernels.parts.law import Law, ModelPrompt, PromptRows, UniformPrompt
 from omniinput_hpc.kernels.parts.spans import Span
+from omniinput_hpc.models.checked import CheckedModel, NonFiniteOutput
 from omniinput_hpc.models.constraint import of_texts
 from omniinput_hpc.models.outputs.ended import Ended
 from omniinput_hpc.tempering.ensembles import Canonical
@@ -77,6 +89,21 @@ ROWS = [NormalizedRows, NormalizedRowsOnKvCache]
 )
 def test_from_law_is_exact(rows, law, ensemble):
     check_spans(Under(COUPLED_3, LAWS[law](rows())), ensemble)
+
+
+@pytest.mark.parametrize("rows", [FewerTokens, FewerTokensOnKvCache])
+def test_from_law_where_tokens_are_left_out(rows):
+    """Rows are divided by their sums; as they are they would be another law than that of draws."""
+    law = Law(rows())
+    check_spans(Under(COUPLED_3, law), Canonical(1.5))
+    u = torch.rand(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    x, terms = law.draw_with_log_q(u)
+    torch.testing.assert_close(terms, law.log_q_sites(x, None))
+    every = COUPLED_3.all_inputs()
+    assert float(law.log_q(every, None).exp().sum()) == pytest.approx(1.0)
+    law.normalizes = False
+    with pytest.raises(AssertionError):
+        check_spans(Under(COUPLED_3, law), Canonical(1.5))
 
 
 def test_from_law_where_z_is_the_laws_own_loss():
@@ -180,6 +207,46 @@ def test_other_kernels_are_exact(name, ensemble, temperature, rows):
     make, options, draws = OTHERS[name]
     model = Under(COUPLED, Law(rows(n_values=4), temperature))
     check_exact(make(options, model, 64), model, ensemble, draws, start=moved_away)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_kernels_where_tokens_are_left_out(name):
+    make, options, draws = OTHERS[name]
+    model = Under(COUPLED, Law(FewerTokens(n_values=4)))
+    check_exact(make(options, model, 64), model, Canonical(1.5), draws, start=moved_away)
+
+
+@pytest.mark.parametrize("wrong", ["nan", "half"])
+@pytest.mark.parametrize("name", ["law", "from-law", "metropolis"])
+def test_rows_that_are_seldom_wrong_end_the_run(name, wrong):
+    """Few inputs are tried before a run, and rows of NaN would give values of their own."""
+    rows = seldom(wrong=wrong)
+    model = CheckedModel(events(n_values=5, n_sites=6), "the model", law=Law(rows))
+    kernel = {
+        "law": lambda: LawSampler(model, 500, model.law),
+        "from-law": lambda: FromLaw(tables.FromLaw(name="from-law"), model, 500),
+        "metropolis": lambda: Metropolis(tables.Metropolis(), model, 500),
+    }[name]()
+    own, shared = (np.random.default_rng(seed) for seed in (3, 4))
+    stream = kernels.DeviceStream(own, torch.device("cpu"), 1 << 13, shared)
+    x = torch.full((500, 6), 4)
+    state = kernel.start(x, model.output(x))
+    for _ in range(20):
+        state, _ = kernel.step(state, Canonical(0.0 if name == "law" else 1.0), stream)
+    if name == "metropolis" and wrong == "half":  # to it this is a law like any other
+        model.raise_if_nonfinite()
+        return
+    with pytest.raises(NonFiniteOutput, match=r"ln q of \[law\] \(rows must sum to 1\)"):
+        model.raise_if_nonfinite()
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_gradient_that_a_law_returns_is_not_written_to(kept):
+    rows = one_gradient(kept=kept)
+    x = torch.zeros((4, 3), dtype=torch.int64)
+    first, second = (Law(rows, 2.0).gradient(x) for _ in range(2))
+    torch.testing.assert_close(first, rows.output_and_gradient(x)[1] * 3 / 2.0)
+    torch.testing.assert_close(first, second)
 
 
 def test_proposals_follow_the_rows_of_a_law_without_a_gradient():

@@ -91,6 +91,16 @@ def test_counts_of_random_patterns_are_those_of_brute_force():
     assert len(set(n_found)) > 8
 
 
+@pytest.mark.parametrize(
+    ("anchored", "plain"),
+    [("^a", "[^a]"), ("(^|.* )x", r"\^a"), (r"\Aa|b", r"\\A"), ("(?m)b|^a", "[a^]"),
+     ("[^a]^b", "[]^]x"), (r"[\]]^", r"[\]^]"), ("[[^a]&&b]^", "[[^a]&&^]")],
+)  # fmt: skip
+def test_the_beginning_of_a_text_is_found_in_a_pattern(anchored, plain):
+    """It would match nothing: a branch with it would be lost without a word."""
+    assert constraint._has_beginning(anchored) and not constraint._has_beginning(plain)
+
+
 def test_lists_and_a_pattern_hold_together(tmp_path):
     lists = [[0, 1], [0, 1, 2, 3], [1, 2], [0, 1, 2, 3], [0, 3]]
     space = f'allowed = {lists}\npattern = "[a-c]*d?"'
@@ -208,7 +218,7 @@ LANGUAGE = 'kind = "causal-lm"\npath = "{}"\nlength = 4'
 
 @pytest.mark.parametrize(("tables", "said"), [
     ({"space": 'pattern = "e+"'}, "space.pattern leaves no input of 8 sites (the whole text"),
-    ({"space": 'pattern = "^a+$"'}, "leaves no input"),
+    ({"space": 'pattern = "^a+$|b"'}, "the whole text must match, so leave out ^"),
     ({"space": 'pattern = "a+"'}, "leaves only one input"),
     ({"space": 'pattern = "[a-e]+"'}, "space.pattern leaves out no input; leave it out"),
     ({"space": 'pattern = "a)|(b"'}, "cannot be read"),
@@ -241,6 +251,15 @@ def test_a_tokenizer_of_another_kind_is_refused(tmp_path):
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(constraint.UserError, match="whose tokens stand for bytes"):
         of(tmp_path, SimpleNamespace(n_values=V, n_sites=4), model=model)
+
+
+def test_ids_are_no_places_among_the_tokens_that_are_left(tmp_path):
+    """Two special tokens come first: 4 and 5 would be the tokens 6 and 7."""
+    model = byte_level(tmp_path)[1]
+    shape, space = SimpleNamespace(n_values=11, n_sites=4), f"allowed = {[[4, 5]] * 4}"
+    assert of(tmp_path, shape, model=model, space=space).n_inputs == 16
+    with pytest.raises(constraint.UserError, match=r"space\.allowed: with model.tokens = \"no-sp"):
+        of(tmp_path, shape, model=model + '\ntokens = "no-special"', space=space)
 
 
 def test_what_is_for_whole_spaces_is_refused(tmp_path, capfd):

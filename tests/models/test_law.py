@@ -195,6 +195,12 @@ def test_prompts_of_texts_are_these_texts_without_special_tokens(tmp_path, monke
     rows = laws.build(config, "cpu", built).prompt
     values = np.concatenate([rows, np.zeros((1, 2), dtype=np.int64)], axis=1)
     assert models.display(config).show(values)[0].startswith(said)
+    (tmp_path / "prompts.txt").rename(tmp_path / "prompts.json").write_text("[[5, 6]]")
+    law = law.replace("prompts.txt", "prompts.json")
+    (tmp_path / "input.toml").write_text(text(tmp_path, law=law, model=model))
+    config = input_file.load(tmp_path / "input.toml", [])
+    with pytest.raises(UserError, match=r"numbered without the special ones, .*; give texts"):
+        laws.build(config, "cpu", built)
 
 
 def test_a_users_own_attribute_base_is_not_the_model(tmp_path, monkeypatch):

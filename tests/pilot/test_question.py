@@ -80,6 +80,15 @@ def test_a_ladder_ends_where_the_question_is_answered(name, ends):
             question.reach_of(config, model, "high")
 
 
+def test_the_other_model_of_a_difference_may_have_no_law():
+    """Then no beta follows it, and z may have any range."""
+    other = {"kind": "python", "factory": "law_models:chain"}
+    config = config_of(law=LAW, output={"name": "difference", "other": other})
+    base = SimpleNamespace(n_values=10, n_sites=4, predicted_from=1, output=None)
+    found = question.reach_of(config, SimpleNamespace(base=base, n_sites=4), None)
+    assert found == question.Reach()
+
+
 UNIFORM = {"kind": "uniform", "sites": 2}
 WITH_PREFIX = {"kind": "causal-lm", "path": WORSE, "prefix": [1]}
 

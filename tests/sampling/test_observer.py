@@ -3,6 +3,7 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from run_tools import assert_same
 from runs_in_progress import begin, config_of
@@ -36,6 +37,14 @@ def test_warnings_name_the_rungs(tmp_path, log_lines):
         "warning: rung 1 (beta = 0): all outputs fell outside the bins; widen [bins]",
         "warning: rungs 1 and 2 never swapped: add a rung between beta = 0 and 1.5",
     ]
+    run.observer._rung_k3 = np.array([[0, 0, 0], [0, 40, 1], [0, 40, 6], [0, 40, 9]])
+    run.observer.warn()  # Gaussian rungs may have one beta
+    assert log_lines[-1].endswith("swapped: add a Gaussian rung whose z0 lies between theirs")
+    run.observer._ladder = SimpleNamespace(lambdas=[0.0, 0.0, 1.0, 2.0])
+    run.observer.warn()
+    assert log_lines[-1].endswith("swapped: add a rung whose beta and lambda lie between theirs")
+    run.observer._ladder, run.observer._rung_k3 = None, np.zeros((4, 3))
+    del log_lines[2:]
     run.observer._first_round = 2  # resumed: what came before is not counted
     run.observer.warn()
     assert "all outputs since this start fell outside" in log_lines[2]

@@ -91,7 +91,11 @@ def test_a_rung_that_tuning_keeps_stays_in_the_proposed_ladder(log_lines, fixed,
     bins, sampler = (SimpleNamespace(edges=np.linspace(0.0, 64.0, 65)),
                      SimpleNamespace(method="parallel-tempering"))  # fmt: skip
     world = SimpleNamespace(rank=0, sum=lambda value: value)
-    warn_of_transitions(world, SimpleNamespace(bins=bins, sampler=sampler), rungs, stats, tuning)
+    config = SimpleNamespace(bins=bins, sampler=sampler, ladder=SimpleNamespace(lambdas=[0, 1, 2]))
+    warn_of_transitions(world, config, rungs, stats, tuning)
+    assert not log_lines  # neighbours differ by lambda, too, and Gaussian rungs have none
+    config.ladder.lambdas = None
+    warn_of_transitions(world, config, rungs, stats, tuning)
     ladder = tomllib.loads(log_lines[-1].partition("\n")[2])["ladder"]
     canonical = [b for b, kappa in zip(ladder["betas"], ladder["kappa"], strict=True) if not kappa]
     assert canonical == ([0.0, 2.0, 4.0] if kept else [0.0, 4.0])

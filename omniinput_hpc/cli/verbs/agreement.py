@@ -22,6 +22,7 @@ from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.precision_recall.agreement import compare_with_people
 from omniinput_hpc.plots import look
 from omniinput_hpc.results.banked import labels_for
+from omniinput_hpc.results.names import claim_name, words_of
 from omniinput_hpc.results.scores import AgreementResult
 
 
@@ -49,4 +50,7 @@ def main(arguments: list[str], program: str = "agreement.py") -> None:
     found = compare_with_people(joined.scored, joined.judges)
     fid = (options.fid, options.fid_run) if options.fid else None
     result = AgreementResult([run], [], joined, found, fid)
-    finish(record, result)
+    tag = claim_name(
+        record, ".agreement.csv", words_of(None, options.scores or [], bank=options.bank)
+    )
+    finish(record, result, tag)

@@ -7,15 +7,21 @@ proteins, DNA or RNA also RUN.tasks.key.fasta.
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from pathlib import Path
 
 from omniinput_hpc.annotation import task_set
 from omniinput_hpc.annotation.drawing import DRAW_METHODS, bin_table, not_believed
-from omniinput_hpc.annotation.task_bins import bins_of_run, check_together, too_few_to_analyse
+from omniinput_hpc.annotation.task_bins import (
+    TaskBins,
+    bins_of_run,
+    of_one_model,
+    too_few_to_analyse,
+)
 from omniinput_hpc.annotation.tasks import MAX_DRAWS, key_path
 from omniinput_hpc.cli.scripts import add_range, check_output, new_parser, new_record
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.comparison.joined import joined_density
 from omniinput_hpc.results.tables import beside
 from omniinput_hpc.runfile.reader import open_run
 
@@ -26,21 +32,27 @@ def main(arguments: list[str], program: str = "choose.py") -> None:
     record = new_record(program, arguments, options, options.run[0])
     ranges = options.range * (len(options.run) if len(options.range) == 1 else 1)
     how = task_set.HowDrawn(options.per_bin, options.width, options.draw_method, options.seed)
-    bins, drawn = [], []
+    bins: list[TaskBins] = []
+    drawn_of: dict[int, task_set.DrawnRun] = {}
     for path, z_range in zip(options.run, ranges, strict=True):
         with open_run(path, options.on_damage) as run:
             bins.append(bins_of_run(run, z_range[0], z_range[1], options.width))
-    check_together(bins)
-    for i, (path, z_range) in enumerate(zip(options.run, ranges, strict=True)):
-        with open_run(path, options.on_damage) as run:
-            density = density_of_run(run.data)
-            drawn.append(task_set.draw_from(run, density, bins[i], z_range, how, i))
-            record.add_run(run)
-        reports, floor = drawn[i].reports, density.floor
-        lines = [f"{path}: {drawn[i].shown.note}", *bin_table(reports, floor)]
-        lines += not_believed(path, reports, floor)
+    for numbers in of_one_model(bins):
+        of_model, z_range = [bins[i] for i in numbers], ranges[numbers[0]]
+        with ExitStack() as stack:
+            paths = [options.run[i] for i in numbers]
+            runs = [stack.enter_context(open_run(path, options.on_damage)) for path in paths]
+            density = joined_density([run.data for run in runs])
+            found = task_set.draw_from(runs, density, of_model, z_range, how, numbers[0])
+            for i, run, one in zip(numbers, runs, found, strict=True):
+                drawn_of[i] = one
+                record.add_run(run)
+        name, reports, floor = " and ".join(map(str, paths)), found[0].reports, density.floor
+        lines = [f"{name}: {found[0].shown.note}", *bin_table(reports, floor)]
+        lines += not_believed(name, reports, floor)
         record.notes += lines
         print("\n".join(lines))
+    drawn = [drawn_of[i] for i in range(len(bins))]
     for note in too_few_to_analyse(bins, [one.chosen for one in drawn]):
         record.notes.append(note)
         print(note)

@@ -36,7 +36,7 @@ def main(arguments: list[str], program: str = "overlay.py") -> None:
     look.use([[run] for run in options.run], options.label, options.title, options.style)
     if len(options.test_sets) > len(options.run):
         raise UserError("--test-sets: more files than runs")
-    check_output(options.output, [*options.run, *options.test_sets])
+    check_output(options.output, [*options.run, *options.test_sets], ".png")
     sets_of = [read_test_sets(path) for path in options.test_sets]
     models, runs, warnings = [], [], []
     record = new_record(program, arguments, options, options.run[0])

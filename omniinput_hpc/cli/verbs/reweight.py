@@ -99,7 +99,9 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
         exact = tables.read_exact(options.exact, density.edges) if options.exact else None
         for low, high in options.range:
             total, *ends = log_total(density, low, high)
-            what = density.words.whole if density.absolute else f"the {density.words.share}"
+            what = density.words.whole
+            if not density.absolute:
+                what = f"the {density.words.share} in visited bins"
             record.add_interval(f"ln of {what} from {ends[0]:.6g} to {ends[1]:.6g}", total)
             further.append(results.total_line(density, total, ends, exact))
             further += [line for run in runs for line in drawn_line(run, *ends)]

@@ -165,14 +165,17 @@ def _solve(runs: Sequence[RunData], observed: Observations, below_b: BoolArray) 
     inside = ends_are_inside(observed.beta_k, observed.outside_k2, observed.n_k, m)
     if not (np.isfinite(exact) and inside):
         return free
-    ends = None
+    ends, at_m = None, bool((observed.beta_k == m).any())
     if free.problem.absolute and (observed.beta_k == 0.0).any():  # else Z(0) was not seen
         use_b = (observed.count_b > 0) & ~below_b
-        parts = (free.log_g_b, free.log_g_jb, observed.inside, use_b, observed.lanes_g)
-        found = log_constants_apart(*parts, m)
-        ends = Ends(m, run.n_values, *found, exact, len(observed.lanes_g))
+        term_b = free.log_g_b + observed.inside.log_mean_exp(-m)
+        thin_b = use_b & (observed.effective_b < MIN_EFFECTIVE_COUNT)
+        if at_m or _hold_little(term_b, thin_b, use_b):  # else Z(m) was not seen
+            parts = (free.log_g_b, free.log_g_jb, observed.inside, use_b, observed.lanes_g)
+            found = log_constants_apart(*parts, m)
+            ends = Ends(m, run.n_values, *found, exact, len(observed.lanes_g))
     chains = any(not isinstance(part, DrawTerms) for part in observed.lanes)
-    if chains and (ends is None or ends.agree):
+    if chains and at_m and (ends is None or ends.agree):
         return _solved(observed, True, ends, free.f_k)
     return replace(free, ends=ends)
 
@@ -240,8 +243,15 @@ def _with_interval(
     The error is infinite if bins below the density's floor hold over 1 % of the sum.
     """
     error = float(jackknife_error(np.asarray(value), value_j, density.lanes_g))
-    below_b = used_b & ~density.believed_b
-    if below_b.any() and scipy.special.logsumexp(term_b[below_b]) - value > LOG_UNKNOWN_SHARE:
+    if not _hold_little(term_b, used_b & ~density.believed_b, used_b):
         error = np.inf
     half = t_quantile(len(density.lanes_g)) * error if np.isfinite(error) else np.inf
     return Interval(*map(np.asarray, (value, value - half, value + half, error)))
+
+
+def _hold_little(term_b: FloatArray, some_b: BoolArray, used_b: BoolArray) -> bool:
+    """Return whether some of the used bins hold at most 1 % of the sum of exp(term_b), [B]."""
+    if not some_b.any():
+        return True
+    part, whole = (scipy.special.logsumexp(term_b[bins_b]) for bins_b in (some_b, used_b))
+    return bool(part - whole <= LOG_UNKNOWN_SHARE)

@@ -64,18 +64,23 @@ def ends_of(curve: Curve, edges: FloatArray) -> tuple[float, float]:
 def at_thresholds(curve: Curve, edges: FloatArray, asked: Sequence[float]) -> list[AtThreshold]:
     """Return precision and recall at the bin edges nearest to the outputs `asked`.
 
+    Between bins without counts they are those up to the last bin before. Nothing is accepted at
+    the edge where the curve begins, so the first threshold stands for it.
+
     Raises
     ------
     EstimateError
         An output lies more than half a bin beyond the curve's ends.
     """
     first, last = ends_of(curve, edges)
-    found = []
+    sign, order, found = (1.0, edges, []) if curve.side == "low" else (-1.0, edges[::-1], [])
     for z in asked:
-        t = int(np.argmin(np.abs(curve.threshold_t - z)))
-        half = 0.5 * float(edges[curve.bin_t[t] + 1] - edges[curve.bin_t[t]])
-        near = abs(float(curve.threshold_t[t]) - z) <= half * (1.0 + 1e-9)
-        if not near and not min(first, last) <= z <= max(first, last):
+        b = int(np.argmin(np.abs(order - z)))
+        edge, half = float(order[b]), 0.5 * abs(float(np.diff(order[max(b - 1, 0) :][:2])[0]))
+        t = int(np.searchsorted(sign * curve.threshold_t, sign * edge, side="right")) - 1
+        inside = sign * first <= sign * z <= sign * last
+        near = abs(edge - z) <= half * (1.0 + 1e-9)
+        if not inside and not (near and sign * first < sign * edge <= sign * last):
             raise EstimateError(
                 f"threshold {z:g}: the curve covers only z = {first:g} to {last:g}; choose a "
                 "threshold in this range, widen the bins, or score more of them"
@@ -83,8 +88,8 @@ def at_thresholds(curve: Curve, edges: FloatArray, asked: Sequence[float]) -> li
         found.append(
             AtThreshold(
                 float(z),
-                float(curve.threshold_t[t]),
-                *(_interval(curve, t, name) for name in ("precision_t", "log_recall_t")),
+                edge if t >= 0 else float(curve.threshold_t[0]),
+                *(_interval(curve, max(t, 0), name) for name in ("precision_t", "log_recall_t")),
             )
         )
     return found

@@ -15,7 +15,7 @@ import torch
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.state import accept
 from omniinput_hpc.models import Model, law_of, offers_of
-from omniinput_hpc.models.checked import compare, watch
+from omniinput_hpc.models.checked import compare, watch, watch_law
 
 CHUNK_ELEMENTS = 1 << 22
 """Elements of a gradient that a GPU processes at once: 16 MB in float32, for any V and D."""
@@ -187,7 +187,9 @@ class Differentiable:
         law = self._law
         if law is None or law.gives_z:
             return z, gradient
-        return z, UnderLaw(gradient, Dense(law.gradient(x)), law.log_q(x, z))
+        log_q = law.log_q(x, z)
+        watch_law(self._model, x, log_q)
+        return z, UnderLaw(gradient, Dense(law.gradient(x)), log_q)
 
     def force(self, gradient: Gradient, slope: torch.Tensor) -> tuple[Gradient, torch.Tensor]:
         """Return a gradient and a slope [W] whose product proposals follow, given those of z."""

@@ -34,6 +34,8 @@ UNLIKELY = 1e4
 """At most this is -ln of a probability that shapes proposals, so that differences are finite."""
 COMPARED = 1 << 24
 """Values of prompts that are compared at once."""
+MAX_OFF = 1e-3
+"""How far ln of a row's sum may be from 0 if rows must sum to 1."""
 RARELY = 7.0
 """-ln of how often gradient kernels propose, at a site, a value that leaves the space."""
 
@@ -119,7 +121,8 @@ class Law:
     Parameters
     ----------
     model : has ``conditional_logits``
-    temperature : of its rows; at 1 they are used as they are, and must sum to 1
+    temperature : of its rows; at 1 they are used as they are, and must sum to 1, unless the model
+        leaves out tokens
     prompt : the law of the first sites; None: the sites before `predicted_from` are uniform
     gives_z : whether the run's z is this model's own loss, so that ln q(x) follows from z; it does
         not if texts end, whatever is given
@@ -127,6 +130,7 @@ class Law:
     Attributes
     ----------
     automaton : which inputs exist, if texts end; None if all do
+    normalizes : whether rows are divided by their sums
     separate : whether changes of single sites may not connect the prompts
 
     Raises a `UserError` if the model has no conditionals, or if texts may end in a prompt.
@@ -162,7 +166,9 @@ class Law:
         self._first = max(first, self.n_prompt)
         self._log_uniform = (self.n_prompt - self._first) * math.log(self.n_values)
         self._b, self._predicted = 1.0 / temperature, self.n_sites - first
-        self._plain = temperature == 1.0 and self._first == first and self._ended is None
+        whole = getattr(getattr(model, "base", model), "whole_rows", True)
+        self.normalizes = temperature != 1.0 or not whole
+        self._plain = not self.normalizes and self._first == first and self._ended is None
         self.gives_z = gives_z and self._plain and prompt is None
 
     def kv_cache(self, current: KVCache | None, n_walkers: int) -> KVCache | None:
@@ -171,6 +177,10 @@ class Law:
 
     def draw(self, u: torch.Tensor) -> torch.Tensor:
         """Return independent draws of whole inputs, int64 [n, D], by u, float64 [n, D]."""
+        return self.draw_with_log_q(u)[0]
+
+    def draw_with_log_q(self, u: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return independent draws, int64 [n, D], and the terms of their ln q, float64 [n, D]."""
         x = torch.zeros_like(u, dtype=torch.int64)
         log_q = torch.zeros_like(u)
         if self.offers.draws is not None:
@@ -180,7 +190,7 @@ class Law:
         else:
             rows = conditionals.begin_anew(self.offers, x)
             self._fill(x, log_q, rows, Span(0, 0, self.n_sites), u)
-        return x
+        return x, log_q
 
     def log_q(self, x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
         """Return ln q of inputs x, int64 [W, D], whose outputs are z [W]: float64 [W]."""
@@ -228,10 +238,10 @@ class Law:
             rows = self._conditional_logits(x)[1].float() * -self._b
             rows[:, : self._first] = 0.0
             return rows.clamp_(max=UNLIKELY)
-        g = self.offers.output_and_gradient(x)[1]
+        g = self.offers.output_and_gradient(x)[1]  # perhaps the model's own tensor
         if self._ended is None:
-            return g.mul_(self._predicted * self._b)
-        g.mul_(self._ended.n_own(x)[:, None, None] * self._b)
+            return g * (self._predicted * self._b)
+        g = g * (self._ended.n_own(x)[:, None, None] * self._b)
         over = self._ended.is_over(x)
         other = torch.arange(self.n_values, device=x.device) != self._ended.end
         return g.masked_fill_(over[..., None] & other, rise(self.n_values))
@@ -284,7 +294,10 @@ class Law:
         span: Span,
         u: torch.Tensor,
     ) -> None:
-        """Draw the sites of a span in place, with their terms of ln q; `rows` begin there."""
+        """Draw the sites of a span in place, with their terms of ln q; `rows` begin there.
+
+        A term is NaN if its row is, or if it must sum to 1 and does not.
+        """
         b = torch.full((len(x),), self._b, dtype=torch.float64, device=x.device)
         n_prompt = self.n_prompt
         if span.begin == 0 and n_prompt:
@@ -296,8 +309,12 @@ class Law:
                     x[:, t] = (u[:, t - span.begin] * self.n_values).long()
                 else:
                     row = rows.row()
-                    x[:, t], log_sum = draw_scaled(row, b, u[:, t - span.begin])
-                    log_q[:, t] = self._term(pick(row, x[:, t]), log_sum)
+                    value, log_sum = draw_scaled(row, b, u[:, t - span.begin])
+                    x[:, t] = value.clamp_(max=self.n_values - 1)  # of NaN it may be any
+                    term = self._term(pick(row, x[:, t]), log_sum)
+                    if not self.normalizes:
+                        term = term.masked_fill_(log_sum.abs() > MAX_OFF, torch.nan)
+                    log_q[:, t] = term
             if t + 1 < span.end:
                 rows.extend(x[:, t])
 
@@ -311,12 +328,12 @@ class Law:
             skipped = max(self._first - begin, 0)
             if skipped < len(rows):
                 some, rows = slice(begin + skipped, t), rows[skipped:]
-                log_sum = None if self._b == 1.0 else log_sums(rows, b)
+                log_sum = log_sums(rows, b) if self.normalizes else None
                 log_q[:, some] = self._term(pick(rows, x[:, some].T), log_sum).T
 
     def _term(self, log_p: torch.Tensor, log_sum: torch.Tensor | None) -> torch.Tensor:
-        """Return l / temperature - ln of the sum over values; l itself at temperature 1."""
-        if self._b == 1.0 or log_sum is None:
+        """Return l / temperature - ln of the sum over values; l itself if rows sum to 1."""
+        if not self.normalizes or log_sum is None:
             return log_p.double()
         return self._b * log_p.double() - log_sum
 

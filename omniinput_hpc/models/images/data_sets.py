@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +53,22 @@ class Images:
     ----------
     x : uint8 [n, D], grey levels; sites as in `omniinput_hpc.models.images.files.Shape`
     y : int64 [n], classes
+    n_levels : number of grey levels
     """
 
     x: NDArray[np.uint8]
     y: NDArray[np.int64]
+    n_levels: int = 256
 
     def only(self, *labels: int) -> Images:
         """Return the images of the classes `labels`, renumbered by position in `labels`."""
         kept = np.isin(self.y, labels)
-        return Images(self.x[kept], np.searchsorted(labels, self.y[kept]).astype(np.int64))
+        y = np.searchsorted(labels, self.y[kept]).astype(np.int64)
+        return replace(self, x=self.x[kept], y=y)
+
+    def at_levels(self, n_values: int) -> NDArray[np.int64]:
+        """Return levels of a model with `n_values` of them, int64 [n, D], as for own pictures."""
+        return np.asarray(np.rint(self.x * ((n_values - 1) / (self.n_levels - 1))), dtype=np.int64)
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -73,21 +80,23 @@ def read_digits(*labels: int) -> Images:
     from sklearn.datasets import load_digits
 
     data = load_digits()
-    images = Images(np.asarray(data.data, dtype=np.uint8), np.asarray(data.target, dtype=np.int64))
+    x, y = np.asarray(data.data, dtype=np.uint8), np.asarray(data.target, dtype=np.int64)
+    images = Images(x, y, n_levels=17)
     return images.only(*labels) if labels else images
 
 
 def split_digits(images: Images) -> tuple[Images, Images]:
     """Return the training and the test images; every third image is a test image."""
     test = np.arange(len(images)) % 3 == 0
-    return Images(images.x[~test], images.y[~test]), Images(images.x[test], images.y[test])
+    one, other = (replace(images, x=images.x[i], y=images.y[i]) for i in (~test, test))
+    return one, other
 
 
 def digits_test_set() -> Images:
     """Return the test images of all digits; no model of the zoo learned from its 0s and 1s."""
     pair, every = (split_digits(images)[1] for images in (read_digits(0, 1), read_digits()))
     x, y = every.x[every.y > 1], every.y[every.y > 1]
-    return Images(np.concatenate([pair.x, x]), np.concatenate([pair.y, y]))
+    return replace(pair, x=np.concatenate([pair.x, x]), y=np.concatenate([pair.y, y]))
 
 
 def read_idx(path: Path) -> NDArray[Any]:

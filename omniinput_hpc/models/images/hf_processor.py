@@ -80,6 +80,8 @@ def read(folder: Path) -> Processor:
         )
     is_mobile = kind.startswith("mobilevit")
     flipped = bool(given.get("do_flip_channel_order", is_mobile))
+    if kind.startswith("efficientnet"):  # its default
+        given = {"include_top": True, **given}
     unknown = [
         key
         for key, value in given.items()
@@ -134,6 +136,7 @@ def _of_timm(config: dict[str, Any], file: Path) -> Processor:
 def _size(given: dict[str, Any], config: dict[str, Any], file: Path) -> tuple[int, int] | None:
     """Return height and width of what the network receives; None if it takes any."""
     crops = given.get("do_center_crop", False) and given.get("crop_size") is not None
+    crops = crops and not _kind(given, config).startswith("perceiver")  # it crops, then resizes
     resizes = given.get("do_resize", True) and given.get("size") is not None
     size = given["crop_size"] if crops else given["size"] if resizes else config.get("image_size")
     match size:

@@ -65,6 +65,7 @@ class CausalLanguageModel:
     n_weights : number of the model's weights
     token_ids : int64 [n_values], the token of each value
     space : the values that the sites may take, among those that the model knows
+    whole_rows : whether these are all tokens, so that rows of probabilities sum to 1
     """
 
     def __init__(self, options: CausalLm, device: str, allowed: Allowed = None) -> None:
@@ -82,7 +83,7 @@ class CausalLanguageModel:
         self.token_ids = torch.from_numpy(tokens).to(device)
         self.n_sites, self.n_values = options.length, len(tokens)
         self.predicted_from = 0 if before else 1
-        self._all_tokens = len(tokens) == n_vocab
+        self._all_tokens = self.whole_rows = len(tokens) == n_vocab
         self._before = torch.tensor(before, dtype=torch.int64, device=device)
         self._special = special_tokens(self.lm, words)
         self._mask_needed = False

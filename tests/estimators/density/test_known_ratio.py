@@ -172,3 +172,16 @@ def test_other_models_have_no_ends():
     density = density_of_run(independent_run(Lattice(), np.array([0.0, 2.0]), edges))
     assert density.ends is None and not density.pinned
     assert constants_lines(density.ends, density.pinned) == []
+
+
+def test_a_ladder_that_stays_far_from_m_is_not_judged_by_it():
+    """What it visited holds little of Z(m), which no error of the visited bins shows."""
+    for top in (1.0, 2.0):
+        density = density_of_run(run_of(beta_k=np.linspace(0.0, top, 4), rounds=24, moves=10))
+        assert density.ends is None and not density.pinned, density.ends
+        assert not any("impossible" in reason for reason in density.verdict.reasons)
+        assert 0.6 < np.sqrt(np.mean(z_scores(density, MODEL.log_g_b()) ** 2)) < 1.6
+    # one that fills all bins of Z(m) is, though no rung is at m
+    density = density_of_run(run_of(beta_k=(0.0, 8.0, 16.0, 22.0), rounds=64, moves=80))
+    assert density.ends.agree and not density.pinned
+    assert "scaled at both ends" not in constants_lines(density.ends, density.pinned)[0]

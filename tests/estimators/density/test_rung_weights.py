@@ -287,7 +287,7 @@ def test_inputs_are_chosen_by_the_weights_of_their_own_laws(kind):
         run.x_rksd = inputs_of(run.z_rks, np.random.default_rng(1))
     density = density_of_run(run)
     truth = MODEL.bin_sums(edges, MODEL.right_l()) / MODEL.bin_sums(edges, MODEL.count_l())
-    chosen, _ = choose(run, density, edges, 3000, "by-weight", seed=1)
+    (chosen,), _ = choose([run], density, edges, 3000, "by-weight", seed=1)
     bins = np.searchsorted(edges, [item.bin_lower for item in chosen])
     found = [(int(b), item.draws, item.x) for b, item in zip(bins, chosen, strict=True)]
     others = draw_independently(run, density, edges, 3000, seed=1)

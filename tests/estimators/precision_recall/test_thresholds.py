@@ -73,6 +73,19 @@ def test_an_edge_of_a_bin_is_taken_as_it_is(curve):
     assert one.threshold == one.asked
 
 
+def test_an_edge_between_empty_bins_is_answered_for_what_lies_before_it():
+    """Outputs are 0.25 apart here, and bins 0.0625 wide; at the next counted edge more is in."""
+    for side in ("low", "high"):
+        edges = np.linspace(LEVEL_EDGES[0], LEVEL_EDGES[-1], 4 * (len(LEVEL_EDGES) - 1) + 1)
+        curve = curve_of(3, side, edges)
+        between = np.abs(np.mod(edges, MODEL.unit)) > 0.01  # whose bins have no outputs
+        for z in edges[between & (np.abs(edges - 2.0) < 0.2)]:
+            (one,) = at_thresholds(curve, edges, [float(z)])
+            assert one.threshold == z and np.abs(sigmas(one, z, side)).max() < 4.0
+        (one,) = at_thresholds(curve, edges, [ends_of(curve, edges)[0]])
+        assert one.threshold == curve.threshold_t[0]
+
+
 def test_a_threshold_beyond_the_ends_is_refused(curve):
     for z in (-3.0, 40.0):
         with pytest.raises(EstimateError, match=f"threshold {z:g}: the curve covers only"):

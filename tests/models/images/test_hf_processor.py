@@ -34,6 +34,14 @@ def options(folder, **keys):
         ({"size": {"shortest_edge": 24}}, (24, 24)),
         ({"do_center_crop": True, "crop_size": [8, 9]}, (8, 9)),
         ({"do_resize": False}, (12, 12)),  # config.json says it
+        (
+            {
+                "do_center_crop": True,
+                "crop_size": 20,  # of the picture that it then resizes
+                "image_processor_type": "PerceiverImageProcessor",
+            },
+            (12, 16),
+        ),
     ],
 )
 def test_the_size_that_the_network_receives(more, size, tmp_path):
@@ -63,6 +71,7 @@ def test_mobilevit_swaps_colours_and_never_normalizes(tmp_path):
         ({"image_processor_type": "PPLCNetImageProcessor"}, "PP-LCNet is not supported"),
         ({"do_pad": True}, "do_pad is not supported"),
         ({"rescale_offset": True}, "rescale_offset is not supported"),
+        ({"image_processor_type": "EfficientNetImageProcessor"}, "include_top is not supported"),
         ({"image_mean": None}, "do_normalize needs image_mean"),
         ({"image_mean": [0.5, 0.5]}, "do not fit 3 channels"),
         ({"size": {"longest_edge": 3}}, "the size .* is not understood"),
