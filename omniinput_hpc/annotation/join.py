@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -90,7 +90,7 @@ def join_scores(
     keys = {path: read_key(path) for path in by_key}
     files = [file for path in keys for file in by_key[path]]
     check_who(files)
-    notes = [note for file in files for note in file.notes]
+    notes = [note for file in files for note in file.notes] + _drawn_apart(keys, fingerprint)
     names = sorted({file.annotator for file in files})
     judges = {file.annotator: file.judge for file in files if file.judge}
     people = [a for a, name in enumerate(names) if name not in judges] or [*range(len(names))]
@@ -131,6 +131,22 @@ def join_scores(
         gold_g=np.array([gold for _, gold in golds]),
         notes=notes,
     )
+
+
+def _drawn_apart(keys: Mapping[Path, Key], fingerprint: str) -> list[str]:
+    """Return a note if tasks were drawn separately from several runs of the model; else []."""
+    apart: dict[frozenset[str], Path] = {}
+    for path, key in keys.items():
+        runs = frozenset(r.identity for r in key.runs if r.model_fingerprint == fingerprint)
+        if runs:
+            apart.setdefault(runs, path)
+    if len(apart) < 2:
+        return []
+    return [
+        f"the tasks of {' and '.join(map(str, apart.values()))} were drawn separately from "
+        "different runs of one model: in a bin that one run reached only in part, its inputs count "
+        "too much (omniinput choose RUN1.h5 RUN2.h5 draws them together)"
+    ]
 
 
 def _scored_ids(

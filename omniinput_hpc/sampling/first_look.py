@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from omniinput_hpc import models, rng
 from omniinput_hpc.config import Config
 from omniinput_hpc.config.space import Space
+from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.parts import law
 from omniinput_hpc.kernels.parts.constrained import InputLaw
 from omniinput_hpc.models import checked
@@ -22,6 +23,9 @@ Evaluate = Callable[[NDArray[Any]], NDArray[np.float32]]
 
 N_PROBES = 16
 """The number of fixed inputs whose z shows whether a resumed run has the same model."""
+
+SAME_Y = 1e-3
+"""How far an observable of one input may differ by rounding; also relative."""
 
 
 @checked.refused_unless_finite()
@@ -59,10 +63,24 @@ def marks(
     found = law.marks(input_law, x_wd, device) if isinstance(input_law, law.Law) else {}
     if found:
         found["law_log_q"] = found["law_log_q"][:N_PROBES]
-    x_nd = x_wd[:N_PROBES]
+    id_nd = space.to_ids(x_wd[:N_PROBES].astype(np.int64))
     names = [n for n in observed if config.observed[n] != LABEL and not config.constrained]
-    y = [observed[name](space.to_ids(x_nd.astype(np.int64))) for name in names]
+    y = [_of_each_alone(observed[name], id_nd, f"observables.{name}") for name in names]
     return {**found, "observables_y": np.concatenate(y)} if y else found
+
+
+def _of_each_alone(y: Observe, id_nd: NDArray[np.int64], key: str) -> NDArray[np.float64]:
+    """Return y of inputs; raise a UserError if that of the first depends on the others.
+
+    The law of a second direction would then depend on the batch.
+    """
+    together, alone = y(id_nd), y(id_nd[:1])
+    if not np.allclose(alone, together[:1], SAME_Y, SAME_Y):
+        raise UserError(
+            f"{key} is {together[0]:.6g} for an input in a batch and {alone[0]:.6g} for it alone: "
+            "its function must depend on nothing but the input"
+        )
+    return together
 
 
 def _fixed_inputs(config: Config, g: Geometry) -> Iterator[NDArray[Any]]:

@@ -22,6 +22,7 @@ from omniinput_hpc.runfile import side_checkpoint
 from omniinput_hpc.runfile.checked_datasets import BrokenRun
 from omniinput_hpc.runfile.layout import Geometry, target_of
 from omniinput_hpc.runfile.reader import open_run
+from omniinput_hpc.sampling.first_look import SAME_Y
 from omniinput_hpc.text import shown_path
 
 _OF_RUN = ("output", "rounds", "histogram_blocks", "threads", "device", "writer")
@@ -41,9 +42,6 @@ OWN_CODE = {
     "law_source": "law.factory or law.prompt.factory", "observables_source": "[[observables]]",
 }  # fmt: skip
 """Attributes of the user's own code, apart from the model's, with its keys."""
-
-OBSERVABLE_ERROR = 1e-3
-"""Differences of observables between machines; also relative."""
 
 RUNGS_AT_ONCE = 16
 """Checkpoints of this many rungs are checked at once, to limit memory."""
@@ -317,7 +315,7 @@ def _compare(path: Path, mark: str, then: Any, now: Any) -> None:
                 "tokens of its prompts differ); choose another run.output, or move it away"
             )
     elif np.shape(then) != np.shape(now) or not np.allclose(
-        now, then, OBSERVABLE_ERROR, OBSERVABLE_ERROR
+        now, then, SAME_Y, SAME_Y
     ):
         log.warning(
             "warning: [[observables]] give other numbers of the same inputs than when the run %s "

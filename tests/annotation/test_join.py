@@ -59,7 +59,10 @@ def test_lanes_of_a_run_are_the_same_in_two_task_sets(tmp_path, second, lanes):
         write_scores(tmp_path, name, "ana", {f"{name}{i}": 0.5 for i in range(4)})
         for name in ("one", "two")
     ]
-    scored = join_scores("m", paths).scored
+    joined = join_scores("m", paths)
+    scored = joined.scored
+    apart = [note for note in joined.notes if "were drawn separately from different runs" in note]
+    assert len(apart) == (lanes == 4)
     assert len(scored.lane_i) == 8
     assert bin_scores(scored).lanes_b[0] == lanes
     assert read_key(tmp_path / "one.tasks.key.jsonl").runs[0].created == first.get("created")

@@ -24,6 +24,7 @@ TWO = '[[observables]]\nname = "distinct"\n' + OWN.format("mine", "second")
 @pytest.fixture(autouse=True)
 def own(tmp_path, monkeypatch):
     text = "def second(x):\n    return x[:, 1] * 0.5\ndef wrong(x):\n    return x\n"
+    text += "def crowded(x):\n    return x[:, 0] * 0 + len(x)\n"
     (tmp_path / "small_observables.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", *sys.path])
@@ -104,6 +105,7 @@ def test_they_survive_salvage():
         ('[[observables]]\nname = "legnth"\n', "observables.legnth = legnth: expected one of"),
         ('[[observables]]\nname = "brightness"\n', "is for images"),
         (OWN.format("bad", "wrong"), "observables.bad = small_observables:wrong: expected 8"),
+        (OWN.format("bad", "crowded"), "bad is 8 for an input in a batch and 1 for it alone"),
         (OWN.format("bad", "no"), "has no function no"),
         ('[[observables]]\nname = "a"\nfuntion = "x"\n', "did you mean"),
     ],
