@@ -1,14 +1,15 @@
-"""How often `omniinput difference` tells two models apart: 40 pairs of runs of the Toy and others.
+"""How often `omniinput difference` tells two models apart: pairs of runs of the Toy and others.
 
-    OMP_NUM_THREADS=1 .venv/bin/python tests/benchmarks/same_model.py
+    OMP_NUM_THREADS=1 .venv/bin/python tests/benchmarks/same_model.py [--pairs 200]
 
 Runs are independent draws from the ladder, of all inputs of five digits, which are enumerated. A
 row per second model: the mean size of D over all inputs, the pairs with different outputs, and the
-pairs whose densities have p < 5 % (Hotelling's T^2; 2 of 40 are expected of one model).
+pairs whose densities have p < 5 % (Hotelling's T^2; 5 % are expected of one model).
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -29,12 +30,14 @@ from omniinput_hpc.estimators.comparison.difference import pair, sameness
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.density.wide_bins import in_width
 
-N_PAIRS = 40
 ROUNDING = (2e-5, 3e-6)
 
 
 def main() -> int:
     """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=200)
+    pairs = parser.parse_args().pairs
     toy = table_of(model_of("toy"))
     others = {
         "the Toy with another seed": toy,
@@ -42,10 +45,10 @@ def main() -> int:
         "one further step": table_of(one_step_further()),
         "the worse Toy": table_of(model_of("toy-worse")),
     }
-    print(f"{'second model':28s}{'mean |D|':>10s}{'outputs':>9s}{'densities':>11s}")
+    print(f"{f'{pairs} pairs with':28s}{'mean |D|':>10s}{'outputs':>9s}{'densities':>11s}")
     for name, other in others.items():
         found = []
-        for seed in range(N_PAIRS):
+        for seed in range(pairs):
             ways, densities = [], []
             for first, (own, its_other) in ((True, (toy, other)), (False, (other, toy))):
                 run = drawn(own, seed if first else 1000 + seed).record()
