@@ -28,8 +28,9 @@ from omniinput_hpc.estimators.samples import (
 
 Observable = Callable[[RecordedSamples], FloatArray]
 """Returns y of recorded samples, float64 [n]."""
-FEWEST_EFFECTIVE, FEWEST_GROUPS = 10, 4
-"""Effective samples, and groups of lanes that have some, below which an error is not known."""
+FEWEST_EFFECTIVE, FEWEST_GROUPS, FEWEST_OF_A_MEAN = 10, 4, 50
+"""Effective samples, groups of lanes that have some, and effective samples of the mean of any y,
+below which an error is not known. With fewer, a mean may lack rare inputs whose y is far away."""
 MOST_UNKNOWN = 0.05
 QUANTILES = (0.1, 0.5, 0.9)
 
@@ -79,9 +80,9 @@ class Observed:
         return np.asarray(np.nan_to_num(n) / correlated)
 
 
-def is_known(n: FloatArray, w_g: FloatArray) -> BoolArray:
+def is_known(n: FloatArray, w_g: FloatArray, fewest: int = FEWEST_EFFECTIVE) -> BoolArray:
     """Return where n effective samples, of weights w_g in each group, are enough for an error."""
-    enough: BoolArray = (n >= FEWEST_EFFECTIVE) & ((w_g > 0).sum(axis=0) >= FEWEST_GROUPS)
+    enough: BoolArray = (n >= fewest) & ((w_g > 0).sum(axis=0) >= FEWEST_GROUPS)
     return enough
 
 
@@ -160,7 +161,8 @@ def averages(found: Observed) -> Averages:
     error_b = jackknife_error(mean_b, mean_jb, lanes_g)
     error_b[_below(density)] = np.inf
     half_b = t_quantile(len(lanes_g)) * error_b
-    half_b = np.where(is_known(n_b, w_gb) & np.isfinite(half_b), half_b, np.nan)
+    known_b = is_known(n_b, w_gb, FEWEST_OF_A_MEAN)
+    half_b = np.where(known_b & np.isfinite(half_b), half_b, np.nan)
     return Averages(
         edges=density.edges,
         mean_b=mean_b,

@@ -109,6 +109,23 @@ def test_few_samples_give_no_interval():
     assert np.isfinite(whole.value) and np.isnan([whole.low, whole.high]).all()
 
 
+def test_a_mean_of_few_samples_has_no_interval_but_a_share_has(many):
+    """Rare inputs far from the others may be missing; a share's interval allows for them."""
+    seen = many[0][1]
+    part = slice(None, None, len(seen.y_i) // 500)
+    few = replace(
+        seen, bin_i=seen.bin_i[part], group_i=seen.group_i[part], log_w_i=seen.log_w_i[part],
+        y_i=np.where(seen.y_i[part] == 4.0, 500.0, 0.0), correlated_b=np.ones(seen.shape[1]),
+    )  # fmt: skip
+    a = averages(few)
+    unknown_b = (a.count_b >= 10) & (a.count_b < 50)
+    many_b = a.count_b > 80
+    assert unknown_b.any() and many_b.any()
+    assert np.isnan(a.low_b[unknown_b]).all() and np.isfinite(a.low_b[many_b]).all()
+    share = means_or_shares(replace(few, y_i=few.y_i / 500.0))
+    assert np.isfinite(share.low_b[unknown_b]).all()
+
+
 def test_a_bin_without_samples_counts_as_unknown(many):
     """Here it holds more of the inputs than any other, as the hottest bin does without beta = 0."""
     density, seen = many[0]
