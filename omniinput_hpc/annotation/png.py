@@ -42,12 +42,6 @@ def data_uri(image: Any) -> str:
     return _uri(file.getvalue())
 
 
-def png_files(folder: Path) -> list[Path]:
-    """Return a folder's PNG files (.png or .PNG), sorted by name, without hidden ones."""
-    files = (file for file in folder.iterdir() if file.suffix.lower() == ".png")
-    return sorted(file for file in files if not file.name.startswith("."))
-
-
 def file_data_uri(path: Path) -> str:
     """Return a PNG file as a data URI; a UserError if it cannot be read or is not a whole PNG."""
     data = read_bytes(path, "picture (.png)", MAX_BYTES)

@@ -14,6 +14,7 @@ from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import constraint, table
 from omniinput_hpc.models.display import Display, Values, cut, values_as_text
+from omniinput_hpc.models.images.references import distance_from, read_references
 from omniinput_hpc.models.protocol import space_of
 from omniinput_hpc.plugins import load_function, own_surroundings
 
@@ -72,10 +73,10 @@ OF_PICTURES: dict[str, Callable[[NDArray[Any]], float]] = {
     "brightness": lambda picture: picture.mean(),
     "edges": edges,
 }
-LABEL = "class"
+LABEL, DISTANCE = "class", "distance"
 NAMES = (
-    *OF_TEXTS, *(f"{name}:TEXT" for name in OF_TEXTS_AND), "canonical", *OF_PICTURES, *OF_VALUES,
-    LABEL, "MODULE:FUNCTION",
+    *OF_TEXTS, *(f"{name}:TEXT" for name in OF_TEXTS_AND), "canonical", *OF_PICTURES,
+    f"{DISTANCE}:PICTURES", *OF_VALUES, LABEL, "MODULE:FUNCTION",
 )  # fmt: skip
 """What may be asked for."""
 
@@ -101,7 +102,8 @@ def build(what: str, config: Config, key: str, render: bool = True) -> Observe:
         return _each(OF_VALUES[what], lambda x: list(x) if end is None else cut(x, end))
     if what == LABEL:
         return _class_of(config, f"{key} {what}")
-    if what in OF_TEXTS or word in OF_TEXTS_AND or what in OF_PICTURES or what == "canonical":
+    shown = what in OF_TEXTS or word in OF_TEXTS_AND or what in OF_PICTURES
+    if shown or what == "canonical" or word == DISTANCE:
         return _of_shown(what, f"{key} {what}", _display(config, render))
     if not argument:
         raise UserError(f"{key} {what}: expected one of {', '.join(NAMES)}")
@@ -153,16 +155,19 @@ def _of_shown(what: str, asked: str, how: Display) -> Observe:
         if is_canonical is None:
             raise UserError(f"{asked} needs the model's tokenizer, which is not here")
         return lambda x: is_canonical(x).astype(np.float64)
-    kind = "image" if what in OF_PICTURES else "text"
+    word, _, argument = what.partition(":")
+    kind = "image" if what in OF_PICTURES or word == DISTANCE else "text"
     if how.kind != kind:
         raise UserError(f"{asked} is for {kind}s; this run's inputs are {how.kind}s")
     if what in OF_PICTURES:
         return _each(lambda picture: OF_PICTURES[what](picture.astype(np.float64)), how.show)
     if what in OF_TEXTS:
         return _each(OF_TEXTS[what], how.show)
-    word, _, argument = what.partition(":")
     if not argument:
-        raise UserError(f"{asked}: expected {word}:TEXT")
+        raise UserError(f"{asked}: expected {word}:{'PICTURES' if word == DISTANCE else 'TEXT'}")
+    if word == DISTANCE:
+        distance = distance_from(read_references(argument, asked), asked)
+        return lambda x: distance(how.show(x))
     if word == "matches":
         try:
             re.compile(argument)

@@ -314,9 +314,7 @@ def _compare(path: Path, mark: str, then: Any, now: Any) -> None:
                 f"run.output = {path} holds a run under another law (its probabilities or the "
                 "tokens of its prompts differ); choose another run.output, or move it away"
             )
-    elif np.shape(then) != np.shape(now) or not np.allclose(
-        now, then, SAME_Y, SAME_Y
-    ):
+    elif np.shape(then) != np.shape(now) or not np.allclose(now, then, SAME_Y, SAME_Y):
         log.warning(
             "warning: [[observables]] give other numbers of the same inputs than when the run %s "
             "began; choose another run.output",

@@ -377,7 +377,7 @@ def test_a_pattern_for_people_finds_no_judge_and_an_old_file_is_continued(tmp_pa
         (["--judge", "causal-lm", "--model", ENGLISH, "--template", "long"], "the model reads"),
         (["--judge", "sequence-classifier", "--model", ENGLISH, "--class", 0], "has no|do not"),
         (["--judge", "image-classifier", "--model", MLP, "--class", 0], "scores images"),
-        (["--judge", "fid", "--model", MLP, "--reference", "x"], "not a folder of PNG"),
+        (["--judge", "fid", "--model", MLP, "--reference", "x"], "not a folder of pictures"),
         (["--judge", "json:loads", "--name", "a/b"], "letters, digits"),
         (["--judge", "json:loads", "--batch", 0], "--batch must be"),
         (["--judge", "json:loads", "--name", "ana"], "holds scores of a person"),

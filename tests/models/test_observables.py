@@ -9,6 +9,7 @@ import torch
 from configs import config_with
 from image_models import SHAPES
 from language_folders import save_classifier, save_decoder
+from PIL import Image
 from run_tools import ROOT
 from tokenizers import Tokenizer, decoders
 from tokenizers.models import BPE
@@ -116,6 +117,43 @@ def test_of_pictures():
     assert y("edges", x, PICTURES)[0] == 0 < y("edges", x, PICTURES)[1]
 
 
+def test_the_distance_from_reference_pictures(tmp_path):
+    random = np.random.default_rng(1)
+    x, how = random.integers(17, size=(5, 64)), observables.table.display(PICTURES)
+    shown = np.stack(how.show(x))
+    known = random.integers(256, size=(7, *shown.shape[1:])).astype(np.uint8)
+    known[3] = shown[2]
+    apart = shown[:, None].astype(float) - known
+    true = np.sqrt((apart**2).mean(axis=(2, 3)).min(axis=1))
+    np.save(tmp_path / "known.npy", known)
+    (tmp_path / "folder").mkdir()
+    for i, picture in enumerate(known):
+        Image.fromarray(picture).save(tmp_path / "folder" / f"{i}.png")
+    for where in ("known.npy", "folder"):
+        found = y(f"distance:{tmp_path / where}", x, PICTURES)
+        np.testing.assert_allclose(found, true, rtol=1e-12)
+        assert found[2] == 0 < min(found[:2])
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        (np.zeros((2, 9, 8), np.uint8), r"are \[9, 8\], those of this run \[8, 8\]"),
+        (np.zeros((2, 8, 8)), "expected 1 or more pictures uint8"),
+        (np.zeros((0, 8, 8), np.uint8), "expected 1 or more pictures uint8"),
+        (None, "known.npy cannot be read"),
+    ],
+)
+def test_reference_pictures_that_do_not_fit(known, words, tmp_path):
+    if known is not None:
+        np.save(tmp_path / "known.npy", known)
+    with pytest.raises(UserError, match=words):
+        y(f"distance:{tmp_path}/known.npy", np.zeros((1, 64), np.int64), PICTURES)
+    with pytest.raises(UserError, match=f"distance:{tmp_path}/more holds no pictures"):
+        (tmp_path / "more").mkdir()
+        build(f"distance:{tmp_path}/more", PICTURES, "--observable")
+
+
 def test_edges_of_pictures_of_one_row_or_column_or_pixel():
     row = np.array([[0.0, 1.0, 3.0]])
     assert observables.edges(row) == observables.edges(row.T) == 1.5
@@ -139,6 +177,9 @@ def test_a_function_of_ones_own(own):
     [
         ("legnth", TEXTS, "expected one of length"),
         ("contains:", TEXTS, "expected contains:TEXT"),
+        ("distance:", PICTURES, "expected distance:PICTURES"),
+        ("distance:x", TEXTS, "is for images; this run's inputs are texts"),
+        ("distance:x", PICTURES, "not a folder of pictures"),
         ("matches:(", TEXTS, "not a regular expression"),
         ("brightness", TEXTS, "is for images; this run's inputs are texts"),
         ("length", PICTURES, "is for texts; this run's inputs are images"),

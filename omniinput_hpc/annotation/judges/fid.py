@@ -11,7 +11,6 @@ set itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,10 @@ import torch
 from numpy.typing import NDArray
 
 from omniinput_hpc.annotation.judges.networks import PictureNetwork, Pictures, stacked
-from omniinput_hpc.annotation.png import file_data_uri, pixels, png_files
+from omniinput_hpc.annotation.png import pixels
 from omniinput_hpc.annotation.tasks import Key, TaskSet, key_path, read_key
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.plugins import load_function
-from omniinput_hpc.untrusted.npy import read_array
+from omniinput_hpc.models.images.references import read_references
 
 BATCH = 256  # pictures
 MAX_BIN_DRAWS = 2**20
@@ -32,35 +30,6 @@ REFERENCE_DRAWS = 5
 
 DRAWN = ("run", "z_lower", "z_upper", "pictures", "draws")
 COLUMNS = (*DRAWN, "fid", "fid_of_reference", "deviation")
-
-
-def read_reference(name: str) -> Pictures:
-    """Return the reference pictures, uint8 [n, h, w] or [n, h, w, 3].
-
-    `name` is a folder of PNG files, a ``.npy`` file, or ``module:function`` that returns such an
-    array. Raises a UserError if it is none of these, or holds fewer than two pictures.
-    """
-    path = Path(name)
-    if path.is_dir():
-        images = stacked([pixels(file_data_uri(file)) for file in png_files(path)] or [_NONE])
-    elif path.suffix == ".npy":
-        images = read_array(path, f"--reference {path}")
-    elif ":" in name:
-        images = np.asarray(load_function(name, "--reference")())
-    else:
-        raise UserError(
-            f"--reference {name}: not a folder of PNG files, a .npy file or module:function"
-        )
-    right = images.dtype == np.uint8 and (images.ndim == 3 or images.shape[3:] == (3,))
-    if not right or len(images) < 2:
-        raise UserError(
-            f"--reference {name}: expected two or more pictures uint8 [n, h, w] or [n, h, w, 3], "
-            f"got {images.dtype} {list(images.shape)}"
-        )
-    return images
-
-
-_NONE = np.zeros((0, 0), dtype=np.uint8)
 
 
 def fid_per_bin(
@@ -108,7 +77,7 @@ def fid_per_bin(
 def fid_of_tasks(
     tasks: TaskSet, network: PictureNetwork, reference: str
 ) -> tuple[dict[str, NDArray[Any]], list[str], list[str]]:
-    """Return `fid_per_bin` of a task file and a named reference (see `read_reference`).
+    """Return `fid_per_bin` of a task file and a named reference (see `read_references`).
 
     Returns
     -------
@@ -117,7 +86,9 @@ def fid_of_tasks(
     printed : the table and the notes, as text
     """
     key = read_key(key_path(tasks.path), tasks.tasks_id)
-    columns, notes = fid_per_bin(tasks, key, network, read_reference(reference))
+    columns, notes = fid_per_bin(
+        tasks, key, network, read_references(reference, f"--reference {reference}", 2)
+    )
     runs = [run.path for run in key.runs]
     header = [f"FID by features of {network.about} to {reference}", *notes]
     header += [f"run {n}: {path}" for n, path in enumerate(runs)]
