@@ -120,13 +120,13 @@ def last_threshold(density: Density, curve: Curve) -> str:
         else:
             number, spread = tens(value, ends), tens_interval(*ends)
             found.append(f"{number}{words.within} {what} inputs ({spread})")
-    threshold, share = curve.threshold_t[-1], 1.0 - curve.precision_t[-1]
-    way = "Up" if curve.side == "low" else "Down"
+    (first, last), share = ends_of(curve, density.edges), 1.0 - curve.precision_t[-1]
+    counted = f"from z = {first:g} {'to' if curve.side == 'low' else 'down to'} {last:g}"
     if not density.absolute:
-        return f"{way} to the last threshold, z = {threshold:g}, {share:.2%} are wrong."
+        return f"Of the inputs {counted}, {share:.2%} are wrong."
     return (
-        f"If all inputs {way.lower()} to the last threshold, z = {threshold:g}, are accepted, "
-        f"{found[0]} and {found[1]} are among them: {share:.2%} are wrong."
+        f"If all inputs {counted} are accepted, {found[0]} and {found[1]} are among them: "
+        f"{share:.2%} are wrong."
     )
 
 

@@ -178,7 +178,7 @@ def _weighed(
             f"{bank.path}: the density of one of its runs is not absolute, so its draws cannot be "
             "weighed against those of others; give the ladder a rung with beta = 0"
         )
-    z_si = _outputs(bank, [bank.runs[s].model_fingerprint for s in used], runs[0])
+    z_si, end_s = _outputs(bank, used, runs[0])
     score_ai = np.array([[i.scores.get(name, np.nan) for i in bank.items] for name in names])
     # draws that anyone scored, and those that each annotator scored
     draws_ci = np.concatenate([np.ones((1, len(bank.items))), ~np.isnan(score_ai)])
@@ -187,7 +187,10 @@ def _weighed(
     log_g_si = np.zeros((len(used), len(bank.items)))
     for s, (number, z_i) in enumerate(zip(used, z_si[:-1], strict=True)):
         of_run = np.array(bank.runs[number].edges)
-        bin_i, inside_i = bin_of(z_i, of_run), (of_run[0] <= z_i) & (z_i <= of_run[-1])
+        bin_i = bin_of(z_i, of_run)
+        inside_i = (bin_i >= 0) & (bin_i < len(of_run) - 1)
+        if end_s[s] > of_run[-1]:  # tasks were drawn below their last edge, unless it is the run's
+            inside_i &= z_i < of_run[-1]
         mine_i = np.array([item.run == number for item in bank.items])
         bin_i[mine_i] = [item.bin for item in bank.items if item.run == number]
         inside_i |= mine_i
@@ -251,8 +254,13 @@ def _one_row_each(
     )
 
 
-def _outputs(bank: Bank, fingerprints: Sequence[str], target: RunReader) -> FloatArray:
-    """Return z of all inputs by some models, and last by that of a run, float64 [S + 1, n]."""
+def _outputs(
+    bank: Bank, used: Sequence[int], target: RunReader
+) -> tuple[FloatArray, Sequence[float]]:
+    """Return z of all inputs by the models of some runs, and last by that of another.
+
+    These are float64 [S + 1, n]; also the last edge of each of the S runs.
+    """
     with ExitStack() as stack:
         runs = {}
         for number in sorted({item.run for item in bank.items}):
@@ -265,7 +273,8 @@ def _outputs(bank: Bank, fingerprints: Sequence[str], target: RunReader) -> Floa
             runs[number] = run
         models = {run.fingerprint: run for run in [*runs.values(), target]}
         z_of = {model: _of_model(bank, runs, other) for model, other in models.items()}
-    return np.array([z_of[model] for model in [*fingerprints, target.fingerprint]])
+    fingerprints = [*(bank.runs[s].model_fingerprint for s in used), target.fingerprint]
+    return np.array([z_of[model] for model in fingerprints]), [runs[s].edges[-1] for s in used]
 
 
 def _of_model(bank: Bank, runs: dict[int, RunReader], model: RunReader) -> FloatArray:

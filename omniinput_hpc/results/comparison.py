@@ -26,7 +26,7 @@ from omniinput_hpc.estimators.errors.jackknife import Interval
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Range
 from omniinput_hpc.estimators.precision_recall.thresholds import ends_of
 from omniinput_hpc.results.aupr import one_sided_words, recall_unit
-from omniinput_hpc.results.curve import CurveResult, about_curve, left_out_lines
+from omniinput_hpc.results.curve import CurveResult, about_curve
 from omniinput_hpc.results.curves import CurveOptions, curve_of
 from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.normalization import shift_of
@@ -182,7 +182,7 @@ class ModelsResult(Compared):
         pairs, verdicts = list(zip(self.names, self.curves, strict=True)), []
         lines = [f"{name}: {line}" for name, curve in pairs for line in curve.side_lines()]
         for name, curve in pairs:
-            lines += [f"{name}: {line}" for line in left_out_lines(curve.density, curve.curve)]
+            lines += [f"{name}: {line}" for line in curve.left_out_lines()]
         for i, (both, how) in enumerate(zip(self.found, self.normalized_by, strict=True), start=1):
             apart = [self.names[j] for j in (0, i) if not self.densities[j].verdict.converged]
             joined = [joined for j in (0, i) if (joined := self.curves[j].joined) is not None]

@@ -60,6 +60,7 @@ class CurveResult(Written):
     thresholds : outputs at which precision and recall are reported
     test_sets : outputs of test data by name; those beyond the curve's ends give a warning
     examples : a line with a text of each end, see `aupr.example_lines`
+    fine : the density in the run's own bins; None: the curve has these
     """
 
     NAME: ClassVar = "pr"
@@ -75,6 +76,7 @@ class CurveResult(Written):
     thresholds: Sequence[float] = ()
     test_sets: Mapping[str, FloatArray] = field(default_factory=dict)
     examples: Sequence[str] = ()
+    fine: Density | None = None
 
     @property
     def density(self) -> Density:
@@ -161,9 +163,28 @@ class CurveResult(Written):
         gaps = int(curve.interpolated_b.sum())
         gap = f"; r interpolated in {gaps} bins without samples" if gaps else ""
         lines = [f"{len(curve.bin_t)} thresholds{gap}"]
-        lines += thin_lines(density, curve, fewest) + left_out_lines(density, curve)
+        lines += thin_lines(density, curve, fewest) + self.left_out_lines()
         lines += [aupr_line(curve, density), *scale_lines(density, curve)]
         return [*lines, *none_right_lines(density, curve)]
+
+    def left_out_lines(self) -> list[str]:
+        """Return a line if a considerable share of the most confident inputs is left out."""
+        fine = self.density if self.fine is None else self.fine
+        found = left_out(self.curve, self.density.edges, fine)
+        if found is None or found.share < SMALL:
+            return []
+        way = "below" if self.side == "low" else "above"
+        small = (
+            f"less than {SMALL:.0%} of all up to z = {found.small_from:.6g} or further"
+            if np.isfinite(found.small_from)
+            else f"nowhere less than {SMALL:.0%}"
+        )
+        return [
+            f"left out at the confident end: z {way} {found.first:.6g}, with about "
+            f"{tens(found.log_inputs)}{fine.words.of or ' inputs'}; these are {found.share:.0%} of "
+            f"all up to the first threshold, and {small}; precision and recall refer to the inputs "
+            "counted"
+        ]
 
     @cached_property
     def _notes(self) -> list[str]:
@@ -276,26 +297,6 @@ def about_curve(side: str, by: str | None) -> str:
     return f"inputs are accepted from the {side} end of z{scores}"
 
 
-def left_out_lines(density: Density, curve: Curve) -> list[str]:
-    """Return a line if a curve leaves out a considerable share of the most confident inputs."""
-    found = left_out(curve, density)
-    if found is None or found.share < SMALL:
-        return []
-    way = "below" if curve.side == "low" else "above"
-    small = (
-        f"less than {SMALL:.0%} of all up to z = {found.small_from:.6g} or further"
-        if np.isfinite(found.small_from)
-        else f"nowhere less than {SMALL:.0%}"
-    )
-    bins = "1 bin" if found.n_bins == 1 else f"{found.n_bins} bins"
-    return [
-        f"left out at the confident end: {bins} {way} z = {found.first:.6g}, with about "
-        f"{tens(found.log_inputs)}{density.words.of or ' inputs'}; these are {found.share:.0%} of "
-        f"all up to the first threshold, and {small}; precision and recall refer to the inputs "
-        "counted"
-    ]
-
-
 def none_right_lines(density: Density, curve: Curve) -> list[str]:
     """Return a line if a curve's far end may hold more right inputs than it shows."""
     found = none_right(curve, density)
@@ -356,7 +357,9 @@ def threshold_lines(found: Sequence[AtThreshold], curve: Curve, unit: str) -> li
     sign, lines = "<" if curve.side == "low" else ">=", []
     for one in found:
         where = f"{one.threshold:.6g}"
-        if one.threshold != one.asked:
+        if one.threshold == curve.threshold_t[0] != one.asked:
+            where += f" (the curve's first threshold; asked: {one.asked:.6g})"
+        elif one.threshold != one.asked:
             where += f" (the bin edge nearest to {one.asked:.6g})"
         ends = float(one.log_recall.low), float(one.log_recall.high)
         recall = f"{tens(float(one.log_recall.value), ends)} ({tens_interval(*ends)}){unit}"

@@ -156,21 +156,22 @@ def curve_of(runs: Sequence[RunReader], density: Density, options: CurveOptions)
     joined, result = curve_by_scores(runs, density, options)
     by = ", ".join(joined.scored.annotators) + with_judges(joined)
     return CurveResult(
-        runs, [result.density], result.curve, by, side, joined, result, options.fewest
-    )
+        runs, [result.density], result.curve, by, side, joined, result, options.fewest,
+        fine=density,
+    )  # fmt: skip
 
 
 def curve_by_rule(
     runs: Sequence[RunReader], density: Density, rule: Rule, name: str, options: CurveOptions
 ) -> CurveResult:
     """Return the curve by a rule, whose name is `name`; raises as `curve_of` does."""
-    side = joint_side(runs, options.side)
+    side, fine = joint_side(runs, options.side), density
     if options.width is not None:
         density = in_width(density, options.width)
     sums = sum_scores_of_runs([run.data for run in runs], density, rule, options.fewest[0])
     ends = options.recall_range
     curve = rule_curve(density, sums, side.end, options.fewest, recall_range=ends)
-    return CurveResult(runs, [density], curve, name, side, fewest=options.fewest)
+    return CurveResult(runs, [density], curve, name, side, fewest=options.fewest, fine=fine)
 
 
 def curve_by_scores(

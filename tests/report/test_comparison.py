@@ -36,14 +36,14 @@ def test_two_runs_of_one_model_are_judged_before_each_is_shown(tmp_path, inside)
 
 def test_every_verdict_of_a_comparison_comes_first(monkeypatch):
     """Whatever is left out of a curve, and with more than two models, too."""
-    monkeypatch.setattr(comparison, "left_out_lines", lambda density, curve: ["left out"])
     monkeypatch.setattr(comparison, "outside_line", lambda *_: "outside")
     monkeypatch.setattr(comparison, "recall_unit", lambda *_: "")
     monkeypatch.setattr(comparison, "model_lines", lambda both, a, b, *_: ["range", f"{a} or {b}"])
     draws = SimpleNamespace(paired=False)
     curve = SimpleNamespace(
-        side_lines=list, density=None, joined=None, curve=SimpleNamespace(draws=draws)
-    )
+        side_lines=list, left_out_lines=lambda: ["left out"], density=None, joined=None,
+        curve=SimpleNamespace(draws=draws),
+    )  # fmt: skip
     density = SimpleNamespace(verdict=SimpleNamespace(converged=True))
     pair = SimpleNamespace(lower=0.0, upper=1.0)
     found = comparison.ModelsResult(

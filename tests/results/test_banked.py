@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 
 import h5py
+import model_pair
 import numpy as np
 import pandas
 import pytest
@@ -27,26 +28,29 @@ FEW = ("--fewest-inputs", 10, "--fewest-lanes", 4)
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     """Return a folder with runs of both models, rescored, and ana's scores of tasks of each."""
-    from omniinput_hpc.cli.verbs import choose
-
     folder = tmp_path_factory.mktemp("bank")
     for seed, which in enumerate(RANGES):
-        path = folder / f"{which}.h5"
-        write(path, which, ABSOLUTE, seed)
-        about = ["--width", "0.5", "--per-bin", "40", "--range", *RANGES[which]]
-        choose.main([str(path), *about])
-        key = (folder / f"{which}.tasks.key.jsonl").read_text().splitlines()
-        right = {}
-        for item in map(json.loads, key[1:]):
-            right[item["id"]] = float(is_right(np.array([item["x"]]))[0])
-        lines = [
-            {"id": id_, "score": score, "seconds": 1.0, "when": "2026-01-01T00:00:00Z",
-             "guideline": None, "annotator": "ana"}
-            for id_, score in right.items()
-        ]  # fmt: skip
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        (folder / f"{which}.scores.ana.jsonl").write_text(text)
+        write(folder / f"{which}.h5", which, ABSOLUTE, seed)
+        score(folder, which, "--width", "0.5", "--per-bin", "40", "--range", *RANGES[which])
     return folder
+
+
+def score(folder, which, *about):
+    """Choose tasks of a run, and write ana's scores of them."""
+    from omniinput_hpc.cli.verbs import choose
+
+    choose.main([str(folder / f"{which}.h5"), *about])
+    key = (folder / f"{which}.tasks.key.jsonl").read_text().splitlines()
+    right = {}
+    for item in map(json.loads, key[1:]):
+        right[item["id"]] = float(is_right(np.array([item["x"]]))[0])
+    lines = [
+        {"id": id_, "score": score, "seconds": 1.0, "when": "2026-01-01T00:00:00Z",
+         "guideline": None, "annotator": "ana"}
+        for id_, score in right.items()
+    ]  # fmt: skip
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / f"{which}.scores.ana.jsonl").write_text(text)
 
 
 @pytest.fixture
@@ -85,6 +89,25 @@ def test_labels_are_added_once_with_their_place_and_probability(here, inside, un
     assert columns["labels"].sum() == len(bank.items)
     some = (columns["labels"] > 0).to_numpy()
     np.testing.assert_allclose(columns["represented"].to_numpy()[some], 1.0)
+
+
+def test_outputs_on_the_last_edge_of_tasks_were_not_among_those_drawn(
+    tmp_path, inside, undrawn, monkeypatch
+):
+    """Whole numbers: an input whose z is the end of --range is in the run's next bin."""
+    x = model_pair.X_ID
+    z = {"good": x.sum(axis=1), "worse": x[:, :5].sum(axis=1) + x[:, 5] % 2}
+    monkeypatch.setattr(model_pair, "table", lambda which: z[which].astype(np.float32))
+    for seed, (which, high) in enumerate({"good": "8", "worse": "10"}.items()):
+        path = tmp_path / f"{which}.h5"
+        write(path, which, np.array([-1.0, 0, 1]), seed, edges=np.arange(20.0), rounds=32)
+        score(tmp_path, which, "--width", "1", "--per-bin", "150", "--range", "4", high)
+        assert add(inside, which)[0] == 0
+    for which in z:
+        assert inside("bank.py", f"{which}.h5", "--bank", "bank.jsonl")[0] == 0
+        columns = pandas.read_csv(tmp_path / f"{which}.bank.csv").query("4 <= z_lower < 8")
+        off = (columns["represented"] - 1.0) / columns["represented_error"]
+        assert len(off) == 4 and off.abs().max() < 3.5 and columns["represented"].min() > 0.85
 
 
 def test_labels_of_one_model_give_the_other_ones_curve(here, inside, undrawn):

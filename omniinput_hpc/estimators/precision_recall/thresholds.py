@@ -155,18 +155,16 @@ def none_right(curve: Curve, density: Density) -> NoneRight | None:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Bins at the confident end that a curve leaves out because of too few inputs or lanes.
+    """What a curve leaves out at the confident end: too few inputs or lanes, or no scores at all.
 
     Attributes
     ----------
-    n_bins : bins with recorded inputs there
     first : output at which the curve's counting begins
-    log_inputs : ln of the number of inputs in them
+    log_inputs : ln of the number of inputs before it
     share : their share of all inputs up to and including the curve's first bin
     small_from : the first threshold at which this share is below `SMALL`; NaN if there is none
     """
 
-    n_bins: int
     first: float
     log_inputs: float
     share: float
@@ -176,23 +174,23 @@ class LeftOut:
 SMALL = 0.05
 
 
-def left_out(curve: Curve, density: Density) -> LeftOut | None:
+def left_out(curve: Curve, edges: FloatArray, fine: Density) -> LeftOut | None:
     """Return what a curve leaves out at its confident end; None if it leaves out nothing.
 
-    density : in the curve's bins
+    edges : float64 [B + 1], of the curve's bins
+    fine : in the run's own bins, also where nothing was scored
     """
-    bins = np.arange(len(density.log_g_b))
-    before = bins < curve.bin_t[0] if curve.side == "low" else bins > curve.bin_t[0]
-    out = before & density.believed_b & (curve.inputs_b > 0) & np.isfinite(density.log_g_b)
+    first, middle_b = ends_of(curve, edges)[0], 0.5 * (fine.edges[:-1] + fine.edges[1:])
+    before = middle_b < first if curve.side == "low" else middle_b > first
+    out = before & fine.believed_b & (fine.count_b > 0) & np.isfinite(fine.log_g_b)
     if not out.any():
         return None
-    log_inputs = float(scipy.special.logsumexp(density.log_g_b[out]))
+    log_inputs = float(scipy.special.logsumexp(fine.log_g_b[out]))
     counted_t = np.logaddexp(curve.log_recall_t, curve.trace.log_wrong_t)
     share_t = np.exp(log_inputs - np.logaddexp(log_inputs, counted_t))
     small = np.flatnonzero(share_t < SMALL)
     return LeftOut(
-        int(out.sum()),
-        ends_of(curve, density.edges)[0],
+        first,
         log_inputs,
         float(share_t[0]),
         float(curve.threshold_t[small[0]]) if small.size else np.nan,

@@ -6,6 +6,7 @@ from lattice import BETA_K, LEVEL_EDGES, MODEL, Lattice, first_is_zero, independ
 
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.density.wide_bins import in_bins
 from omniinput_hpc.estimators.precision_recall.from_rule import rule_curve, sum_scores
 from omniinput_hpc.estimators.precision_recall.thresholds import (
     at_thresholds,
@@ -14,7 +15,9 @@ from omniinput_hpc.estimators.precision_recall.thresholds import (
     none_right,
     unreached,
 )
-from omniinput_hpc.results.curve import left_out_lines, none_right_lines
+from omniinput_hpc.models.table import ConfidentSide
+from omniinput_hpc.results.aupr import scale_lines
+from omniinput_hpc.results.curve import CurveResult, none_right_lines
 
 ASKED = (1.0, 2.0, 3.5)
 
@@ -158,21 +161,44 @@ def test_what_is_left_out_at_the_confident_end_is_said_with_its_share():
         run = independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=16, moves=4, rounds=4, seed=1)
         density = density_of_run(run)
         curve = rule_curve(density, sum_scores(run, density, lambda x: x[:, 0] % 2), side)
-        found = left_out(curve, density)
+        found = left_out(curve, density.edges, density)
         bins = np.arange(len(density.log_g_b))
         before = bins < curve.bin_t[0] if side == "low" else bins > curve.bin_t[0]
         exact_b = MODEL.bin_sums(density.edges, MODEL.count_l())
         seen = before & (density.count_b > 0)
         truth = exact_b[seen].sum()
-        assert seen.any() and found.n_bins == seen.sum()
+        assert seen.any()
         assert abs(found.log_inputs - np.log(truth)) < 0.7
         share = truth / (truth + exact_b[curve.bin_t[0]])
         assert found.share == pytest.approx(share, abs=0.15)
         way = "below" if side == "low" else "above"
-        (line,) = left_out_lines(density, curve)
-        bins = "1 bin" if found.n_bins == 1 else f"{found.n_bins} bins"
-        assert f": {bins} {way} z = {found.first:.6g}, with about " in line
+        (line,) = said(density, curve)
+        assert line.startswith(
+            f"left out at the confident end: z {way} {found.first:.6g}, with about "
+        )
         whole = rule_curve(
             density, sum_scores(run, density, lambda x: x[:, 0] % 2), side, whole=True
         )
-        assert left_out(whole, density) is None and left_out_lines(density, whole) == []
+        assert left_out(whole, density.edges, density) is None and said(density, whole) == []
+
+
+def said(density, curve, fine=None):
+    side = ConfidentSide(curve.side, "")
+    return CurveResult([], [density], curve, "r", side, fine=fine).left_out_lines()
+
+
+def test_what_was_never_scored_is_left_out_too():
+    """Tasks of a range: the bins of the scores, and so of the curve, begin with the range."""
+    run = independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=16, seed=1)
+    fine = density_of_run(run)
+    coarse = in_bins(fine, fine.edges[6:23:2])
+    curve = rule_curve(coarse, sum_scores(run, coarse, first_is_zero), "low", whole=True)
+    found, n = left_out(curve, coarse.edges, fine), MODEL.count_l()[:6].sum()
+    assert found.first == fine.edges[6] and abs(found.log_inputs - np.log(n)) < 0.3
+    (line,) = said(coarse, curve, fine)
+    share = n / (n + MODEL.count_l()[6:8].sum())
+    assert f"; these are {found.share:.0%} of" in line and found.share == pytest.approx(
+        share, abs=0.1
+    )
+    (whole,) = [one for one in scale_lines(coarse, curve) if "are accepted" in one]
+    assert whole.startswith(f"If all inputs from z = {fine.edges[6]:g} to {fine.edges[22]:g} are")
