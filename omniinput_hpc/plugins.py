@@ -95,6 +95,14 @@ def load_function(name: str, key: str) -> Callable[..., Any]:
     return function
 
 
+def reads_texts(function: Callable[..., object]) -> bool:
+    """Return whether a function asks for the texts of inputs, by a first argument ``texts``."""
+    try:
+        return next(iter(inspect.signature(function).parameters), "") == "texts"
+    except (TypeError, ValueError):  # some functions written in C have no signature
+        return False
+
+
 def call(name: str, key: str, options_key: str, options: dict[str, Any], **more: Any) -> Any:
     """Import a function and call it with keyword arguments.
 

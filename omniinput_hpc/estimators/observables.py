@@ -7,7 +7,7 @@ same groups of lanes for the density and for y, so that errors hold what both sh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -28,9 +28,12 @@ from omniinput_hpc.estimators.samples import (
 
 Observable = Callable[[RecordedSamples], FloatArray]
 """Returns y of recorded samples, float64 [n]."""
-FEWEST_EFFECTIVE, FEWEST_GROUPS, FEWEST_OF_A_MEAN = 10, 4, 50
-"""Effective samples, groups of lanes that have some, and effective samples of the mean of any y,
-below which an error is not known. With fewer, a mean may lack rare inputs whose y is far away."""
+FEWEST_EFFECTIVE, FEWEST_OF_ALL_Z, FEWEST_GROUPS = 50, 100, 4
+"""Effective samples below which the error of a bin's mean, or of a cell, is not known; the same for
+the density of y alone; and the groups of lanes that must have some. With fewer, a mean may lack
+rare inputs whose y is far away."""
+FEWEST_OF_A_BOUND = 10
+"""Effective samples from which the lanes' differences count in an upper bound."""
 MOST_UNKNOWN = 0.05
 QUANTILES = (0.1, 0.5, 0.9)
 
@@ -133,8 +136,7 @@ class Averages:
     Attributes
     ----------
     mean_b, low_b, high_b : float64 [B], with its 95 % interval; NaN where not known
-    error_b : float64 [B], standard error, also where too few samples make it unreliable; inf below
-        the density's floor
+    error_b : float64 [B], standard error; inf where not known
     quantile_qb : float64 [3, B], `QUANTILES` of y
     count_b : int64 [B], samples
     whole : the mean over all inputs of the bins
@@ -152,27 +154,35 @@ class Averages:
 
 def averages(found: Observed) -> Averages:
     """Return the means of y, with errors from the jackknife over groups of lanes."""
-    density, lanes_g = found.density, found.density.lanes_g
-    w_gb, wy_gb = found.sums(found.w_i), found.sums(found.w_i * found.y_i)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean_b = wy_gb.sum(axis=0) / w_gb.sum(axis=0)
-        mean_jb = (wy_gb.sum(axis=0) - wy_gb) / (w_gb.sum(axis=0) - w_gb)
+    density, w_gb = found.density, found.sums(found.w_i)
+    mean_b, mean_jb, by_lanes_b = _means(found)
     n_b = found.effective(w_gb, found.sums(found.w_i**2), found.correlated_b)
-    error_b = jackknife_error(mean_b, mean_jb, lanes_g)
-    error_b[_below(density)] = np.inf
-    half_b = t_quantile(len(lanes_g)) * error_b
-    known_b = is_known(n_b, w_gb, FEWEST_OF_A_MEAN)
-    half_b = np.where(known_b & np.isfinite(half_b), half_b, np.nan)
+    known_b = is_known(n_b, w_gb) & np.isfinite(by_lanes_b)
+    half_b = np.where(known_b, t_quantile(len(density.lanes_g)) * by_lanes_b, np.nan)
     return Averages(
         edges=density.edges,
         mean_b=mean_b,
         low_b=mean_b - half_b,
         high_b=mean_b + half_b,
-        error_b=error_b,
+        error_b=np.where(known_b, by_lanes_b, np.inf),
         quantile_qb=_quantiles(found),
         count_b=np.bincount(found.bin_i, minlength=len(mean_b)),
         whole=_over_bins(density, mean_b, mean_jb, np.isfinite(half_b)),
     )
+
+
+def _means(found: Observed) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the mean of y in each bin [B], its replicates [J, B], and its error by the lanes [B].
+
+    The error is inf below the density's floor.
+    """
+    w_gb, wy_gb = found.sums(found.w_i), found.sums(found.w_i * found.y_i)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean_b = wy_gb.sum(axis=0) / w_gb.sum(axis=0)
+        mean_jb = (wy_gb.sum(axis=0) - wy_gb) / (w_gb.sum(axis=0) - w_gb)
+    error_b = jackknife_error(mean_b, mean_jb, found.density.lanes_g)
+    error_b[_below(found.density)] = np.inf
+    return mean_b, mean_jb, error_b
 
 
 def means_or_shares(found: Observed) -> Averages:
@@ -183,7 +193,7 @@ def means_or_shares(found: Observed) -> Averages:
     w_gb, p_b = found.sums(found.w_i), np.clip(means.mean_b, 0.0, 1.0)
     n_b = found.effective(w_gb, found.sums(found.w_i**2), found.correlated_b)
     with np.errstate(divide="ignore", invalid="ignore"):
-        by_lanes_b = p_b * (1.0 - p_b) / means.error_b**2
+        by_lanes_b = p_b * (1.0 - p_b) / _means(found)[2] ** 2
     n_b = np.where(by_lanes_b > 0, np.fmin(n_b, by_lanes_b), n_b)
     low_b, high_b = np.full_like(p_b, np.nan), np.full_like(p_b, np.nan)
     for b in np.flatnonzero((means.count_b > 0) & ~_below(found.density)):
@@ -292,8 +302,8 @@ class Joint:
         density's floor
     upper_bc : float64 [B, C], its 95 % upper bound in cells of few samples; else NaN
     count_bc : int64 [B, C], samples
-    log_g_c, error_c : float64 [C], the density of y alone
-    share_c : of all inputs of the cells; its ends are NaN where not known
+    log_g_c, error_c : float64 [C], the density of y alone; the error is inf where not known
+    share_c : of all inputs of the bins; its ends are NaN where not known
     """
 
     z_edges: FloatArray
@@ -332,22 +342,42 @@ def joint_density(found: Observed, y_edges: FloatArray) -> Joint:
     log_g_bc[np.isnan(log_g_bc)] = -np.inf
     n_bc = found.effective(w_gbc, sums(found.w_i**2), found.correlated_b[:, None])
     error_bc = jackknife_error(log_g_bc, log_g_jbc, lanes_g)
-    error_bc = np.where(is_known(n_bc, w_gbc), error_bc, np.inf)
-    few = log_g_bc.ravel(), error_bc.ravel(), n_bc.ravel(), len(lanes_g)
+    by_lanes_bc = np.where(is_known(n_bc, w_gbc, FEWEST_OF_A_BOUND), error_bc, np.inf)
+    few = log_g_bc.ravel(), by_lanes_bc.ravel(), n_bc.ravel(), len(lanes_g)
+    share_i = shares(found)
+    share_gc, square_gc = (
+        sums(value_i).sum(axis=1)
+        for value_i in (share_i, share_i**2 * found.correlated_b[found.bin_i])
+    )
+    n_c = found.effective(share_gc, square_gc, np.ones(n_cells))
     log_g_c = np.logaddexp.reduce(log_g_bc, axis=0)
     log_g_jc = np.logaddexp.reduce(np.nan_to_num(log_g_jbc, nan=-np.inf, neginf=-np.inf), axis=1)
     joint = Joint(
         z_edges=density.edges,
         y_edges=y_edges,
         log_g_bc=log_g_bc,
-        error_bc=error_bc,
+        error_bc=np.where(is_known(n_bc, w_gbc), error_bc, np.inf),
         upper_bc=upper_bounds(*few).reshape(log_g_bc.shape),
         count_bc=sums(None).sum(axis=0).astype(np.int64),
         log_g_c=log_g_c,
-        error_c=jackknife_error(log_g_c, log_g_jc, lanes_g),
-        share_c=shares_of_cells(log_g_c, log_g_jc, lanes_g),
+        error_c=np.where(
+            is_known(n_c, share_gc, FEWEST_OF_ALL_Z),
+            jackknife_error(log_g_c, log_g_jc, lanes_g),
+            np.inf,
+        ),
+        share_c=_stacked([share_where(found, inside & (cell_i == c)) for c in range(n_cells)]),
     )
     return believed(joint, density, density.verdict.converged)
+
+
+def _stacked(intervals: Sequence[Interval]) -> Interval:
+    """Return intervals as one, of arrays."""
+    return Interval(
+        *(
+            np.array([getattr(one, name) for one in intervals])
+            for name in ("value", "low", "high", "error")
+        )
+    )
 
 
 def believed(joint: Joint, density: Density, converged: bool) -> Joint:

@@ -24,7 +24,13 @@ from omniinput_hpc.estimators.errors.chains import (
     rank_normalized_rhat,
 )
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error
-from omniinput_hpc.estimators.observables import Joint, is_known, shares_of_cells
+from omniinput_hpc.estimators.observables import (
+    FEWEST_EFFECTIVE,
+    FEWEST_OF_A_BOUND,
+    Joint,
+    is_known,
+    shares_of_cells,
+)
 from omniinput_hpc.estimators.run_data import RunData
 from omniinput_hpc.estimators.samples import bin_within
 
@@ -121,19 +127,20 @@ class TwoDirections:
     def problem(self) -> str:
         """Return why the rungs with lambda are not to be trusted; "" if nothing speaks against it.
 
-        Their lanes must agree about y, and neighbours must swap.
+        Their lanes must agree about y and z, and neighbours must swap.
         """
         swaps_k = self.run.swaps_k2[:, 1] / np.maximum(self.run.swaps_k2[:, 0], 1)
         tilted_k = np.flatnonzero(self.lambda_k)
         stuck = [k for k in tilted_k if swaps_k[k - 1] == 0.0]
         if stuck:
             return f"{self.name(stuck[0] - 1)} and {self.name(stuck[0])} never swapped: add rungs"
-        rhat_k = np.array([rank_normalized_rhat(self.y_ktw[k]) for k in tilted_k])
-        if np.isnan(rhat_k).any():
-            return "the run is too short to compare its lanes: raise run.rounds"
-        if lanes_disagree(rhat_k, self.run.walkers).any():
-            worst = self.name(tilted_k[rhat_k.argmax()])
-            return f"lanes disagree about y at {worst} (R-hat {rhat_k.max():.3f}): raise run.rounds"
+        for what, values_ktw in (("y", self.y_ktw), ("z", self.z_ktw)):
+            rhat_k = np.array([rank_normalized_rhat(values_ktw[k]) for k in tilted_k])
+            if np.isnan(rhat_k).any():
+                return "the run is too short to compare its lanes: raise run.rounds"
+            if lanes_disagree(rhat_k, self.run.walkers).any():
+                worst = f"{self.name(tilted_k[rhat_k.argmax()])} (R-hat {rhat_k.max():.3f})"
+                return f"lanes disagree about {what} at {worst}: raise run.rounds"
         return ""
 
     def name(self, k: np.integer[Any]) -> str:
@@ -181,15 +188,18 @@ def joint_density(found: TwoDirections, z_edges: FloatArray, y_edges: FloatArray
     size = n_groups * log_g_bc.size
     w_gbc = np.bincount((found.group_i[inside_i] * log_g_bc.size) + at_i, minlength=size)
     w_gbc = w_gbc.reshape(n_groups, n_bins, n_cells)
-    error_bc = np.where(is_known(n_bc, w_gbc.astype(np.float64)), error_bc, np.inf)
-    few = log_g_bc.ravel(), error_bc.ravel(), n_bc.ravel(), n_groups
+    known_bc, some_bc = (
+        is_known(n_bc, w_gbc.astype(np.float64), fewest)
+        for fewest in (FEWEST_EFFECTIVE, FEWEST_OF_A_BOUND)
+    )
+    few = log_g_bc.ravel(), np.where(some_bc, error_bc, np.inf).ravel(), n_bc.ravel(), n_groups
     log_g_c = np.logaddexp.reduce(log_g_bc, axis=0)
     log_g_jc = np.logaddexp.reduce(log_g_jbc, axis=1)
     return Joint(
         z_edges=z_edges,
         y_edges=y_edges,
         log_g_bc=log_g_bc,
-        error_bc=error_bc,
+        error_bc=np.where(known_bc, error_bc, np.inf),
         upper_bc=upper_bounds(*few).reshape(log_g_bc.shape),
         count_bc=w_gbc.sum(axis=0).astype(np.int64),
         log_g_c=log_g_c,

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import constraint, table
-from omniinput_hpc.models.display import Display, Values, cut, values_as_text
+from omniinput_hpc.models.display import Display, Values, cut
 from omniinput_hpc.models.images.references import distance_from, read_references
 from omniinput_hpc.models.protocol import space_of
-from omniinput_hpc.plugins import load_function, own_surroundings
+from omniinput_hpc.plugins import load_function, own_surroundings, reads_texts
 
 Observe = Callable[[Values], NDArray[np.float64]]
 """Maps inputs, int64 [n, D], to y, float64 [n]."""
@@ -73,7 +73,7 @@ OF_PICTURES: dict[str, Callable[[NDArray[Any]], float]] = {
     "brightness": lambda picture: picture.mean(),
     "edges": edges,
 }
-LABEL, DISTANCE = "class", "distance"
+LABEL, DISTANCE, SHARES = "class", "distance", ("contains", "matches", "canonical")
 NAMES = (
     *OF_TEXTS, *(f"{name}:TEXT" for name in OF_TEXTS_AND), "canonical", *OF_PICTURES,
     f"{DISTANCE}:PICTURES", *OF_VALUES, LABEL, "MODULE:FUNCTION",
@@ -104,11 +104,16 @@ def build(what: str, config: Config, key: str, render: bool = True) -> Observe:
         return _class_of(config, f"{key} {what}")
     shown = what in OF_TEXTS or word in OF_TEXTS_AND or what in OF_PICTURES
     if shown or what == "canonical" or word == DISTANCE:
-        return _of_shown(what, f"{key} {what}", _display(config, render))
+        return _of_shown(what, f"{key} {what}", _display(config, render, f"{key} {what}"))
     if not argument:
         raise UserError(f"{key} {what}: expected one of {', '.join(NAMES)}")
-    function = load_function(what, key)
-    return lambda x: _checked(function, x, f"{key} {what}")
+    function, asked = load_function(what, key), f"{key} {what}"
+    if not reads_texts(function):
+        return lambda x: _checked(function, x.copy(), len(x), asked)  # it may write into them
+    how = _display(config, render, asked)
+    if how.kind != "text":
+        raise UserError(f"{asked} reads texts; this run's inputs are {how.kind}s")
+    return lambda x: _checked(function, how.show(x), len(x), asked)
 
 
 def of_run(config: Config, x_nd: NDArray[Any]) -> dict[str, Observe]:
@@ -138,9 +143,9 @@ def _class_of(config: Config, asked: str) -> Observe:
     return lambda x: np.asarray(model.classes(to_values(x)), np.float64)
 
 
-def _display(config: Config, render: bool) -> Display:
+def _display(config: Config, render: bool, asked: str) -> Display:
     if config.model.kind == "python" and not render:
-        return Display("text", values_as_text, None, "values are shown")
+        raise UserError(f"{asked} reads inputs as the model's own render shows them: add --render")
     return table.display(config)
 
 
@@ -176,17 +181,19 @@ def _of_shown(what: str, asked: str, how: Display) -> Observe:
     return _each(lambda text: OF_TEXTS_AND[word](text, argument), how.show)
 
 
-def _checked(function: Callable[[Values], object], x_nd: Values, asked: str) -> NDArray[np.float64]:
-    """Return what a user's function says of inputs: finite numbers, one for each."""
+def _checked(
+    function: Callable[[Any], object], given: Any, n: int, asked: str
+) -> NDArray[np.float64]:
+    """Return what a user's function says of n inputs: finite numbers, one for each."""
     try:
         with own_surroundings():
-            y_n = np.asarray(function(x_nd.copy()), dtype=np.float64)  # it may write into them
+            y_n = np.asarray(function(given), dtype=np.float64)
     except UserError:
         raise
     except Exception as error:  # a user's own function may raise anything
         raise UserError(f"{asked} failed: {type(error).__name__}: {error}") from error
-    if y_n.shape != (len(x_nd),):
-        raise UserError(f"{asked}: expected {len(x_nd)} numbers, found shape {y_n.shape}")
+    if y_n.shape != (n,):
+        raise UserError(f"{asked}: expected {n} numbers, found shape {y_n.shape}")
     if not np.isfinite(y_n).all():
         raise UserError(f"{asked} gives {y_n[~np.isfinite(y_n)][0]:g}: expected finite numbers")
     return y_n

@@ -128,7 +128,8 @@ def curves_of(
     Raises
     ------
     UserError
-        There is neither a rule nor a score file for a run's model.
+        There is neither a rule nor a score file for a run's model; or people scored one model and
+        a judge another.
     """
     curves = []
     for runs, density in zip(groups, densities, strict=True):
@@ -136,6 +137,12 @@ def curves_of(
         if not (its_own.rule or its_own.labelled):
             raise UserError(f"no score file is for the model of {runs[0].path}")
         curves.append(curve_of(runs, density, its_own))
+    by_judge = {any(curve.joined.judges) for curve in curves if curve.joined is not None}
+    if len(by_judge) > 1:
+        raise UserError(
+            "one model was scored by people and another by a judge: their scores are not compared; "
+            "give scores of the same people, or of one judge, for both"
+        )
     return curves
 
 
@@ -182,7 +189,7 @@ class ModelsResult(Compared):
         pairs, verdicts = list(zip(self.names, self.curves, strict=True)), []
         lines = [f"{name}: {line}" for name, curve in pairs for line in curve.side_lines()]
         for name, curve in pairs:
-            lines += [f"{name}: {line}" for line in curve.left_out_lines()]
+            lines += [f"{name}: {line}" for line in (*curve.who_scored(), *curve.left_out_lines())]
         for i, (both, how) in enumerate(zip(self.found, self.normalized_by, strict=True), start=1):
             apart = [self.names[j] for j in (0, i) if not self.densities[j].verdict.converged]
             joined = [joined for j in (0, i) if (joined := self.curves[j].joined) is not None]
@@ -195,7 +202,21 @@ class ModelsResult(Compared):
             outside = [self._outside(j, both) for j in (0, i)]
             lines += [said[0], *outside, *said[1:-1]]
             verdicts.append(said[-1])
-        return lines + verdicts
+        return lines + self._scorers_apart() + verdicts
+
+    def _scorers_apart(self) -> list[str]:
+        """Return a note on each other model that nobody scored who scored the first; else []."""
+        notes = []
+        first, *others = (
+            set(c.joined.scored.annotators) if c.joined else set() for c in self.curves
+        )
+        for name, who in zip(self.names[1:], others, strict=True):
+            if first and who and not first & who:
+                notes.append(
+                    f"note: {self.names[0]} was scored by {', '.join(sorted(first))} and {name} by "
+                    f"{', '.join(sorted(who))}: their difference includes that of the annotators"
+                )
+        return notes
 
     def _outside(self, i: int, both: ModelComparison) -> str:
         """Return which outputs of model i's curve lie outside a common range of recall."""

@@ -31,7 +31,7 @@ from omniinput_hpc.results.aupr import aupr_line, recall_unit, scale_lines
 from omniinput_hpc.results.density import DensityResult, verdict_lines
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.result import Interval, Written
-from omniinput_hpc.results.scores import summarize_scores
+from omniinput_hpc.results.scores import summarize_scores, who_scored
 from omniinput_hpc.results.tables import Columns
 from omniinput_hpc.text import tens, tens_interval
 
@@ -193,6 +193,13 @@ class CurveResult(Written):
     def side_lines(self) -> list[str]:
         """Return the confident side, and a warning if r(z) rises away from it."""
         return [str(self.confident), *wrong_way_lines(self.curve, self.density)]
+
+    def who_scored(self) -> list[str]:
+        """Return the lines on what was scored by whom; none with a rule."""
+        if self.joined is None or self.scored is None:
+            return []
+        kept = kept_scores(self.density, self.scored.scores)
+        return [*who_scored(self.scored, self.joined), *filter(None, [kept])]
 
     def _scores_lines(self) -> list[str]:
         """Return the lines on the scores and their annotators; none with a rule."""

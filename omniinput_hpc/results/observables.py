@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from omniinput_hpc.config.observables import NAME_FORM
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.estimators import FloatArray, two_directions
+from omniinput_hpc.estimators import EstimateError, FloatArray, two_directions
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.density.wide_bins import edges_for, in_bins
 from omniinput_hpc.estimators.observables import (
@@ -30,7 +30,7 @@ from omniinput_hpc.estimators.observables import (
 from omniinput_hpc.estimators.run_data import evenly_spaced_rounds
 from omniinput_hpc.estimators.samples import RecordedSamples
 from omniinput_hpc.estimators.two_directions import TwoDirections
-from omniinput_hpc.models.observables import LABEL, build
+from omniinput_hpc.models.observables import LABEL, SHARES, build
 from omniinput_hpc.models.observables import NAMES as OF_INPUTS
 from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.names import MAX_LENGTH, NOT_KEPT, digest
@@ -49,8 +49,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OPTION = "--observable"
-MAX_SAMPLES, MAX_CELLS = 200_000, 30
-"""Recorded samples of which y is found, and cells of y in a joint density."""
+MAX_SAMPLES, MAX_CELLS, FEWEST_ROUNDS = 200_000, 30, 8
+"""Recorded samples of which y is found, cells of y in a joint density, and rounds that are read to
+compare the lanes of rungs with lambda."""
 MOST_VALUES = 6
 """Values of y whose shares are printed."""
 
@@ -165,6 +166,7 @@ class AverageResult(_OfObservable):
     TITLE: ClassVar = "Averages over"
 
     found: Averages
+    looks_like_share: bool = False
 
     def columns(self) -> Columns:
         """Return a row for each bin with samples."""
@@ -183,9 +185,13 @@ class AverageResult(_OfObservable):
         a = self.found
         ends = interval(float(a.whole.low), float(a.whole.high), ".5g")
         over = f"inputs with z from {a.edges[0]:.6g} to {a.edges[-1]:.6g}"
+        share = [
+            f"{self.observable} is 0 or 1 in all samples: its mean is the share of 1"
+        ] * self.looks_like_share
         return [
             self.source,
             *verdict_lines(self.densities[0]),
+            *share,
             f"mean of {self.observable} over all {over}: {shown(float(a.whole.value), '.5g')} "
             f"(95 %: {ends})",
         ]
@@ -211,7 +217,7 @@ class JointResult(_OfObservable):
     TITLE: ClassVar = "Joint density of"
 
     found: Joint
-    averages: Averages
+    averages: Averages | None
     two: TwoDirections | None = None
 
     def columns(self) -> Columns:
@@ -247,7 +253,8 @@ class JointResult(_OfObservable):
     def _by_value(self) -> list[str]:
         """Return the shares of the commonest values of y, if y has a few whole values."""
         j = self.found
-        if len(j.log_g_c) > MAX_CELLS or not (j.y_edges % 1.0 == 0.5).all():
+        whole = (j.y_edges % 1.0 == 0.5).all() and (np.diff(j.y_edges) == 1.0).all()
+        if len(j.log_g_c) > MAX_CELLS or not whole:
             return []
         found = 100 * np.stack([j.share_c.value, j.share_c.low, j.share_c.high], axis=1)
         parts = []
@@ -289,7 +296,9 @@ def average_of(
     if name == LABEL:
         raise UserError(f"--observable {LABEL}: a label has no mean; omniinput joint counts each")
     seen = observed(run, name, z_range, width, render)
-    return AverageResult([run], [seen.density], name, means_or_shares(seen))
+    known = name.partition(":")[0] in SHARES
+    is_share = not known and bool(np.isin(seen.y_i, (0.0, 1.0)).all())
+    return AverageResult([run], [seen.density], name, means_or_shares(seen), is_share)
 
 
 def joint_of(
@@ -311,24 +320,35 @@ def _joint_of_two(
 ) -> JointResult:  # fmt: skip
     """Return the joint density from all rungs of a ladder in two directions."""
     every, b = run.all_rungs(), run.counts_kb().any(axis=0)
-    rounds = evenly_spaced_rounds(every, MAX_SAMPLES).tolist()
+    fewest = FEWEST_ROUNDS * len(every.beta_k) * run.samples_per_round
+    rounds = evenly_spaced_rounds(every, max(MAX_SAMPLES, fewest)).tolist()
     y_rks = np.stack([run.slab(dataset_of(name), round_) for round_ in rounds])
     if z_range is None:
         z_range = float(run.edges[:-1][b].min()), float(run.edges[1:][b].max())
-    seen = observed(run, name, z_range, width)
-    density, y_edges = seen.density, y_edges_of(y_rks.ravel(), cells)
+    density = density_of_run(run.data)
+    density = in_bins(density, edges_for(density, z_range, width))
+    try:
+        means = averages(observe(run.data, density, observable(name, run), MAX_SAMPLES))
+    except EstimateError:  # only rungs with lambda reached these bins
+        means = None
+    y_edges = y_edges_of(y_rks.ravel(), cells)
     two = TwoDirections.of(every, lambda_k, y_rks, rounds, density.pinned)
     found = two_directions.joint_density(two, density.edges, y_edges)
     found = believed(found, density, density.verdict.converged and not two.problem())
-    return JointResult([run], [density], name, found, averages(seen), two)
+    return JointResult([run], [density], name, found, means, two)
 
 
 def y_edges_of(y_i: FloatArray, cells: int) -> FloatArray:
-    """Return edges of at most `cells` cells that hold all y; one cell a value if there are few."""
+    """Return edges of at most `cells` cells that hold all y.
+
+    If y is a whole number, each cell holds as many of them: one if there are few.
+    """
     values = np.unique(y_i)
-    if (values == np.rint(values)).all() and values[-1] - values[0] < cells:
-        edges: FloatArray = np.arange(values[-1] - values[0] + 2) + (values[0] - 0.5)
-        if (np.diff(edges) == 1.0).all():  # else they are too large to be told apart by 0.5
+    span = values[-1] - values[0] + 1
+    if (values == np.rint(values)).all() and span < 2.0**40:
+        each = np.ceil(span / cells)
+        edges: FloatArray = each * np.arange(np.ceil(span / each) + 1) + (values[0] - 0.5)
+        if (np.diff(edges) == each).all():  # else they are too large to be told apart by 0.5
             return edges
     if len(values) == 1:
         half = max(0.5, float(np.spacing(np.abs(values[0]))))

@@ -15,9 +15,8 @@ from omniinput_hpc.estimators.precision_recall.from_rule import (
     Rule,
     call_rule,
     check_scores,
-    reads_texts,
 )
-from omniinput_hpc.plugins import load_function
+from omniinput_hpc.plugins import load_function, reads_texts
 from omniinput_hpc.results.tables import read_test_sets
 from omniinput_hpc.text import first_line
 

@@ -12,13 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.annotation.join import Joined
-from omniinput_hpc.estimators import EstimateError, FloatArray
 from omniinput_hpc.estimators.precision_recall.agreement import (
     PeopleComparison,
     compare_pair,
     compared_with,
     krippendorff_alpha,
-    rank_correlation,
 )
 from omniinput_hpc.estimators.precision_recall.allocation import Allocation
 from omniinput_hpc.estimators.precision_recall.curves import Curve, Side, area
@@ -31,10 +29,11 @@ from omniinput_hpc.estimators.precision_recall.from_scores import (
 )
 from omniinput_hpc.results.aupr import recall_unit
 from omniinput_hpc.results.banked import bank_lines
+from omniinput_hpc.results.fid import fid_columns, fid_line
 from omniinput_hpc.results.judged import error_of_judged_lines, judge_lines
 from omniinput_hpc.results.record import Record
 from omniinput_hpc.results.result import Result, Written
-from omniinput_hpc.results.tables import Columns, beside, read_table
+from omniinput_hpc.results.tables import Columns, beside
 from omniinput_hpc.text import interval, range_words, shown
 
 if TYPE_CHECKING:
@@ -158,13 +157,14 @@ class NextScores(Result):
     Attributes
     ----------
     run_name : of the run file
-    scored : the curve from the scores so far
+    joined, scored : the scores so far, and their curve
     found, budget : the further scores of each bin, and their number
     """
 
     TITLE: ClassVar = "Further scores of"
 
     run_name: str
+    joined: Joined
     scored: ScoredCurve
     found: Allocation
     budget: int
@@ -196,6 +196,7 @@ class NextScores(Result):
             "scoring cannot reduce the density's part of this AUPR's error, "
             f"{shown(density_error, '.2g')}",
             *error_of_judged_lines(result, found),
+            *(f"{self.run_name}: {line}" for line in who_scored(result, self.joined)),
         ]
         lines.append("".join(f"{name:>13}" for name in columns))
         rows = zip(*columns.values(), strict=True)
@@ -205,14 +206,26 @@ class NextScores(Result):
         return lines
 
 
-def summarize_scores(result: ScoredCurve, scored: Scored, side: Side) -> list[str]:
-    """Return the lines on what was scored by whom, and on the parts of the error."""
+def who_scored(result: ScoredCurve, joined: Joined) -> list[str]:
+    """Return the lines on what was scored by whom, and how far these scores may be trusted."""
+    lines = [_counted_line(result, joined.scored), *judge_lines(result, joined.scored)]
+    return [*joined.notes, *lines, *bank_lines(result)]
+
+
+def _counted_line(result: ScoredCurve, scored: Scored) -> str:
     used, edges = np.flatnonzero(result.used_b), result.density.edges
     inputs = result.scores.inputs_b[used]
-    lines = [
+    return (
         f"{int((~np.isnan(scored.score_i)).sum())} inputs scored by "
         f"{', '.join(scored.annotators)}; the curve counts the bins from {edges[used[0]]:g} to "
-        f"{edges[used[-1] + 1]:g}, {inputs.min()} to {inputs.max()} inputs each",
+        f"{edges[used[-1] + 1]:g}, {inputs.min()} to {inputs.max()} inputs each"
+    )
+
+
+def summarize_scores(result: ScoredCurve, scored: Scored, side: Side) -> list[str]:
+    """Return the lines on what was scored by whom, and on the parts of the error."""
+    lines = [
+        _counted_line(result, scored),
         _variance_line(result),
         *_bound_lines(result),
         *judge_lines(result, scored),
@@ -229,14 +242,17 @@ def summarize_scores(result: ScoredCurve, scored: Scored, side: Side) -> list[st
 
 
 def _annotators_line(result: ScoredCurve, scored: Scored, side: Side) -> str:
-    """Return the AUPR by each annotator's scores, over the recall range of the joint curve."""
-    ends = result.curve.aupr_range
+    """Return the AUPR by each annotator's scores, over the recall range of the joint curve.
+
+    It is not known if someone scored nothing in the first or last of its bins.
+    """
+    ends, bins = result.curve.aupr_range, np.flatnonzero(result.used_b)
     each = []
     for a in range(len(scored.annotators)):
         alone = scored.of(a)
         alone = alone.part(result.used_b[alone.bin_i])
-        if not len(alone.bin_i):
-            each.append(np.nan)  # no scores in the curve's bins
+        if not np.isin(bins[[0, -1]], alone.bin_i).all():
+            each.append(np.nan)
             continue
         curve = scored_curve(result.density, alone, side, 1, 1).curve
         each.append(area(curve.precision_t, curve.log_recall_t, *ends))
@@ -279,32 +295,6 @@ def _bound_lines(result: ScoredCurve) -> list[str]:
     elif (curve.precision_t == 1.0).all():
         lines.append(f"no wrong input was scored: the AUPR is at least {curve.aupr_low:.6f} (95%)")
     return lines
-
-
-def fid_columns(path: Path, run: int | None, z_lower_b: FloatArray) -> Columns:
-    """Return columns ``fid`` and ``fid_of_reference`` [B] of a table of ``omniinput judge``.
-
-    Parameters
-    ----------
-    run : number of the run in it; None if it holds only one
-    z_lower_b : float64 [B], lower edges of the bins; a bin that is not in the table gets NaN
-
-    Raises
-    ------
-    EstimateError
-        As in `read_table`; or the table does not hold this run, or several if none is named.
-    """
-    _, fid = read_table(path, ["run", "z_lower", "fid", "fid_of_reference"])
-    numbers = np.unique(fid["run"])
-    known = ", ".join(f"{n:g}" for n in numbers)
-    if run is None and len(numbers) > 1:
-        raise EstimateError(f"{path} holds the runs {known}: say by --fid-run which is this one")
-    mine = fid["run"] == (numbers[0] if run is None and len(numbers) else run)
-    if not mine.any():
-        raise EstimateError(f"{path} holds no run {run}; it has: {known}")
-    near = np.abs(z_lower_b[:, None] - fid["z_lower"][mine]) < 1e-6
-    row_b = np.where(near.any(axis=1), near.argmax(axis=1), -1)
-    return {n: np.append(fid[n][mine], np.nan)[row_b] for n in ("fid", "fid_of_reference")}
 
 
 def agreement_lines(joined: Joined) -> list[str]:
@@ -423,17 +413,3 @@ def people_lines(
             f"({interval(pair.alpha.low, pair.alpha.high, '.3f')})"
         )
     return lines
-
-
-def fid_line(r_b: FloatArray, fid_b: FloatArray, who: str = "people") -> str:
-    """Return a line on whether FID agrees with people's (or judges') r: low FID, high r."""
-    both = ~np.isnan(r_b) & ~np.isnan(fid_b)
-    n = int(both.sum())
-    rho = rank_correlation(r_b[both], fid_b[both])
-    owners = "people's" if who == "people" else "judges'"
-    if n < 3 or np.isnan(rho):
-        return f"FID and {owners} r: {n} bins with both, too few or too alike to tell"
-    verdict = (
-        "agree" if rho < -0.5 else "disagree: FID misleads" if rho > 0.5 else "are hardly related"
-    )
-    return f"FID and {owners} r over {n} bins: rank correlation {rho:+.2f}; they {verdict} here"

@@ -104,6 +104,7 @@ def test_edges_of_y():
     np.testing.assert_allclose(y_edges_of(np.array([1.0, 3.0]), 30), [0.5, 1.5, 2.5, 3.5])
     np.testing.assert_allclose(y_edges_of(np.array([2.5, 2.5]), 30), [2.0, 3.0])
     assert len(y_edges_of(np.linspace(0, 1, 200), 30)) == 31
+    np.testing.assert_allclose(y_edges_of(np.arange(60.0, 105.0), 30), np.arange(59.5, 106.0, 2.0))
     assert len(y_edges_of(np.array([0.0, 1000.0]), 30)) == 31
     assert len(y_edges_of(np.array([0.0, 2.0**40]), 30)) == 31  # without 2^40 edges in between
     for large in (1e17, -1e17):

@@ -319,6 +319,11 @@ def test_fid_per_bin_tells_ones_from_noise_and_says_when_pictures_are_few(tmp_pa
     own = network.features(reference[:60]).detach()
     known = network.features(reference).detach()
     assert abs(columns["fid"][0] - fid.frechet(known, own)) < 1e-9 * columns["fid"][0]
+    often = replace(key, items=[replace(item, draws=40 * item.draws) for item in key.items])
+    again, again_notes = fid.fid_per_bin(made, often, network, reference)
+    for name in ("pictures", "fid_of_reference"):  # the same pictures, each 40 times as often
+        np.testing.assert_array_equal(again[name], columns[name])
+    assert again_notes == notes
     assert "128 features" in notes[0] and "1 of 2 bins have no more pictures than" in notes[1]
     made = pictures(tmp_path, np.concatenate([ones[:3], noise(1)]), per_bin=3)
     columns, notes = fid.fid_per_bin(

@@ -211,6 +211,26 @@ def test_upper_bounds_hold(many):
     assert np.mean(held) > 0.93
 
 
+@pytest.mark.slow
+def test_intervals_of_y_alone_hold_if_most_of_its_inputs_were_hardly_sampled():
+    """Six zeros are met at low z and beta = 6, but most such inputs lie at higher z."""
+
+    def zeros(x):
+        return (np.sort(x, axis=1)[:, :6] == 0).all(axis=1).astype(float)
+
+    true, held, off = zeros(X_ID).mean(), [], []
+    for seed in range(40):
+        run = independent_run(MODEL, BETA_K, LEVEL_EDGES, walkers=16, moves=4, seed=seed).record()
+        density = in_width(density_of_run(run), WIDTH)
+        seen = observe(run, density, lambda part: zeros(part.x_id), MOST)
+        joint = joint_density(seen, np.array([-0.5, 0.5, 1.5]))
+        held.append(joint.share_c.low[1] <= true <= joint.share_c.high[1])
+        if np.isfinite(joint.error_c[1]):
+            off.append((joint.log_g_c[1] - np.log(true * len(X_ID))) / joint.error_c[1])
+    assert np.mean(held) > 0.9
+    assert 20 < len(off) < 40 and np.sqrt(np.mean(np.square(off))) < 1.5
+
+
 def test_its_sums_are_the_densities_of_z_and_of_y(many):
     density, seen = many[0]
     found = joint_density(seen, Y_EDGES)

@@ -83,7 +83,7 @@ def sigmas(joint):
 
 def test_cells_are_right(found):
     off = sigmas(found.found)
-    assert len(off) > 100
+    assert len(off) > 50
     assert 0.7 < np.sqrt(np.mean(off**2)) < 1.4
     assert np.abs(off).max() < 5.0
 
@@ -125,7 +125,7 @@ def test_the_tail_of_y_is_reached(found, tmp_path):
     """y = 36, one input of 16,777,216; with a ladder in z alone little is known above 30."""
     joint = found.found
     exact_c = logsumexp(two_sums.log_g(N_SITES, joint.z_edges, joint.y_edges), axis=0)
-    assert joint.y_edges[-1] == 3 * N_SITES
+    assert joint.y_edges[-2:].tolist() == [3 * N_SITES - 0.5, 3 * N_SITES + 1.5]
     assert joint.error_c.max() < 0.3
     assert np.abs(joint.log_g_c - exact_c).max() < 0.6
     with open_run(sampled(tmp_path, "z")) as run:
@@ -149,6 +149,8 @@ def test_problems_are_named(path):
         drifted = y_rks + drift_k1 * (np.arange(y_rks.shape[2]) % run.walkers)
         apart = TwoDirections.of(run.all_rungs(), lambda_k, drifted, range(run.rounds))
         assert "lanes disagree about y at beta = 0, lambda = -2 (R-hat" in apart.problem()
+        elsewhere = replace(good, z_ktw=good.z_ktw + drift_k1[..., None] * (np.arange(16) % 2))
+        assert "lanes disagree about z at beta = 0, lambda = -" in elsewhere.problem()
         stuck = run.all_rungs()
         stuck.swaps_k2[4, 1] = 0
         never = TwoDirections.of(stuck, lambda_k, y_rks, range(run.rounds))

@@ -41,6 +41,8 @@ def wide(x):
     return x
 def words(x):
     return ["a"] * len(x)
+def has_twelve(texts):
+    return ["12" in "".join(text.split()) for text in texts]
 def sorts(x):
     x.sort(axis=1)
     return x[:, 0]
@@ -160,6 +162,13 @@ def test_edges_of_pictures_of_one_row_or_column_or_pixel():
     assert observables.edges(row[:, :1]) == 0
 
 
+def test_a_function_of_ones_own_may_read_texts(own):
+    assert y("my_numbers:has_twelve") == y("matches:1 ?2") == [1, 1]
+    assert y("my_numbers:has_twelve", X[:, ::-1]) == [0, 0]
+    with pytest.raises(UserError, match="reads texts; this run's inputs are images"):
+        y("my_numbers:has_twelve", np.zeros((1, 64), np.int64), PICTURES)
+
+
 def test_a_function_of_ones_own(own):
     assert y("my_numbers:first") == [1, 1]
     for name, words in {
@@ -196,8 +205,8 @@ def test_a_python_model_is_built_only_if_asked():
     model = {"kind": "python", "factory": "no_such:make"}
     with pytest.raises(UserError, match="no_such"):
         build("length", config_with(model=model), "--observable")
-    shown = build("length", config_with(model=model), "--observable", render=False)
-    assert shown(X).tolist() == [len("1 2 3 4 5 6 7 8")] * 2
+    with pytest.raises(UserError, match="length reads inputs as the model's own render"):
+        build("length", config_with(model=model), "--observable", render=False)
 
 
 def test_the_class_of_a_classifier(tmp_path):

@@ -41,8 +41,8 @@ def test_every_verdict_of_a_comparison_comes_first(monkeypatch):
     monkeypatch.setattr(comparison, "model_lines", lambda both, a, b, *_: ["range", f"{a} or {b}"])
     draws = SimpleNamespace(paired=False)
     curve = SimpleNamespace(
-        side_lines=list, left_out_lines=lambda: ["left out"], density=None, joined=None,
-        curve=SimpleNamespace(draws=draws),
+        side_lines=list, who_scored=list, left_out_lines=lambda: ["left out"], density=None,
+        joined=None, curve=SimpleNamespace(draws=draws),
     )  # fmt: skip
     density = SimpleNamespace(verdict=SimpleNamespace(converged=True))
     pair = SimpleNamespace(lower=0.0, upper=1.0)

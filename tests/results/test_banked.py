@@ -196,6 +196,32 @@ def test_two_models_by_one_bank_are_paired(here, inside, undrawn):
     assert (here / "good.compared.worse-bank=bank.csv").exists()
 
 
+def test_models_scored_by_others_are_not_compared_without_a_word(here, inside, undrawn):
+    path = here / "good.scores.ana.jsonl"
+    text = path.read_text()
+    for name, judge, found in (
+        ("good.scores.cid.jsonl", "", "note: good was scored by cid and worse by ana: their"),
+        ("good.judge-scores.lm.jsonl", ', "judge": "rule"', "their scores are not compared"),
+    ):
+        who = name.split(".")[-2]
+        (here / name).write_text(text.replace('"annotator": "ana"', f'"annotator": "{who}"{judge}'))
+        by = ("--scores", name, "worse.scores.ana.jsonl", *FEW)
+        code, out, err = inside("compare.py", "good.h5", "worse.h5", *by)
+        assert code == 2 * bool(judge) and found in out + err
+    by = ("--scores", path.name, "worse.scores.ana.jsonl", *FEW)
+    code, out, _ = inside("compare.py", "good.h5", "worse.h5", *by)
+    assert code == 0 and "was scored by" not in out
+    assert all(f"{which}: " in out and "inputs scored by ana; the curve" in out for which in RANGES)
+
+
+def test_next_scores_for_two_models_by_one_bank_says_that_they_share_errors(here, inside, undrawn):
+    for which in RANGES:
+        assert add(inside, which)[0] == 0
+    by = ("--bank", "bank.jsonl", *FEW)
+    code, out, err = inside("next_scores.py", "good.h5", "--against", "worse.h5", *by)
+    assert (code, err) == (0, "") and out.startswith("the labels of the bank count for both models")
+
+
 def test_a_bank_knows_that_a_run_had_not_converged(here, inside, undrawn):
     for which in RANGES:
         assert add(inside, which)[0] == 0

@@ -1,6 +1,7 @@
 """Lines and columns about scores: bounds where nothing right, or wrong, was scored; FID."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from omniinput_hpc.estimators.precision_recall.allocation import allocate
 from omniinput_hpc.estimators.precision_recall.from_scores import scored_curve
 from omniinput_hpc.models.table import ConfidentSide
 from omniinput_hpc.results.curve import CurveResult
-from omniinput_hpc.results.scores import NEGATIVE_SLOPE, NextScores, fid_columns, summarize_scores
+from omniinput_hpc.results.fid import fid_columns
+from omniinput_hpc.results.scores import NEGATIVE_SLOPE, NextScores, summarize_scores
 from omniinput_hpc.results.tables import write_table
 
 DENSITY, SCORED = a_density(1), scored_inputs(np.random.default_rng(1), per_bin=40)
@@ -43,8 +45,29 @@ def test_a_negative_slope_is_explained():
     result = scored_curve(DENSITY, SCORED)
     (found,) = allocate([result], 10)
     for slope_b, said in ((np.abs(found.slope_b), False), (-np.abs(found.slope_b), True)):
-        lines = NextScores([], "r.h5", result, replace(found, slope_b=slope_b), 10).lines()
+        joined = SimpleNamespace(scored=SCORED, notes=["a note"])
+        lines = NextScores([], "r.h5", joined, result, replace(found, slope_b=slope_b), 10).lines()
+        assert "r.h5: a note" in lines and any("inputs scored by a0" in line for line in lines)
         assert (lines[-1] == NEGATIVE_SLOPE) == said
+
+
+def test_nothing_tells_where_scores_help_without_right_inputs_in_two_bins():
+    none = replace(SCORED, score_ai=np.where(SCORED.bin_i == 0, SCORED.score_ai, 0.0))
+    with pytest.raises(EstimateError, match="the AUPR is not defined"):
+        allocate([scored_curve(DENSITY, none)], 10)
+
+
+def test_the_aupr_of_who_scored_only_some_bins_is_not_known():
+    """Else it would be of another range of recall than that of the others."""
+    both = replace(
+        SCORED, annotators=["ana", "ben"], score_ai=np.repeat(SCORED.score_ai, 2, axis=0)
+    )
+    part = both.score_ai.copy()
+    part[1, SCORED.bin_i < 2] = np.nan
+    for given, found in ((both, ""), (replace(both, score_ai=part), "ben not known")):
+        lines = summarize_scores(scored_curve(DENSITY, given), given, "low")
+        (line,) = [one for one in lines if one.startswith("AUPR by annotator")]
+        assert (found or "ben 0.") in line and "ana 0." in line
 
 
 def test_intervals_with_two_ends_are_not_named_so():

@@ -42,8 +42,9 @@ def fid_per_bin(
 
     Returns
     -------
-    columns : `COLUMNS`; ``pictures`` counts distinct ones, ``fid`` is NaN below two draws, and
-        ``deviation`` is the standard deviation of ``fid_of_reference`` over `REFERENCE_DRAWS` draws
+    columns : `COLUMNS`; ``pictures`` counts distinct ones, ``fid`` is NaN below two draws,
+        ``fid_of_reference`` is that of as many reference pictures as the draws are worth (Kish's
+        number), and ``deviation`` is its standard deviation over `REFERENCE_DRAWS` sets of these
     notes : list of str
     """
     if tasks.kind != "image":
@@ -59,19 +60,21 @@ def fid_per_bin(
             raise UserError(f"{key.path}: the bin at {lower:g} has over {MAX_BIN_DRAWS:,} draws")
     known = _features(network, reference)
     rng = np.random.default_rng(0)
-    rows = []
+    rows, worth_b = [], []
     for (run, lower), drawn in sorted(bins.items()):
         counts = [n for _, n in drawn]
         own = _features(network, stacked([image for image, _ in drawn]))
         own, n = own[np.repeat(np.arange(len(own)), counts)], sum(counts)
+        worth_b.append(round(n**2 / sum(count**2 for count in counts)))
         floor = [
-            frechet(known, known[torch.from_numpy(rng.integers(len(known), size=n))])
+            frechet(known, known[torch.from_numpy(rng.integers(len(known), size=worth_b[-1]))])
             for _ in range(REFERENCE_DRAWS)
         ]
         row = (run, lower, lower + key.width, len(drawn), n, frechet(known, own))
         rows.append((*row, float(np.mean(floor)), float(np.std(floor, ddof=1))))
     columns = dict(zip(COLUMNS, map(np.array, zip(*rows, strict=True)), strict=True))
-    return columns, _notes(columns, known.shape[1], len(known), key)
+    few = int((np.array(worth_b) <= known.shape[1]).sum())
+    return columns, _notes(columns, few, known.shape[1], len(known), key)
 
 
 def fid_of_tasks(
@@ -125,13 +128,16 @@ def _features(network: PictureNetwork, images: Pictures) -> torch.Tensor:
     return torch.cat([network.features(batch).cpu() for batch in batches])
 
 
-def _notes(columns: dict[str, NDArray[Any]], n_features: int, n: int, key: Key) -> list[str]:
+def _notes(
+    columns: dict[str, NDArray[Any]], few: int, n_features: int, n: int, key: Key
+) -> list[str]:
+    """Return notes; `few`: bins whose draws are worth no more pictures than there are features."""
     notes = [f"{n} reference pictures, {n_features} features"]
-    few = columns["draws"] <= n_features
-    if few.any():
+    if few:
         notes.append(
-            f"{few.sum()} of {len(few)} bins have no more pictures than there are features: their "
-            "FID is too high; compare it with fid_of_reference, that of as many reference pictures"
+            f"{few} of {len(columns['draws'])} bins have no more pictures than there are features: "
+            "their FID is too high; compare it with fid_of_reference, that of as many reference "
+            "pictures"
         )
     if n <= n_features:
         notes.append("the reference set itself has no more pictures than there are features")
@@ -148,7 +154,7 @@ def _notes(columns: dict[str, NDArray[Any]], n_features: int, n: int, key: Key) 
 def lines_of(columns: dict[str, NDArray[Any]], runs: Sequence[str]) -> list[str]:
     """Return the table as text."""
     lines = ["bin            pictures       FID  FID of as many reference pictures"]
-    for run, low, high, _, n, fid, floor, spread in zip(*columns.values(), strict=True):
+    for run, low, high, n, _, fid, floor, spread in zip(*columns.values(), strict=True):
         name = f"  {runs[int(run)]}" if len(runs) > 1 else ""
         lines.append(
             f"{low:<6.4g} {high:<7.4g} {n:8d} {fid:9.4g}  {floor:.4g} +- {spread:.2g}{name}"

@@ -15,9 +15,8 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.precision_recall.from_rule import (
     call_rule,
     check_scores,
-    reads_texts,
 )
-from omniinput_hpc.plugins import load_function, source_of
+from omniinput_hpc.plugins import load_function, reads_texts, source_of
 
 Of = Literal["values", "shown"]
 OPTION = "--judge"

@@ -80,7 +80,7 @@ def export_results(
     """Write the results for Every Eval Ever."""
     by, density = curve_options(options), _density(run, options, record)
     curve = curve_of([run], density, by) if by.rule or by.labelled else None
-    record.notes += [aupr_line(curve.curve, curve.density)] if curve else []
+    record.notes += [aupr_line(curve.curve, curve.density), *curve.who_scored()] if curve else []
     name = run.config.model_name or run.config.model.kind
     source = Source(options.model_id or name, options.organization)
     text = json.dumps(finite(record_of(run, density, curve, source)), indent=1, allow_nan=False)

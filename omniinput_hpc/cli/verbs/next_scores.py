@@ -26,6 +26,11 @@ from omniinput_hpc.results.scores import NextScores
 from omniinput_hpc.results.tables import beside
 from omniinput_hpc.runfile.reader import open_run
 
+SHARED = (
+    "the labels of the bank count for both models; the errors below do not subtract what these "
+    "share, so that of the difference is smaller (omniinput compare --bank prints it)"
+)
+
 
 def main(arguments: list[str], program: str = "next_scores.py") -> None:
     """Read, estimate, write, and print the tables."""
@@ -54,19 +59,23 @@ def main(arguments: list[str], program: str = "next_scores.py") -> None:
             record.add_run(run)
             by = replace(curve_options(options), scores=files)
             runs.append(run)
-            results.append(curve_by_scores([run], density_for([run], by), by)[1])
+            results.append(curve_by_scores([run], density_for([run], by), by))
     words = [options.against.stem] if options.against else []
     side = other_side(runs, options.side)
     words += words_of(None, scores[0], side, options.judge_scores or [], options.bank)
     tag, names = claim_name(record, ".next.csv", words), names_of(paths)
     tags = [tag, f".{names[0]}{tag}"]  # OTHER.next.csv is for analyses of OTHER
-    found = allocate(results, options.budget, range_of(results))
+    curves = [curve for _, curve in results]
+    found = allocate(curves, options.budget, range_of(curves))
+    if options.against and options.bank:
+        record.notes.append(SHARED)
+        print(SHARED)
     for i, (path, run, allocation) in enumerate(zip(paths, runs, found, strict=True)):
-        further = NextScores([run], path.name, results[i], allocation, options.budget)
+        further = NextScores([run], path.name, *results[i], allocation, options.budget)
         lines = further.lines()
         target = beside(in_results(options, path), f".next{tags[i]}.csv")
         record.add_table(target, lines, further.columns())
-        record.add_aupr(results[i].curve, names[i])
+        record.add_aupr(curves[i].curve, names[i])
         record.notes += lines
         print("\n".join([*lines, str(target)]))
     record.save()

@@ -49,12 +49,14 @@ class Pairs:
     seen : the samples, with y = D
     own_i, other_i : float64 [n], z of the run's own model and of the other one
     place_i : int64 [n], index of each sample among all of the run, [rounds, K, S]
+    closed : whether the last bin includes its upper edge, which is then that of the run's bins
     """
 
     seen: Observed
     own_i: FloatArray
     other_i: FloatArray
     place_i: IntArray
+    closed: bool
 
     @property
     def d_i(self) -> FloatArray:
@@ -85,7 +87,8 @@ def pair(
         z_rks.ravel()[place_i].astype(np.float64) for z_rks in (run.z(slice(0, rounds)), other_rks)
     )
     d_i = own_i - other_i if first else other_i - own_i
-    return Pairs(replace(seen, y_i=d_i), own_i, other_i, place_i)
+    closed = bool(density.edges[-1] >= run.edges[-1])
+    return Pairs(replace(seen, y_i=d_i), own_i, other_i, place_i, closed)
 
 
 def spread(seen: Observed) -> tuple[Averages, FloatArray, float]:
@@ -258,7 +261,8 @@ class OneWay:
 def one_way(found: Pairs, divergence: Interval | None, d_edges: FloatArray) -> OneWay:
     """Return what is known of D on one side."""
     edges = found.seen.density.edges
-    outside_i = (found.other_i < edges[0]) | (found.other_i > edges[-1])
+    above = np.greater if found.closed else np.greater_equal  # as z of the run's own model counts
+    outside_i = (found.other_i < edges[0]) | above(found.other_i, edges[-1])
     return OneWay(
         found,
         *spread(found.seen),

@@ -88,6 +88,11 @@ def allocate(
     ----------
     results : one curve; or two on one scale of recall, for the difference of their AUPRs
     ends : range of log recall of the AUPR (default: the curve's own)
+
+    Raises
+    ------
+    EstimateError
+        An AUPR is not defined, so that nothing tells where scores help.
     """
     parts = []
     for result in results:
@@ -97,6 +102,11 @@ def allocate(
         slope_b = aupr_slopes(
             result.density.log_g_b[bins], curve.r_b[bins], curve.side, ends or own
         )
+        if not np.isfinite(slope_b).any():
+            raise EstimateError(
+                "the AUPR is not defined (right inputs in fewer than two bins), so nothing tells "
+                "where scores help: score more inputs at the confident end"
+            )
         slope_b = np.nan_to_num(slope_b)
         # a bin without scores counts as having one score of the largest possible spread
         n_b = np.maximum(scores.effective_b[bins], 1.0)

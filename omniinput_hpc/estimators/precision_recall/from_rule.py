@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -32,14 +31,6 @@ from omniinput_hpc.plugins import own_surroundings
 
 Rule = Callable[[IntArray], FloatArray]
 """Scores inputs [n, D]: float64 [n] in [0, 1]."""
-
-
-def reads_texts(function: Callable[..., object]) -> bool:
-    """Return whether a rule asks for the texts of inputs, by a first argument ``texts``."""
-    try:
-        return next(iter(inspect.signature(function).parameters), "") == "texts"
-    except (TypeError, ValueError):  # some functions written in C have no signature
-        return False
 
 
 def call_rule(function: Callable[..., object], given: object, name: str, option: str) -> object:

@@ -14,7 +14,8 @@ from omniinput_hpc.estimators.precision_recall.agreement import (
     krippendorff_alpha,
 )
 from omniinput_hpc.estimators.precision_recall.from_scores import Scored
-from omniinput_hpc.results.scores import fid_line, people_columns, people_lines
+from omniinput_hpc.results.fid import fid_line
+from omniinput_hpc.results.scores import people_columns, people_lines
 
 NAN = np.nan
 EDGES = np.array([0.0, 1.0, 2.0, 3.0])
@@ -184,7 +185,10 @@ def test_judges_alone_are_compared_with_each_other():
 
 def test_fid_agrees_misleads_or_tells_nothing():
     r = np.array([0.9, 0.88, 0.85, 0.83])  # S0, Table 4: RES-AUG and (Table 5) the MLP's
-    assert "-1.00; they agree" in fid_line(r, np.array([360.23, 362.82, 368.75, 375.58]))
+    four = fid_line(r, np.array([360.23, 362.82, 368.75, 375.58]))
+    assert "-1.00, p = 0.083: the data cannot tell" in four  # 2 of the 24 orders
+    five = fid_line(np.append(r, 0.8), np.array([360.23, 362.82, 368.75, 375.58, 376.0]))
+    assert "-1.00, p = 0.017; they agree here" in five
     mlp = np.array([0.73, 0.67, 0.58, 0.48, 0.18, 0.20, 0.20, 0.216])
     fid = np.array([434.32, 436.60, 432.89, 430.79, 422.01, 419.94, 412.96, 405.20])
     assert "misleads" in fid_line(mlp, fid)
