@@ -82,7 +82,10 @@ TESTED_ELSEWHERE = {
         "cli/test_enumerate.py": ["batches"],
         "cli/test_rescore.py": ["input_space"],
     },
-    "models/images": {"models/images/test_classifier.py": ["files", "networks"]},
+    "models/images": {
+        "models/images/test_classifier.py": ["files", "networks"],
+        "models/test_observables.py": ["references"],
+    },
     "models/language": {
         "models/language/test_kv_cache.py": ["gpt2_decoder", "shared_caches"],
         "models/language/test_causal_lm.py": ["prefix_cache"],
@@ -110,6 +113,7 @@ TESTED_ELSEWHERE = {
         "api/test_run.py": ["result"],
         "results/test_tables.py": ["density"],
         "results/test_banked.py": ["labels"],
+        "results/test_scores.py": ["fid"],
     },
     "runfile": {
         "cli/test_rescore.py": ["rescored"],
