@@ -52,7 +52,7 @@ OPTION = "--observable"
 MAX_SAMPLES, MAX_CELLS, FEWEST_ROUNDS = 200_000, 30, 8
 """Recorded samples of which y is found, cells of y in a joint density, and rounds that are read to
 compare the lanes of rungs with lambda."""
-MOST_VALUES = 6
+MOST_VALUES = 10
 """Values of y whose shares are printed."""
 
 NAMES = (*OF_INPUTS, "RUN.rescored.NAME.h5")
