@@ -39,7 +39,10 @@ def _log_of(run: RunReader, inputs: Sequence[ScoredInput]) -> dict[str, Any]:
         "metadata": about,
     }
     results = {"total_samples": n, "completed_samples": n}  # a mean over drawn inputs is no metric
-    return {"status": "success", "eval": header, "results": results, "samples": samples}
+    stats = dict.fromkeys(("started_at", "completed_at"), header["created"])  # else NaN days there
+    return {
+        "status": "success", "eval": header, "results": results, "stats": stats, "samples": samples,
+    }  # fmt: skip
 
 
 def _sample(one: ScoredInput) -> dict[str, Any]:

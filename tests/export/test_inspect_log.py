@@ -27,6 +27,7 @@ def test_the_reader_of_inspect_opens_it(export, inspect_log, tmp_path):
     key = read_key(key_path(tasks.path))
     shown = {task.id: task.text for task in tasks.tasks}
     items = {id_: item for id_, item in key.by_id().items() if item.gold is None}
+    assert log.stats.started_at == log.stats.completed_at == log.eval.created
     assert log.status == "success" and log.eval.dataset.samples == len(items)
     assert {sample.id: sample.input for sample in log.samples} == {id_: shown[id_] for id_ in items}
     ann, ben = (read_scores(tmp_path / name).by_id() for name in FILES)

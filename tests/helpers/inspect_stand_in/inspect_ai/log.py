@@ -64,10 +64,16 @@ class EvalResults(Strict):
     completed_samples: int
 
 
+class EvalStats(Strict):
+    started_at: str
+    completed_at: str
+
+
 class EvalLog(Strict):
     status: Literal["started", "success", "cancelled", "error"]
     eval: EvalSpec
     results: EvalResults | None = None
+    stats: EvalStats | None = None
     samples: list[EvalSample] | None = None
 
 
