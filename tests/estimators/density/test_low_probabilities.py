@@ -86,7 +86,9 @@ def test_mhis_is_right_and_needs_the_reverse_proposal(problem, rare):
     assert 0.5 < np.sqrt(np.mean(np.square(z))) < 1.7
 
 
+# of the two below the program's part is also that of sampling/test_law.py
 @pytest.mark.slow
+@pytest.mark.release
 def test_the_program_beside_them(problem, rare, decoder, tmp_path):
     target, p = rare
     decoder.save_pretrained(tmp_path / "model")
@@ -98,6 +100,7 @@ def test_the_program_beside_them(problem, rare, decoder, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_all_find_the_mean_probability(problem, decoder, tmp_path):
     mean = rare_tokens.Problem(decoder, problem.log_p, mean=True)
     p_v, _ = rare_tokens.exact(mean)
