@@ -79,5 +79,5 @@ def joint_figure(
         color=style.sampled(), elinewidth=1.0,
     )  # fmt: skip
     style.hollow(right, amount_c[~known], middle[~known], "error not known", markersize=2.4)
-    right.set_xlabel("all z shown")
+    right.set_xlabel("$\\log_{10}$ per y,\nall z shown")
     return figure
