@@ -227,7 +227,7 @@ def test_intervals_of_y_alone_hold_if_most_of_its_inputs_were_hardly_sampled():
         held.append(joint.share_c.low[1] <= true <= joint.share_c.high[1])
         if np.isfinite(joint.error_c[1]):
             off.append((joint.log_g_c[1] - np.log(true * len(X_ID))) / joint.error_c[1])
-    assert np.mean(held) > 0.9
+    assert np.mean(held) >= 0.95  # 0.9 by the normal law of lanes
     assert 20 < len(off) < 40 and np.sqrt(np.mean(np.square(off))) < 1.5
 
 
