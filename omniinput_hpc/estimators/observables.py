@@ -32,8 +32,9 @@ FEWEST_EFFECTIVE, FEWEST_OF_ALL_Z, FEWEST_GROUPS = 50, 100, 4
 """Effective samples below which the error of a bin's mean, or of a cell, is not known; the same for
 the density of y alone; and the groups of lanes that must have some. With fewer, a mean may lack
 rare inputs whose y is far away."""
-FEWEST_OF_A_BOUND = 10
-"""Effective samples from which the lanes' differences count in an upper bound."""
+FEWEST_OF_A_PART = 10
+"""Effective samples from which a cell's error counts in its upper bound, and those from which a bin
+is known well enough to be part of a mean over several bins."""
 MOST_UNKNOWN = 0.05
 QUANTILES = (0.1, 0.5, 0.9)
 
@@ -158,6 +159,7 @@ def averages(found: Observed) -> Averages:
     mean_b, mean_jb, by_lanes_b = _means(found)
     n_b = found.effective(w_gb, found.sums(found.w_i**2), found.correlated_b)
     known_b = is_known(n_b, w_gb) & np.isfinite(by_lanes_b)
+    part_b = is_known(n_b, w_gb, FEWEST_OF_A_PART) & np.isfinite(by_lanes_b)
     half_b = np.where(known_b, t_quantile(len(density.lanes_g)) * by_lanes_b, np.nan)
     return Averages(
         edges=density.edges,
@@ -167,7 +169,7 @@ def averages(found: Observed) -> Averages:
         error_b=np.where(known_b, by_lanes_b, np.inf),
         quantile_qb=_quantiles(found),
         count_b=np.bincount(found.bin_i, minlength=len(mean_b)),
-        whole=_over_bins(density, mean_b, mean_jb, np.isfinite(half_b)),
+        whole=_over_bins(density, mean_b, mean_jb, part_b),
     )
 
 
@@ -342,7 +344,7 @@ def joint_density(found: Observed, y_edges: FloatArray) -> Joint:
     log_g_bc[np.isnan(log_g_bc)] = -np.inf
     n_bc = found.effective(w_gbc, sums(found.w_i**2), found.correlated_b[:, None])
     error_bc = jackknife_error(log_g_bc, log_g_jbc, lanes_g)
-    by_lanes_bc = np.where(is_known(n_bc, w_gbc, FEWEST_OF_A_BOUND), error_bc, np.inf)
+    by_lanes_bc = np.where(is_known(n_bc, w_gbc, FEWEST_OF_A_PART), error_bc, np.inf)
     few = log_g_bc.ravel(), by_lanes_bc.ravel(), n_bc.ravel(), len(lanes_g)
     share_i = shares(found)
     share_gc, square_gc = (

@@ -26,7 +26,7 @@ from omniinput_hpc.estimators.errors.chains import (
 from omniinput_hpc.estimators.errors.jackknife import jackknife_error
 from omniinput_hpc.estimators.observables import (
     FEWEST_EFFECTIVE,
-    FEWEST_OF_A_BOUND,
+    FEWEST_OF_A_PART,
     Joint,
     is_known,
     shares_of_cells,
@@ -190,7 +190,7 @@ def joint_density(found: TwoDirections, z_edges: FloatArray, y_edges: FloatArray
     w_gbc = w_gbc.reshape(n_groups, n_bins, n_cells)
     known_bc, some_bc = (
         is_known(n_bc, w_gbc.astype(np.float64), fewest)
-        for fewest in (FEWEST_EFFECTIVE, FEWEST_OF_A_BOUND)
+        for fewest in (FEWEST_EFFECTIVE, FEWEST_OF_A_PART)
     )
     few = log_g_bc.ravel(), np.where(some_bc, error_bc, np.inf).ravel(), n_bc.ravel(), n_groups
     log_g_c = np.logaddexp.reduce(log_g_bc, axis=0)

@@ -122,6 +122,7 @@ def test_a_mean_of_few_samples_has_no_interval_but_a_share_has(many):
     many_b = a.count_b > 80
     assert unknown_b.any() and many_b.any()
     assert np.isnan(a.low_b[unknown_b]).all() and np.isfinite(a.low_b[many_b]).all()
+    assert np.isfinite(a.whole.low)  # each is a small part of it
     share = means_or_shares(replace(few, y_i=few.y_i / 500.0))
     assert np.isfinite(share.low_b[unknown_b]).all()
 
