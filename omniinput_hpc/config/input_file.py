@@ -16,7 +16,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.untrusted.files import read_text
 from omniinput_hpc.untrusted.parsing import MAX_TOML_BYTES, check_tree, parse_toml
 
-MAX_LINES = 40
+MAX_LINES = 30
 """Largest number of mistakes that are listed."""
 RUN_OUTPUT = ("run", "output")
 
