@@ -163,7 +163,11 @@ MODELS = {
     "a class that is not there": ("inputs/digits-mlp.toml", "model.label=99", "model.label"),
     "no sign": ("inputs/digits-mlp.toml", "model.sign=0", "model.sign"),
     "no target": ("inputs/digits-mlp.toml", "model.target=logits", "model.target"),
-    "a shape too many": ("inputs/digits-mlp.toml", "model.shape=[8, 8]", "model: shape"),
+    "a shape too many": (
+        "inputs/digits-mlp.toml",
+        "model.shape=[8, 8]",
+        "shape and n_values are in",
+    ),
     "no images' folder": ("inputs/digits-mlp.toml", "model.path=nowhere", "model.path"),
     "no classifier": ("inputs/distilbert-66.toml", "model.path=nowhere", "model.path = nowhere"),
     "no class": ("inputs/distilbert-66.toml", "model.target=-1", "model.target"),

@@ -111,7 +111,8 @@ def is_plain(text):
 def test_every_script_takes_part():
     here = {path.name for path in (ROOT / "analysis").glob("[!_]*.py")}
     on_tasks = {"annotate.py", "judge.py", "scores.py"}
-    assert here - on_tasks == set(ARGUMENTS), "name its arguments in worker.py"
+    others = {"example.py", "explore.py", "observe.py"}  # without a run; a server; writes another
+    assert here - on_tasks - others == set(ARGUMENTS), "name its arguments in worker.py"
 
 
 def test_every_reader_reads_the_good_file(answers):

@@ -34,6 +34,8 @@ RANGE = ["--range", "0.375", "1.875"]
 ARGUMENTS = {
     "agreement.py": ["{file}", *SCORES],
     "annotators.py": ["{file}", *SCORES, *FEW],
+    "average.py": ["{file}", "--observable", "distinct"],
+    "joint.py": ["{file}", "--observable", "distinct"],
     "difference.py": ["{file}", "{folder}/good.h5"],
     "bank.py": ["{file}", "--bank", "{folder}/bank.jsonl", *SCORES],
     "changes.py": ["{file}", "{folder}/good.rescored.lattice.h5"],
