@@ -220,7 +220,8 @@ def share_where(seen: Observed, chosen_i: BoolArray) -> Interval:
     or every one is chosen, it follows from the weights. None or all of the inputs in bins that have
     no samples, or lie below the density's floor, may be like the chosen ones.
     """
-    whole = averages(replace(seen, y_i=chosen_i.astype(np.float64))).whole
+    mean_b, mean_jb, _ = _means(replace(seen, y_i=chosen_i.astype(np.float64)))
+    whole = _over_bins(seen.density, mean_b, mean_jb, np.isfinite(mean_b))
     p, error = float(np.clip(whole.value, 0.0, 1.0)), float(whole.error)
     n = 1.0 / float((shares(seen) ** 2 * seen.correlated_b[seen.bin_i]).sum())
     if chosen_i.any() and not chosen_i.all():

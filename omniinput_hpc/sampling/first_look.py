@@ -77,7 +77,7 @@ def _of_each_alone(y: Observe, id_nd: NDArray[np.int64], key: str) -> NDArray[np
     together, alone = y(id_nd), y(id_nd[:1])
     if not np.allclose(alone, together[:1], SAME_Y, SAME_Y):
         raise UserError(
-            f"{key} is {together[0]:.6g} for an input in a batch and {alone[0]:.6g} for it alone: "
+            f"{key} gives an input {together[0]:.6g} beside others, but {alone[0]:.6g} on its own: "
             "its function must depend on nothing but the input"
         )
     return together

@@ -105,7 +105,10 @@ def test_they_survive_salvage():
         ('[[observables]]\nname = "legnth"\n', "observables.legnth = legnth: expected one of"),
         ('[[observables]]\nname = "brightness"\n', "is for images"),
         (OWN.format("bad", "wrong"), "observables.bad = small_observables:wrong: expected 8"),
-        (OWN.format("bad", "crowded"), "bad is 8 for an input in a batch and 1 for it alone"),
+        (
+            OWN.format("bad", "crowded"),
+            "bad gives an input 8 beside others, but 1 on its own",
+        ),
         (OWN.format("bad", "no"), "has no function no"),
         ('[[observables]]\nname = "a"\nfuntion = "x"\n', "did you mean"),
     ],

@@ -24,7 +24,6 @@ from omniinput_hpc.estimators.observables import (
     Joint,
     Observed,
     averages,
-    is_known,
     joint_density,
     observe,
     share_where,
@@ -98,26 +97,6 @@ def spread(seen: Observed) -> tuple[Averages, FloatArray, float]:
     sd_b = np.sqrt(averages(replace(seen, y_i=square_i)).mean_b)
     square_i = (seen.y_i - float(found.whole.value)) ** 2
     return found, sd_b, float(np.sqrt(averages(replace(seen, y_i=square_i)).whole.value))
-
-
-def density_of_d(seen: Observed, edges: FloatArray) -> Joint:
-    """Return the density of D in cells with edges float64 [C + 1], and that of z and D.
-
-    The errors of the density of D are inf in cells of too few samples.
-    """
-    joint, n_cells = joint_density(seen, edges), len(edges) - 1
-    cell_i = np.minimum(np.searchsorted(edges, seen.y_i, side="right") - 1, n_cells - 1)
-    inside, u_i = (cell_i >= 0) & (seen.y_i <= edges[-1]), shares(seen)
-
-    def sums(value_i: FloatArray) -> FloatArray:
-        at_i, size = seen.group_i * n_cells + cell_i, seen.shape[0] * n_cells
-        total = np.bincount(at_i[inside], value_i[inside], size)
-        return np.asarray(total.reshape(-1, n_cells), dtype=np.float64)
-
-    correlated_i = seen.correlated_b[seen.bin_i]
-    u_gc = sums(u_i)
-    n_c = seen.effective(u_gc, sums(u_i**2 * correlated_i), np.ones(n_cells))
-    return replace(joint, error_c=np.where(is_known(n_c, u_gc), joint.error_c, np.inf))
 
 
 def model_beta(run: RunData) -> float:
@@ -268,5 +247,5 @@ def one_way(found: Pairs, divergence: Interval | None, d_edges: FloatArray) -> O
         *spread(found.seen),
         share_where(found.seen, outside_i),
         divergence,
-        density_of_d(found.seen, d_edges),
+        joint_density(found.seen, d_edges),
     )

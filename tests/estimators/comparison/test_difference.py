@@ -10,7 +10,6 @@ from pair_runs import ABSOLUTE, EDGES, OTHER, draw
 from omniinput_hpc.estimators.comparison.difference import (
     at_ends,
     averages,
-    density_of_d,
     divergence,
     model_beta,
     one_way,
@@ -23,6 +22,7 @@ from omniinput_hpc.estimators.comparison.difference import (
 )
 from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.estimators.density.wide_bins import in_bins
+from omniinput_hpc.estimators.observables import joint_density
 
 MODELS = ("good", "worse")
 Z = {which: model_pair.table(which).astype(float) for which in MODELS}
@@ -58,7 +58,7 @@ def rms_of_cells(which, all_seen):
     true_c = np.histogram(D[inside(which)], D_EDGES)[0]
     off = []
     for seen in all_seen:
-        found = density_of_d(seen, D_EDGES)
+        found = joint_density(seen, D_EDGES)
         use = (true_c >= 20) & np.isfinite(found.error_c)
         assert use.sum() >= 5
         off += list((found.log_g_c[use] - np.log(true_c[use])) / found.error_c[use])
