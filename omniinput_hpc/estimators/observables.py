@@ -193,13 +193,10 @@ def means_or_shares(found: Observed) -> Averages:
     if not np.isin(found.y_i, (0.0, 1.0)).all():
         return means
     w_gb, p_b = found.sums(found.w_i), np.clip(means.mean_b, 0.0, 1.0)
-    n_b = found.effective(w_gb, found.sums(found.w_i**2), found.correlated_b)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        by_lanes_b = p_b * (1.0 - p_b) / _means(found)[2] ** 2
-    n_b = np.where(by_lanes_b > 0, np.fmin(n_b, by_lanes_b), n_b)
-    low_b, high_b = np.full_like(p_b, np.nan), np.full_like(p_b, np.nan)
-    for b in np.flatnonzero((means.count_b > 0) & ~_below(found.density)):
-        low_b[b], high_b[b] = share_ends(p_b[b], n_b[b], len(w_gb))
+    alone_b = found.effective(w_gb, found.sums(found.w_i**2), np.ones(len(p_b)))
+    ends_b2 = share_ends(p_b, _means(found)[2], alone_b, alone_b / found.correlated_b, len(w_gb))
+    known_b = (means.count_b > 0) & ~_below(found.density)
+    low_b, high_b = np.where(known_b, ends_b2.T, np.nan)
     whole = share_where(found, found.y_i == 1.0)
     return replace(means, mean_b=p_b, low_b=low_b, high_b=high_b, whole=whole)
 
@@ -216,21 +213,18 @@ def shares(seen: Observed) -> FloatArray:
 def share_where(seen: Observed, chosen_i: BoolArray) -> Interval:
     """Return the share of the inputs of all bins that are like the chosen samples.
 
-    The effective number of samples is the one that the error of the jackknife gives. If no sample
-    or every one is chosen, it follows from the weights. None or all of the inputs in bins that have
-    no samples, or lie below the density's floor, may be like the chosen ones.
+    None or all of the inputs in bins that have no samples, or lie below the density's floor, may be
+    like the chosen ones.
     """
     mean_b, mean_jb, _ = _means(replace(seen, y_i=chosen_i.astype(np.float64)))
     whole = _over_bins(seen.density, mean_b, mean_jb, np.isfinite(mean_b))
-    p, error = float(np.clip(whole.value, 0.0, 1.0)), float(whole.error)
-    n = 1.0 / float((shares(seen) ** 2 * seen.correlated_b[seen.bin_i]).sum())
-    if chosen_i.any() and not chosen_i.all():
-        n = min(n, p * (1.0 - p) / max(error, 1e-150) ** 2)
-    low, high = share_ends(p, n, len(seen.density.lanes_g))
+    p, square_i = np.clip(whole.value, 0.0, 1.0), shares(seen) ** 2
+    alone, n = 1.0 / square_i.sum(), 1.0 / (square_i * seen.correlated_b[seen.bin_i]).sum()
+    low, high = share_ends(p, whole.error, alone, n, len(seen.density.lanes_g)).tolist()
     sampled_b = np.bincount(seen.bin_i, minlength=seen.shape[1]) > 0
     unknown = _unknown_share(seen.density, sampled_b & ~_below(seen.density))
     low, high = max(low - unknown, 0.0), min(high + unknown, 1.0)
-    return Interval(np.asarray(p), np.asarray(low), np.asarray(high), np.asarray(error))
+    return Interval(p, np.asarray(low), np.asarray(high), whole.error)
 
 
 def _below(density: Density) -> BoolArray:
@@ -244,17 +238,27 @@ def _unknown_share(density: Density, known_b: BoolArray) -> float:
     return float(share_b[~known_b].sum())
 
 
-def share_ends(p: float, n: float, n_groups: int) -> tuple[float, float]:
-    """Return the 95 % interval of Clopper and Pearson of a share p of n effective samples.
+def share_ends(
+    p: FloatArray, error: FloatArray, alone: FloatArray, n: FloatArray, n_groups: int
+) -> FloatArray:
+    """Return the 95 % intervals of Clopper and Pearson of shares p, float64 [..., 2].
 
-    It is widened as Student's t of the groups of lanes is (Korn and Graubard, Survey Methodology
-    24, 193 (1998)).
+    The effective number of samples is the one that the error by the lanes gives, less what
+    Student's t of their groups adds (Korn and Graubard, Survey Methodology 24, 193 (1998)), but at
+    most the number if all samples were independent. If no sample or every one is chosen, lanes show
+    nothing.
+
+    alone, n : effective numbers of samples by their weights, without and with their correlation
     """
-    n *= float(scipy.special.ndtri(TAILS[1]) / t_quantile(n_groups)) ** 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        by_lanes = p * (1.0 - p) / error**2
+    by_lanes *= float(scipy.special.ndtri(TAILS[1]) / t_quantile(n_groups)) ** 2
+    n = np.where(by_lanes > 0, np.minimum(by_lanes, alone), n)
     k = p * n
-    low = float(scipy.special.betaincinv(k, n - k + 1.0, TAILS[0])) if k > 0 else 0.0
-    high = float(scipy.special.betaincinv(k + 1.0, n - k, TAILS[1])) if k < n else 1.0
-    return low, high
+    with np.errstate(invalid="ignore"):  # betaincinv(0, ...)
+        low = np.where(k > 0, scipy.special.betaincinv(k, n - k + 1.0, TAILS[0]), 0.0)
+        high = np.where(k < n, scipy.special.betaincinv(k + 1.0, n - k, TAILS[1]), 1.0)
+    return np.stack([low, high], axis=-1)
 
 
 def _over_bins(

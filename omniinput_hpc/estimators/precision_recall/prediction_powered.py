@@ -11,11 +11,11 @@ times the share of inputs without people's scores. It is 0 for a useless judge a
 judge that prefers wrong inputs. Each input's lambda is fitted without its own score, and is drawn
 towards that of the other bins, so that few scores do not fit their own noise.
 
-Draws of r are Dirichlet-weighted means of the residuals y - lambda f, with one extra residual that
-is equally likely the largest or the smallest possible. For right-or-wrong scores without a judge
-these are the draws of `mid_p`, and for any scores Gaffke's bound in its mid-p form (Gaffke, 2005;
-Learned-Miller & Thomas, arXiv 1905.06208): a judge that agreed with all of a bin's n scores may
-still be wrong about 3 / n of its inputs.
+Draws of r are Dirichlet-weighted means of the residuals y - lambda f, with one extra residual: that
+of any input of the bin, as the judge scored it, which is equally likely right or wrong. For
+right-or-wrong scores without a judge these are the draws of `mid_p`, and for any scores Gaffke's
+bound in its mid-p form (Gaffke, 2005; Learned-Miller & Thomas, arXiv 1905.06208): a judge that
+agreed with all of a bin's n scores may still be wrong about some of its inputs.
 """
 
 from __future__ import annotations
@@ -88,9 +88,10 @@ class PoweredScores(BinScores):
     judge_b : float64 [B], the judge's own mean score, which may be biased; NaN without scores
     judge_error_b : float64 [B], standard error of the judge's mean over inputs without people's
         scores, times its weight in the estimate
-    ends_b2 : float64 [B, 2], smallest and largest possible residual
     bin_i, share_i, residual_i : [n], of the inputs that people scored: bin, weight in the bin's
         mean, and residual
+    every_bin_i, every_share_i, moved_i : [N], of all inputs: bin, weight in the bin's mean, and
+        what the residual lacks of the score, if people score it
     judged : number of inputs that the judge scored
     selection_p : probability that people's inputs differ this much from the others in the judge's
         scores, if they are a random part
@@ -100,30 +101,32 @@ class PoweredScores(BinScores):
     gain_b: FloatArray
     judge_b: FloatArray
     judge_error_b: FloatArray
-    ends_b2: FloatArray
     bin_i: IntArray
     share_i: FloatArray
     residual_i: FloatArray
+    every_bin_i: IntArray
+    every_share_i: FloatArray
+    moved_i: FloatArray
     judged: int
     selection_p: float
 
     def draws(self, rng: np.random.Generator, n: int) -> mid_p.MidPDraws:
         """Return n draws of every bin's r, without the choice of annotators."""
-        width_b = np.maximum(self.ends_b2[:, 1] - self.ends_b2[:, 0], 1.0)
         with_mb, without_mb = np.zeros((2, n, len(self.r_b)))
         judge_mb = rng.normal(size=(n, len(self.r_b))) * self.judge_error_b
         for b in np.flatnonzero(self.inputs_b):
             mine = self.bin_i == b
             value_i, shape_i = self.residual_i[mine], self.share_i[mine] * self.effective_b[b]
             mean_m, total_m = _dirichlet_means(value_i, shape_i, rng, n)
-            extra_m = rng.gamma(1.0, size=n)
-            end_m = self.ends_b2[b, rng.integers(2, size=n)]
-            with_mb[:, b] = (mean_m * total_m + end_m * extra_m) / (total_m + extra_m)
+            weight_m, theirs = rng.gamma(1.0, size=n), self.every_bin_i == b
+            moved_m = rng.choice(self.moved_i[theirs], n, p=self.every_share_i[theirs])
+            extra_m = rng.integers(2, size=n) - moved_m
+            with_mb[:, b] = (mean_m * total_m + extra_m * weight_m) / (total_m + weight_m)
             # match the unbiased variance of a mean, as `mid_p` does
             strength = max(self.effective_b[b] - 2.0, 0.05) / self.effective_b[b]
             without_mb[:, b] = _dirichlet_means(value_i, strength * shape_i, rng, n)[0]
         with_mb, without_mb = (np.clip(mb + judge_mb, 0.0, 1.0) for mb in (with_mb, without_mb))
-        return mid_p.MidPDraws(with_mb, without_mb, self.effective_b / width_b)
+        return mid_p.MidPDraws(with_mb, without_mb, self.effective_b)
 
 
 def _dirichlet_means(
@@ -256,9 +259,6 @@ def powered_scores(scored: JudgedScores) -> PoweredScores:
         variance_b = residual_b / effective_b + judge_error_b**2
         worth_b = coin_b / variance_b / effective_b
         gain_b = people.sampling_error_b**2 / variance_b
-    ends_b2 = np.tile([0.0, 1.0], (every.n_bins, 1))
-    np.minimum.at(ends_b2[:, 0], every.bin_i, -fit.moved_i)
-    np.maximum.at(ends_b2[:, 1], every.bin_i, 1.0 - fit.moved_i)
     changed = {
         "r_b": r_b, "spread_b": np.sqrt(left_b), "effective_b": effective_b, "worth_b": worth_b,
         "sampling_error_b": np.sqrt(variance_b), "design_effect": effect,
@@ -269,10 +269,12 @@ def powered_scores(scored: JudgedScores) -> PoweredScores:
         gain_b=gain_b,
         judge_b=np.where(every.kish_b > 0, every.mean_b(fit.judge_i), np.nan),
         judge_error_b=judge_error_b,
-        ends_b2=ends_b2,
         bin_i=both.bin_i,
         share_i=both.share_i,
         residual_i=fit.residual_i,
+        every_bin_i=every.bin_i,
+        every_share_i=every.share_i,
+        moved_i=fit.moved_i,
         judged=int((~np.isnan(scored.judge_i)).sum()),
         selection_p=_selection_p(fit, scored.lane_i),
     )
