@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from omniinput_hpc.annotation.scores import Scores, read_scores
+from omniinput_hpc.annotation.scores import Scores, read_plain, read_scores
 from omniinput_hpc.annotation.tasks import Key, KeyItem, read_key
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators import BoolArray, FloatArray
@@ -48,6 +48,7 @@ def key_beside(scores_path: Path) -> Path:
     """Return ``RUN.tasks.key.jsonl``, the key of ``RUN.scores.NAME.jsonl``."""
     stem, found, _ = scores_path.name.replace(".judge-scores.", ".scores.").rpartition(".scores.")
     if not found:
+        read_plain(scores_path)  # refuses other files of this package
         raise UserError(f"{scores_path} is not named RUN.scores.NAME.jsonl; give its --key")
     return scores_path.with_name(f"{stem}.tasks.key.jsonl")
 

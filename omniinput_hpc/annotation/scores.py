@@ -28,13 +28,18 @@ from omniinput_hpc.annotation.jsonl import (
     parse_object,
     read_bytes,
 )
-from omniinput_hpc.annotation.tasks import TaskSet, stem_of
+from omniinput_hpc.annotation.tasks import KEY_FORMAT, TASKS_FORMAT, TaskSet, stem_of
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile.lock import Owner, RunLock
 from omniinput_hpc.text import duration, printable, sync
 from omniinput_hpc.untrusted.texts import encoding_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+_OTHER_FORMATS = {
+    TASKS_FORMAT: "a task file, not scores: give RUN.scores.NAME.jsonl",
+    KEY_FORMAT: "the key of a task file, not scores: give it as --key",
+    "omniinput-bank": "a bank, not scores: give it as --bank",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +144,7 @@ def read_scores(path: Path, tasks: TaskSet | None = None) -> Scores:
         No such file, a damaged line, a score outside [0, 1], an id that is not in `tasks` (if
         given), lines of more than one annotator, or an invalid name (see `check_name`).
     """
-    data = _plain(path)
+    data = read_plain(path)
     if data.count(b"\n") > MAX_FILE_LINES:
         raise UserError(f"{path} has more than {MAX_FILE_LINES:,} lines, too many for scores")
     *whole, tail = data.split(b"\n")
@@ -164,9 +169,15 @@ def read_scores(path: Path, tasks: TaskSet | None = None) -> Scores:
     return Scores(path, check_name(name), judge, lines, notes)
 
 
-def _plain(path: Path) -> bytes:
-    """Return a score file's bytes; a UserError if its encoding or line ends rule out appending."""
+def read_plain(path: Path) -> bytes:
+    """Return a score file's bytes.
+
+    Raises a UserError if it is another file, or if its encoding or line ends rule out appending.
+    """
     data = read_bytes(path, "score file")
+    for format_, what in _OTHER_FORMATS.items():
+        if data.startswith(b'{"format": "%s"' % format_.encode()):
+            raise UserError(f"{path} is {what}")
     encoding = encoding_of(data)
     if encoding not in ("utf-8", "utf-8-sig"):
         raise UserError(f"{path} is saved as {encoding.upper()}; save it as UTF-8")
@@ -317,7 +328,7 @@ def _repair_last_line(path: Path) -> str:
     """Complete a last line that lacks only its newline, or cut off a partial one; return a note."""
     if not path.exists():
         return ""
-    data = _plain(path)
+    data = read_plain(path)
     tail = data.rpartition(b"\n")[2]
     if not tail:
         return ""

@@ -38,7 +38,7 @@ def main(arguments: list[str], program: str = "bank.py") -> None:
     add("--width", dest="curve_width", type=float, metavar="WIDTH", help=width)
     add_figure_options(parser)
     options = parser.parse_args(arguments)
-    check_output(options.bank, [*(options.scores or []), options.key], ".jsonl")
+    check_output(options.bank, [*(options.scores or []), options.key], ".jsonl", "--bank")
     look.use([[options.run]], options.label, options.title, options.style)
     with recorded_run(program, arguments, options) as (record, run):
         density = density_of_run(run.data)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from omniinput_hpc.cli.scripts import (
     add_figure_options,
     add_range,
+    check_bins,
     finish,
     new_parser,
     new_record,
@@ -19,6 +20,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.plots import look
 from omniinput_hpc.results.difference import MAX_CELLS, difference_of, examples
 from omniinput_hpc.results.names import names_of
+from omniinput_hpc.results.run_groups import require_apart
 from omniinput_hpc.runfile.reader import open_run
 
 
@@ -45,6 +47,8 @@ def main(arguments: list[str], program: str = "difference.py") -> None:
     with open_run(one, options.on_damage) as run_a, open_run(two, options.on_damage) as run_b:
         record.add_run(run_a)
         record.add_run(run_b)
+        require_apart([[run_a], [run_b]])
+        check_bins(run_a, options.range, options.width)
         pair, asked = (run_a, run_b), options.range
         found = difference_of(
             pair, (first, second), tuple(asked) if asked else None, options.width, options.cells

@@ -20,6 +20,7 @@ from omniinput_hpc.cli.scripts import (
     with_extra,
 )
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.text import counted
 from omniinput_hpc.untrusted.tables import WORKBOOKS
 
 
@@ -67,8 +68,9 @@ def main(arguments: list[str], program: str = "scores.py") -> None:
         imported = IMPORTS[format_](tasks, source)
     record.notes = list(imported.notes)
     print("".join(f"note: {note}\n" for note in imported.notes), end="")
-    for path, n in add_score_files(tasks, imported.lines):
-        print(f"{n} lines\n{path}")
+    added = add_score_files(tasks, imported.lines)
+    for name, (path, n) in zip(imported.lines, added, strict=True):
+        print(f"{counted(n, 'score')} of {name}\n{path}")
         record.add_value(f"lines added to {path.name}", n)
         record.files.append(str(path))
     record.save()
