@@ -121,10 +121,11 @@ def _changed_paths(
 def _nearby(path: Path) -> str:
     folder = path.parent if os.path.isdir(path.parent) else Path("inputs")
     names = [p.name for p in folder.glob("*.toml")] if os.path.isdir(folder) else []
-    return _did_you_mean(path.name, names)
+    return did_you_mean(path.name, names)
 
 
-def _did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a hint at the known word that is nearest to another one; "" if none is near."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f' (did you mean "{close[0]}"?)' if close else ""
 
@@ -186,7 +187,7 @@ def _line(detail: Any) -> str:
     where = ".".join(keys)
     if kind == "extra_forbidden":
         known = table.model_fields if table is not None else {}
-        hint = _did_you_mean(keys[-1], known)
+        hint = did_you_mean(keys[-1], known)
         allowed = "" if hint or not known else f"; known here: {', '.join(known)}"
         return f"{where}: unknown key{hint}{allowed}"
     if kind == "missing":
@@ -199,11 +200,11 @@ def _line(detail: Any) -> str:
     if kind == "union_tag_invalid":
         name = f"{where}.{context['discriminator'].strip(chr(39))}"
         tags = [tag.strip(" '") for tag in context["expected_tags"].split(",")]
-        hint = _did_you_mean(str(context["tag"]), tags)
+        hint = did_you_mean(str(context["tag"]), tags)
         return f"{name}: expected one of {', '.join(tags)}, found {context['tag']!r}{hint}"
     if kind == "literal_error":
         words = [w.strip(" '") for w in context["expected"].replace(" or ", ", ").split(",")]
-        hint = _did_you_mean(str(found), words)
+        hint = did_you_mean(str(found), words)
         return f"{where}: expected {' or '.join(words)}, found {_shown(found)}{hint}"
     if kind == "too_long":
         return f"{where}: expected at most {context['max_length']:,} entries"

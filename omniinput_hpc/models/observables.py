@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omniinput_hpc.config import Config
+from omniinput_hpc.config.input_file import did_you_mean
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import constraint, table
 from omniinput_hpc.models.display import Display, Values, cut
@@ -20,6 +21,10 @@ from omniinput_hpc.plugins import load_function, own_surroundings, reads_texts
 
 Observe = Callable[[Values], NDArray[np.float64]]
 """Maps inputs, int64 [n, D], to y, float64 [n]."""
+
+
+OVERLAP_LENGTH = 4
+"""Characters of the runs that `overlap` looks for."""
 
 
 def longest_run(values: Sequence[Any]) -> int:
@@ -47,7 +52,7 @@ def edges(picture: NDArray[Any]) -> float:
     return sum(along) / max(1, len(along))
 
 
-def overlap(text: str, other: str, n: int = 4) -> float:
+def overlap(text: str, other: str, n: int = OVERLAP_LENGTH) -> float:
     """Return the share of a text's runs of n characters that another text has, too."""
     if not text:
         return 0.0
@@ -75,7 +80,7 @@ OF_PICTURES: dict[str, Callable[[NDArray[Any]], float]] = {
 }
 LABEL, DISTANCE, SHARES = "class", "distance", ("contains", "matches", "canonical")
 NAMES = (
-    *OF_TEXTS, *(f"{name}:TEXT" for name in OF_TEXTS_AND), "canonical", *OF_PICTURES,
+    *OF_TEXTS, "contains:TEXT", "matches:REGEX", "overlap:TEXT", "canonical", *OF_PICTURES,
     f"{DISTANCE}:PICTURES", *OF_VALUES, LABEL, "MODULE:FUNCTION",
 )  # fmt: skip
 """What may be asked for."""
@@ -106,7 +111,8 @@ def build(what: str, config: Config, key: str, render: bool = True) -> Observe:
     if shown or what == "canonical" or word == DISTANCE:
         return _of_shown(what, f"{key} {what}", _display(config, render, f"{key} {what}"))
     if not argument:
-        raise UserError(f"{key} {what}: expected one of {', '.join(NAMES)}")
+        hint = did_you_mean(what, NAMES)
+        raise UserError(f"{key} {what}: expected one of {', '.join(NAMES)}{hint}")
     function, asked = load_function(what, key), f"{key} {what}"
     if not reads_texts(function):
         return lambda x: _checked(function, x.copy(), len(x), asked)  # it may write into them
@@ -169,10 +175,12 @@ def _of_shown(what: str, asked: str, how: Display) -> Observe:
     if what in OF_TEXTS:
         return _each(OF_TEXTS[what], how.show)
     if not argument:
-        raise UserError(f"{asked}: expected {word}:{'PICTURES' if word == DISTANCE else 'TEXT'}")
+        raise UserError(f"{asked}: expected {next(n for n in NAMES if n.startswith(f'{word}:'))}")
     if word == DISTANCE:
         distance = distance_from(read_references(argument, asked), asked)
         return lambda x: distance(how.show(x))
+    if word == "overlap" and len(argument) < OVERLAP_LENGTH:
+        raise UserError(f"{asked}: give a TEXT of at least {OVERLAP_LENGTH} characters")
     if word == "matches":
         try:
             re.compile(argument)

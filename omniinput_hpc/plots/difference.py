@@ -11,6 +11,7 @@ from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.comparison.difference import OneWay
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.plots import style
+from omniinput_hpc.plots.observables import widen_if_constant
 
 
 @style.styled
@@ -47,6 +48,8 @@ def difference_figure(
         )
     top.axvline(0.0, color=style.FAINT, linewidth=1.1)
     bottom.axhline(0.0, color=style.FAINT, linewidth=1.1)
+    for axes in (top, bottom):
+        widen_if_constant(axes)
     top.set_ylabel(style.inputs_label(absolute, "cell", densities[0].measure))
     top.set_xlabel(f"D = z of {names[0]} \N{MINUS SIGN} z of {names[1]}")
     bottom.set(xlabel=label, ylabel="D")

@@ -206,7 +206,8 @@ class AverageResult(_OfObservable):
         from omniinput_hpc.plots.observables import average_figure
 
         measure = self.densities[0].measure
-        return average_figure(self.found, self.observable, self.label, measure)
+        share = self.looks_like_share or self.observable.partition(":")[0] in SHARES
+        return average_figure(self.found, self.observable, self.label, measure, share)
 
 
 @dataclass(frozen=True, repr=False)
