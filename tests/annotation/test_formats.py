@@ -51,7 +51,7 @@ def test_what_goes_out_comes_back(tmp_path, scored, capsys, format_, kind):
     (tmp_path / "back").mkdir()
     back = make_tasks(tmp_path / "back", 5, kind)
     code, out, err = call(capsys, back.path, "--import", exported)
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "") and "3 scores of ana\n" in out
     for name in ("ana", "ben", "rule"):
         judge = name == "rule"
         before = read_scores(scores_path(scored.path, name, judge)).latest()

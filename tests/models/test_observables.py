@@ -185,7 +185,10 @@ def test_a_function_of_ones_own(own):
     ("what", "config", "words"),
     [
         ("legnth", TEXTS, "expected one of length"),
+        ("distnct", TEXTS, 'did you mean "distinct"'),
         ("contains:", TEXTS, "expected contains:TEXT"),
+        ("matches:", TEXTS, "expected matches:REGEX"),
+        ("overlap:the", TEXTS, "give a TEXT of at least 4 characters"),
         ("distance:", PICTURES, "expected distance:PICTURES"),
         ("distance:x", TEXTS, "is for images; this run's inputs are texts"),
         ("distance:x", PICTURES, "not a folder of pictures"),
