@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 DATA = "data/train-00000-of-00001.parquet"
-"""The file of the rows, named as `datasets` names a split's only file."""
+"""The file of the rows, named as `datasets` names a split's only file. The card must not name it:
+`datasets` would then take the rows that it cached from any earlier folder of this name."""
 MEANING = {
     "x": "the input, a value per site",
     "text": "the input as people see it",
@@ -38,11 +39,6 @@ MEANING = {
 """The columns; after them come those of the scores."""
 CARD = """---
 pretty_name: {title}
-configs:
-- config_name: default
-  data_files:
-  - split: train
-    path: {data}
 ---
 
 # Inputs recorded in {name}
@@ -154,7 +150,6 @@ def _card(run: RunReader, density: Density, how: Display, names: Sequence[str], 
     return CARD.format(
         title=json.dumps(f"inputs recorded in {run.path.name}"),
         name=run.path.name,
-        data=DATA,
         n=n,
         model=f"{run.config.model.kind} {run.config.model_name}",
         about="\n".join(f"- {line}" for line in about),

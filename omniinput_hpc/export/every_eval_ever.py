@@ -131,6 +131,8 @@ def _of_curve(found: CurveResult) -> list[dict[str, Any]]:
         "scores_by": found.by, "side": str(found.confident),
         "interval": f"95 %: {interval_words(curve, 6)}",
     }  # fmt: skip
+    if lines := found.left_out_lines():
+        details["not_counted"] = "; ".join(lines)
     if math.isfinite(curve.aupr):
         over = {
             "ln_recall_low": curve.aupr_range[0], "ln_recall_high": curve.aupr_range[1],

@@ -46,10 +46,10 @@ def curve_figure(
     thin = curve.thin_b[curve.bin_t][shown]
     style.hollow(axes, x[thin], precision[thin], "bin with too few inputs or lanes")
     if exact_curve is not None:
-        x, name = (
-            exact_curve.log_recall_t / style.LN10,
-            f"exact, AUPR {exact_curve.aupr:.{digits}f}",
-        )
+        x = exact_curve.log_recall_t / style.LN10
+        name = f"exact, AUPR {exact_curve.aupr:.{digits}f}"
+        if not exact_curve.all_count:
+            name = f"exact of the same inputs; AUPR of all {exact_curve.aupr:.{digits}f}"
         axes.plot(x, exact_curve.precision_t, "--", color=style.exact(), label=name)
     axes.set(ylim=(-0.03, 1.03), ylabel="precision")
     absolute = density.absolute or exact is not None

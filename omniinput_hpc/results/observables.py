@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -30,11 +31,12 @@ from omniinput_hpc.estimators.observables import (
 from omniinput_hpc.estimators.run_data import evenly_spaced_rounds
 from omniinput_hpc.estimators.samples import RecordedSamples
 from omniinput_hpc.estimators.two_directions import TwoDirections
-from omniinput_hpc.models.observables import LABEL, SHARES, build
+from omniinput_hpc.models.observables import LABEL, OF_TEXTS, OF_TEXTS_AND, SHARES, build
 from omniinput_hpc.models.observables import NAMES as OF_INPUTS
 from omniinput_hpc.results.density import verdict_lines
 from omniinput_hpc.results.names import MAX_LENGTH, NOT_KEPT, digest
 from omniinput_hpc.results.record import Record
+from omniinput_hpc.results.representatives import how_to_show
 from omniinput_hpc.results.result import Written
 from omniinput_hpc.results.tables import Columns
 from omniinput_hpc.runfile import observed as side_file
@@ -136,9 +138,15 @@ def observed(
 
 @dataclass(frozen=True, repr=False)
 class _OfObservable(Written):
-    """A result about an observable."""
+    """A result about an observable.
+
+    Attributes
+    ----------
+    notes : what y is of, and which rungs do not count; lines
+    """
 
     observable: str
+    notes: Sequence[str] = field(default=(), kw_only=True)
 
     @property
     def name(self) -> str:
@@ -148,6 +156,20 @@ class _OfObservable(Written):
     def about(self) -> list[str]:
         """Return what y is, and the lines."""
         return [f"y is {self.observable}", *self.lines()]
+
+
+def _notes(run: RunReader, name: str) -> list[str]:
+    """Return what texts y is of if they are token ids, and which rungs do not count for it."""
+    lines, ladder = [], run.config.ladder
+    if name.partition(":")[0] in {*OF_TEXTS, *OF_TEXTS_AND}:
+        how = how_to_show(run.config, render=False)
+        lines += [f"texts are {how.note}"] * (how.kind == "text" and how.tokens is None)
+    if ladder is not None and ladder.observable is not None:
+        lines.append(
+            f"{np.count_nonzero(ladder.lambda_k)} of {len(ladder.lambda_k)} rungs weigh inputs by "
+            f"{ladder.observable}, too; they do not count for another y"
+        )
+    return lines
 
 
 def file_word(name: str) -> str:
@@ -191,6 +213,7 @@ class AverageResult(_OfObservable):
         return [
             self.source,
             *verdict_lines(self.densities[0]),
+            *self.notes,
             *share,
             f"mean of {self.observable} over all {over}: {shown(float(a.whole.value), '.5g')} "
             f"(95 %: {ends})",
@@ -246,6 +269,7 @@ class JointResult(_OfObservable):
             self.source,
             *verdict_lines(self.densities[0]),
             *self._about_two(),
+            *self.notes,
             *self._by_value(),
             f"{n} cells of z and {self.observable} have samples, {j.count_bc.sum():,} in all; "
             f"log_g_error is known in {known_bc.sum()}{others}",
@@ -259,12 +283,12 @@ class JointResult(_OfObservable):
             return []
         found = 100 * np.stack([j.share_c.value, j.share_c.low, j.share_c.high], axis=1)
         parts = []
-        for c in np.argsort(-found[:, 0])[:MOST_VALUES]:
+        for c in sorted(np.argsort(-found[:, 0])[:MOST_VALUES]):
             if (value := found[c, 0]) > 0:
                 low, high = found[c, 1:]
                 ends = f" ({interval(low, high, '.3g')})" if np.isfinite(high) else ""
                 parts.append(f"{j.y_edges[c] + 0.5:g}: {value:.3g} %{ends}")
-        more = ", ..." if (j.share_c.value > 0).sum() > len(parts) else ""
+        more = ", and rarer ones" if (j.share_c.value > 0).sum() > len(parts) else ""
         known = " (95 % intervals)" if np.isfinite(j.share_c.high).any() else ""
         seen = "" if self.densities[0].absolute else " in visited bins"
         return [f"inputs{seen} by {self.observable}{known}: {', '.join(parts)}{more}"]
@@ -299,7 +323,9 @@ def average_of(
     seen = observed(run, name, z_range, width, render)
     known = name.partition(":")[0] in SHARES
     is_share = not known and bool(np.isin(seen.y_i, (0.0, 1.0)).all())
-    return AverageResult([run], [seen.density], name, means_or_shares(seen), is_share)
+    return AverageResult(
+        [run], [seen.density], name, means_or_shares(seen), is_share, notes=_notes(run, name)
+    )
 
 
 def joint_of(
@@ -312,7 +338,9 @@ def joint_of(
         return _joint_of_two(run, name, ladder.lambda_k, z_range, width, cells)
     seen = observed(run, name, z_range, width, render)
     found = joint_density(seen, y_edges_of(seen.y_i, cells))
-    return JointResult([run], [seen.density], name, found, averages(seen))
+    return JointResult(
+        [run], [seen.density], name, found, means_or_shares(seen), notes=_notes(run, name)
+    )
 
 
 def _joint_of_two(

@@ -15,6 +15,7 @@ from script_tools import is_plain, is_png
 
 import omniinput_hpc
 from omniinput_hpc.errors import UserError
+from omniinput_hpc.models.display import Display
 from omniinput_hpc.plots.observables import average_figure, joint_figure
 from omniinput_hpc.results.observables import average_of, file_word, joint_of, y_edges_of
 from omniinput_hpc.results.tables import read_table
@@ -82,6 +83,22 @@ def test_a_joint_density_has_a_row_per_cell(run):
             scores.append((log_g - np.log(true)) / error)
     assert len(scores) > 10 and np.sqrt(np.mean(np.square(scores))) < 1.6
     assert "cells of z and distinct have samples" in found.lines()[-1]
+    shares = found.lines()[-2].partition(": ")[2].split(", ")
+    assert [int(share.partition(":")[0]) for share in shares] == [1, 2, 3, 4]
+
+
+def test_a_share_has_an_interval_in_each_bin(run):
+    means = joint_of(run, "my_rules:first_is_zero", width=WIDTH).averages
+    sampled_b = means.count_b > 0
+    assert np.isfinite(means.high_b[sampled_b]).all() and (means.high_b[sampled_b] <= 1.0).all()
+
+
+def test_texts_without_a_tokenizer_are_named(run, monkeypatch):
+    how = Display("text", lambda x: [""] * len(x), None, "shown as token ids")
+    monkeypatch.setattr("omniinput_hpc.results.observables.how_to_show", lambda *_, **__: how)
+    for name, said in (("contains:1 1", True), ("distinct", False)):
+        lines = average_of(run, name, render=True).lines()
+        assert ("texts are shown as token ids" in lines) == said
 
 
 def test_figures_have_what_they_are_of(run):

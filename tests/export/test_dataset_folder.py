@@ -47,6 +47,8 @@ def test_datasets_loads_it(export, load, tmp_path):
         wanted = [given.get(tuple(x), np.nan) for x in inputs.x.tolist()]
         np.testing.assert_allclose(found, wanted)
         assert np.isfinite(found).any() and np.isnan(found).any()
+    assert export("datasets")[0] == 0  # anew, for the same cache
+    assert not [name for name in load("good.dataset").column_names if name.startswith("score_")]
 
 
 def test_the_card_says_what_the_columns_are(export, tmp_path):

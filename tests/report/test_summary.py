@@ -41,7 +41,9 @@ def found(side, precision_t, absolute=True, aupr=0.7):
         log_recall_t=np.log([10.0, 100.0, 1000.0]), aupr=aupr, aupr_low=0.65, aupr_high=0.75,
         aupr_one_sided=0,
     )  # fmt: skip
-    return SimpleNamespace(curve=curve, side=side, density=density(absolute=absolute))
+    return SimpleNamespace(
+        curve=curve, side=side, left_out=None, density=density(absolute=absolute)
+    )
 
 
 MIXING = SimpleNamespace(

@@ -19,6 +19,9 @@ MIN_TRUE_INPUTS = 1_000  # fewest inputs in a bin, or accepted at a threshold, f
 LARGE_SPACE = 1_000_000
 """In a space with at least this many inputs inside the bins, bins with few inputs are skipped."""
 
+ANOTHER_MODEL = 10
+"""rms z-score above which the exact file is probably of another model."""
+
 
 @dataclass(frozen=True)
 class Exact:
@@ -74,8 +77,14 @@ class Comparison:
             f"{truth}: {self.n_bins} bins compared{missing}, largest "
             f"|delta log_g| {shown(self.largest_delta, '.4f')}, rms z-score "
             f"{shown(self.rms_z, '.3f')}, largest standard error "
-            f"{shown(self.largest_error, '.4f')}; {self._chi_square()}"
+            f"{shown(self.largest_error, '.4f')}; {self._chi_square()}{self._doubt()}"
         )
+
+    def _doubt(self) -> str:
+        """Return a question if the densities are as far apart as those of two models."""
+        if not self.rms_z > ANOTHER_MODEL:
+            return ""
+        return f"; more than {ANOTHER_MODEL} errors apart: is the exact file of this run's model?"
 
     def _chi_square(self) -> str:
         """Return the end of that line."""
@@ -230,10 +239,12 @@ class ExactCurve:
 
     Attributes
     ----------
-    precision_t, log_recall_t : float64 [T]
-    aupr : float, between the exact curve's own ends
+    precision_t, log_recall_t : float64 [T], without inputs that the sampled curve leaves out before
+        its last threshold
+    aupr : float, of all inputs, between the exact curve's own ends
     lower, upper : float, the range of log recall that both curves cover (NaN if none)
-    aupr_common, sampled_common : float, both curves' AUPR over that range
+    aupr_common, sampled_common : float, both curves' AUPR over that range, without those inputs
+    all_count : whether there are no such inputs
     r : Coverage, of bins that truly hold `fewest` inputs or more and have 50 effective counts
     precision, log_recall : Coverage, at thresholds that truly accept `fewest` inputs or more
     fewest : 1,000; 0 under a law
@@ -246,6 +257,7 @@ class ExactCurve:
     upper: float
     aupr_common: float
     sampled_common: float
+    all_count: bool
     r: Coverage
     precision: Coverage
     log_recall: Coverage
@@ -259,7 +271,8 @@ class ExactCurve:
             f"against the truth, r(z){bins}: {self.r}\n"
             f"precision{few}: {self.precision}\n"
             f"ln recall there: {self.log_recall}\n"
-            f"exact AUPR {shown(self.aupr, '.6f', 'not defined')}; {self._common()}"
+            f"exact AUPR{'' if self.all_count else ' of all inputs'} "
+            f"{shown(self.aupr, '.6f', 'not defined')}; {self._common()}"
         )
 
     def _common(self) -> str:
@@ -267,9 +280,10 @@ class ExactCurve:
         difference = self.sampled_common - self.aupr_common
         if not np.isfinite(difference):
             return "the curves have no common range of recall"
+        counted = "" if self.all_count else "of the inputs that the sampled curve counts, "
         return (
-            f"over the common range of recall {range_words((self.lower, self.upper))}: exact "
-            f"{self.aupr_common:.6f}, sampled {self.sampled_common:.6f}, difference "
+            f"{counted}over the common range of recall {range_words((self.lower, self.upper))}: "
+            f"exact {self.aupr_common:.6f}, sampled {self.sampled_common:.6f}, difference "
             f"{difference:+.6f}"
         )
 
@@ -279,13 +293,21 @@ def compare_curve(density: Density, curve: Curve, exact: Exact, side: Side) -> E
 
     A sampled curve of a relative density is first shifted by `offset`.
     """
-    bins = np.flatnonzero(np.isfinite(exact.log_g_b))
-    true = curves.accumulate(exact.log_g_b[bins], exact.r_b[bins], side)
+    some_b, counted_b = np.isfinite(exact.log_g_b), np.zeros(len(exact.log_g_b), dtype=bool)
+    counted_b[curve.bin_t], last = True, curve.bin_t[-1]
+    beyond_b = np.arange(len(some_b)) > last if side == "low" else np.arange(len(some_b)) < last
+    every, true = (
+        curves.accumulate(exact.log_g_b[use_b], exact.r_b[use_b], side)
+        for use_b in (some_b, some_b & (counted_b | beyond_b))
+    )
     sampled = (curve.precision_t, curve.log_recall_t + offset(density, exact))
     ends = curves.common_range(curves.curve_range(*true), curves.curve_range(*sampled))
-    areas = curves.area(*true), *ends, curves.area(*true, *ends), curves.area(*sampled, *ends)
+    areas = curves.area(*every), *ends, curves.area(*true, *ends), curves.area(*sampled, *ends)
+    all_count = len(every[0]) == len(true[0])
     fewest = MIN_TRUE_INPUTS if density.measure == "count" else 0
-    return ExactCurve(*true, *areas, *_coverages(density, curve, exact, side, fewest), fewest)
+    return ExactCurve(
+        *true, *areas, all_count, *_coverages(density, curve, exact, side, fewest), fewest
+    )
 
 
 def _coverages(

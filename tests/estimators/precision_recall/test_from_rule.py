@@ -191,6 +191,15 @@ def test_curve_within_its_bands(side):
     assert truth.r.n > 5 and truth.r.held > 0.7 and truth.r.largest < 0.1
     wrong = compare_curve(density, curve, Exact(exact.log_g_b, 0.7 * exact.r_b), side)
     assert wrong.r.held < 0.3 and wrong.precision.held < 0.3
+    # many inputs, all wrong, before the first bin that a curve counts: left out of both
+    less, more = rule_curve(density, sum_scores(run, density, first_is_zero), side), exact.log_g_b
+    assert less.bin_t[0] != curve.bin_t[0]
+    far = np.where(np.arange(len(more)) == curve.bin_t[0], 30.0, more)
+    by_far = compare_curve(density, less, Exact(far, np.where(far == 30.0, 0.0, exact.r_b)), side)
+    same = compare_curve(density, less, exact, side)
+    assert same.aupr > 2.0 * by_far.aupr and by_far.aupr_common == same.aupr_common
+    assert (truth.all_count, same.all_count, by_far.all_count) == (True, False, False)
+    assert "of the inputs that the sampled curve counts" in str(same)
     known_b = np.isfinite(curve.r_error_b) & (curve.r_error_b > 0)
     z_score = (curve.r_b[known_b] - exact.r_b[known_b]) / curve.r_error_b[known_b]
     assert np.abs(z_score).max() < 4.3
