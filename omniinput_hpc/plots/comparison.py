@@ -120,7 +120,7 @@ def samplers_figure(
         )
     typical = float(np.quantile(np.abs(delta_r) + error_r, 0.95))
     bottom.set_ylim(-1.5 * typical, 1.5 * typical)
-    bottom.set_ylabel("$\\log_{10}$ of inputs,\nfirst \N{MINUS SIGN} second")
+    bottom.set_ylabel("$\\log_{10}$ of first\nover second")
     note = "dotted: limits of the groups of bins that are compared together"
     bottom.set_title(note, loc="left", fontsize=9, color=style.NOTE)
     bottom.set_xlabel(label)

@@ -136,4 +136,4 @@ def _difference_panel(axes: Axes, density: Density, exact: Exact) -> None:
     style.points(axes, z[~rare], delta[~rare], error[~rare])
     axes.axhline(0.0, color=style.exact(), linewidth=1.1, zorder=4)
     limit = 1.6 * reach[~rare].max(initial=1e-6)
-    axes.set(ylim=(-limit, limit), ylabel="$\\log_{10}$ of inputs,\nsampled \N{MINUS SIGN} exact")
+    axes.set(ylim=(-limit, limit), ylabel="$\\log_{10}$ of sampled\nover exact")
