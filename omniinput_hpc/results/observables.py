@@ -206,7 +206,8 @@ class AverageResult(_OfObservable):
         """Return the verdict, and the mean over all inputs of the bins."""
         a = self.found
         ends = interval(float(a.whole.low), float(a.whole.high), ".5g")
-        over = f"inputs with z from {a.edges[0]:.6g} to {a.edges[-1]:.6g}"
+        things = "all inputs" if self.densities[0].measure == "count" else "draws of the law"
+        over = f"{things} with z from {a.edges[0]:.6g} to {a.edges[-1]:.6g}"
         share = [
             f"{self.observable} is 0 or 1 in all samples: its mean is the share of 1"
         ] * self.looks_like_share
@@ -215,7 +216,7 @@ class AverageResult(_OfObservable):
             *verdict_lines(self.densities[0]),
             *self.notes,
             *share,
-            f"mean of {self.observable} over all {over}: {shown(float(a.whole.value), '.5g')} "
+            f"mean of {self.observable} over {over}: {shown(float(a.whole.value), '.5g')} "
             f"(95 %: {ends})",
         ]
 
