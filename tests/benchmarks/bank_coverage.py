@@ -1,6 +1,7 @@
 """How often intervals from a bank of labels hold the truth, and what pairing two models gains.
 
-    OMP_NUM_THREADS=1 .venv/bin/python tests/benchmarks/bank_coverage.py [--runs 200] [--only WORD] [--seed 0]
+    OMP_NUM_THREADS=1 .venv/bin/python tests/benchmarks/bank_coverage.py [--runs 200]
+        [--only WORD] [--seed 0]
 
 Worlds: `model_pair` (4,096 inputs), and the Toy and the worse Toy (100,000 inputs: eight digits,
 the first three fixed; right if the sum is divisible by 5, or by 3). Densities are estimated from
