@@ -37,6 +37,7 @@ FEWEST_OF_A_PART = 10
 is known well enough to be part of a mean over several bins."""
 MOST_UNKNOWN = 0.05
 QUANTILES = (0.1, 0.5, 0.9)
+_NONE = 1e-3  # effective samples of which the lower end is 0
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,7 @@ def share_where(seen: Observed, chosen_i: BoolArray) -> Interval:
     whole = _over_bins(seen.density, mean_b, mean_jb, np.isfinite(mean_b))
     p, square_i = np.clip(whole.value, 0.0, 1.0), shares(seen) ** 2
     alone, n = 1.0 / square_i.sum(), 1.0 / (square_i * seen.correlated_b[seen.bin_i]).sum()
-    low, high = share_ends(p, whole.error, alone, n, len(seen.density.lanes_g)).tolist()
+    low, high = share_ends(p, whole.error, alone, n, len(seen.density.lanes_g))
     sampled_b = np.bincount(seen.bin_i, minlength=seen.shape[1]) > 0
     unknown = _unknown_share(seen.density, sampled_b & ~_below(seen.density))
     low, high = max(low - unknown, 0.0), min(high + unknown, 1.0)
@@ -245,18 +246,19 @@ def share_ends(
 
     The effective number of samples is the one that the error by the lanes gives, less what
     Student's t of their groups adds (Korn and Graubard, Survey Methodology 24, 193 (1998)), but at
-    most the number if all samples were independent. If no sample or every one is chosen, lanes show
-    nothing.
+    most the number if all samples were independent. Lanes show too little if less than one sample
+    is chosen, or not chosen.
 
     alone, n : effective numbers of samples by their weights, without and with their correlation
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         by_lanes = p * (1.0 - p) / error**2
-    by_lanes *= float(scipy.special.ndtri(TAILS[1]) / t_quantile(n_groups)) ** 2
-    n = np.where(by_lanes > 0, np.minimum(by_lanes, alone), n)
+    t = float(t_quantile(n_groups) / scipy.special.ndtri(TAILS[1]))
+    by_lanes = np.minimum(by_lanes / t**2, alone)
+    n = np.where(np.fmin(p, 1.0 - p) * by_lanes >= 1.0, by_lanes, np.fmin(by_lanes, n))
     k = p * n
     with np.errstate(invalid="ignore"):  # betaincinv(0, ...)
-        low = np.where(k > 0, scipy.special.betaincinv(k, n - k + 1.0, TAILS[0]), 0.0)
+        low = np.where(k > _NONE, scipy.special.betaincinv(k, n - k + 1.0, TAILS[0]), 0.0)
         high = np.where(k < n, scipy.special.betaincinv(k + 1.0, n - k, TAILS[1]), 1.0)
     return np.stack([low, high], axis=-1)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.stats
 from lattice import BETA_K, LEVEL_EDGES, MODEL, independent_run
 
 from omniinput_hpc.estimators import EstimateError
@@ -17,6 +18,7 @@ from omniinput_hpc.estimators.observables import (
     joint_density,
     means_or_shares,
     observe,
+    share_ends,
     share_where,
     shares_of_cells,
 )
@@ -68,6 +70,18 @@ def test_means_and_their_intervals(many):
     assert 0.92 < np.mean(inside) < 0.985
     assert np.mean(wide) >= 0.82  # of 24: three sigmas
     assert averages(many[0][1]).whole.error < 0.05
+
+
+def test_ends_of_shares():
+    """With exact numbers: lanes count from one chosen sample on, and not beyond independence."""
+    p, error = np.array([0.3, 0.3, 1e-100, 0.0, 1.0]), np.array([0.05, 1e-9, 1e-100, 0.0, 0.0])
+    ends = share_ends(p, error, np.array(1000.0), np.array(20.0), 16)
+    n = 0.3 * 0.7 / 0.05**2 * (1.959964 / 2.131450) ** 2
+    for (low, high), p_, n_ in zip(ends, p, (n, 1000.0, 20.0, 20.0, 20.0), strict=True):
+        exact = scipy.stats.binomtest(round(p_ * 20), 20).proportion_ci() if n_ == 20.0 else None
+        k = p_ * n_
+        wanted = exact or scipy.stats.beta.ppf([0.025, 0.975], [k, k + 1], [n_ - k + 1, n_ - k])
+        assert (low, high) == pytest.approx(tuple(wanted), abs=1e-6)
 
 
 def test_shares_have_intervals_inside_0_and_1(many):

@@ -82,9 +82,8 @@ class Comparison:
 
     def _doubt(self) -> str:
         """Return a question if the densities are as far apart as those of two models."""
-        if not self.rms_z > ANOTHER_MODEL:
-            return ""
-        return f"; more than {ANOTHER_MODEL} errors apart: is the exact file of this run's model?"
+        words = f"; more than {ANOTHER_MODEL} errors apart: is the exact file of this run's model?"
+        return words if self.rms_z > ANOTHER_MODEL else ""
 
     def _chi_square(self) -> str:
         """Return the end of that line."""
