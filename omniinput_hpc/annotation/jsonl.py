@@ -117,7 +117,10 @@ def read_objects(path: Path, what: str) -> list[tuple[str, dict[str, Any]]]:
 
 def read_bytes(path: Path, what: str) -> bytes:
     """Return a regular file's bytes; a UserError for anything else or above `MAX_FILE_BYTES`."""
-    return files.read_bytes(path, what, MAX_FILE_BYTES)
+    data = files.read_bytes(path, what, MAX_FILE_BYTES)
+    if data.startswith(b"\x89HDF"):
+        raise UserError(f"{path} is a run file; expected a {what}")
+    return data
 
 
 def parse_object(line: bytes, where: str) -> dict[str, Any]:

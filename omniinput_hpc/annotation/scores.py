@@ -28,18 +28,13 @@ from omniinput_hpc.annotation.jsonl import (
     parse_object,
     read_bytes,
 )
-from omniinput_hpc.annotation.tasks import KEY_FORMAT, TASKS_FORMAT, TaskSet, stem_of
+from omniinput_hpc.annotation.tasks import TaskSet, stem_of
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.runfile.lock import Owner, RunLock
 from omniinput_hpc.text import duration, printable, sync
 from omniinput_hpc.untrusted.texts import encoding_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
-_OTHER_FORMATS = {
-    TASKS_FORMAT: "a task file, not scores: give RUN.scores.NAME.jsonl",
-    KEY_FORMAT: "the key of a task file, not scores: give it as --key",
-    "omniinput-bank": "a bank, not scores: give it as --bank",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,9 +170,9 @@ def read_plain(path: Path) -> bytes:
     Raises a UserError if it is another file, or if its encoding or line ends rule out appending.
     """
     data = read_bytes(path, "score file")
-    for format_, what in _OTHER_FORMATS.items():
-        if data.startswith(b'{"format": "%s"' % format_.encode()):
-            raise UserError(f"{path} is {what}")
+    if data.startswith(b'{"format": "omniinput-'):  # scores have no header
+        kind = data[22:99].partition(b'"')[0].decode("ascii", "replace")
+        raise UserError(f"{path} has no scores ({kind}); a bank is given as --bank, a key as --key")
     encoding = encoding_of(data)
     if encoding not in ("utf-8", "utf-8-sig"):
         raise UserError(f"{path} is saved as {encoding.upper()}; save it as UTF-8")

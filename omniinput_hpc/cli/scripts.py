@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from omniinput_hpc.runfile.reader import RunReader
 
 
-RUN_ENDINGS = (".h5", ".hdf5")
-
-
 def run_script(main: Callable[[list[str]], int | None], arguments: list[str] | None = None) -> int:
     """Return the exit code of a script's main; for a user's mistake print one line and return 2.
 
@@ -71,10 +68,7 @@ def other_bins_of(text: str) -> NDArray[np.float64]:
 
 
 def check_output(
-    output: Path | None,
-    inputs: Sequence[Path | None],
-    ending: str = "",
-    option: str = "--output",
+    output: Path | None, inputs: Sequence[Path | None], ending: str = "", option: str = "--output"
 ) -> None:
     """Raise a UserError if `option` would replace a file that is read, or is named like a run file.
 
@@ -87,10 +81,9 @@ def check_output(
         raise UserError(f"{asked}: the name must end with {ending}")
     if not output.name or output.is_dir():
         raise UserError(f"{asked}: expected the name of a file")
-    read = [path for path in inputs if path is not None]
-    if any(output.resolve() == path.resolve() for path in read):
+    if any(path is not None and output.resolve() == path.resolve() for path in inputs):
         raise UserError(f"{asked} is one of the input files; choose another name")
-    if output.suffix in RUN_ENDINGS:
+    if output.suffix in (".h5", ".hdf5"):
         raise UserError(f"{asked} is named like a run file; choose another name")
 
 
@@ -127,7 +120,7 @@ def new_parser(
     parser = arguments.new_parser(program, description, example, more="", kind=kind)
     if of_tasks:
         help_ = "task file written by omniinput choose"
-        parser.add_argument("tasks", type=task_file, metavar="TASKS.jsonl", help=help_)
+        parser.add_argument("tasks", type=Path, metavar="TASKS.jsonl", help=help_)
     else:
         parser.add_argument("run", type=run_file, nargs=nargs, metavar="RUN.h5", help=files)
         add_damaged(parser)
@@ -141,18 +134,7 @@ def run_file(text: str) -> Path:
     if not Path(text).name:  # "", ".", "/"
         raise UserError(f"expected a run file, found {text!r}")
     if text.endswith(".toml"):
-        raise UserError(
-            f"{text} is an input file: give the run file that omniinput run made from it"
-        )
-    return Path(text)
-
-
-def task_file(text: str) -> Path:
-    """Parse the path of a task file from the command line."""
-    if text.endswith(RUN_ENDINGS):
-        raise UserError(
-            f"{text} is a run file: give the task file that omniinput choose made from it"
-        )
+        raise UserError(f"{text} is an input file: give the file of its run, RUN.h5")
     return Path(text)
 
 
@@ -195,43 +177,10 @@ def add_damaged(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class _Range(argparse.Action):
-    """Store LOW HIGH; if `const` is true, append them to those given before."""
-
-    def __call__(
-        self, parser: object, namespace: argparse.Namespace, values: Any, option: object = None
-    ) -> None:
-        low, high = values
-        if not low < high:
-            raise UserError(f"--range {low:g} {high:g}: LOW must be below HIGH")
-        before = getattr(namespace, self.dest) or []
-        setattr(namespace, self.dest, [*before, values] if self.const else values)
-
-
-def add_range(
-    parser: argparse.ArgumentParser, words: str, several: bool = False, **options: Any
-) -> None:
-    """Add --range LOW HIGH, a range of outputs, with `words` as its help; `several`: a list."""
-    what: dict[str, Any] = {"metavar": ("LOW", "HIGH"), "help": words, "const": several, **options}
-    parser.add_argument("--range", type=float, nargs=2, action=_Range, **what)
-
-
-def check_bins(run: RunReader, z_range: Sequence[float] | None, width: float | None = None) -> None:
-    """Print which width is used instead of --width, if that is not a whole number of bins.
-
-    Raises a UserError if the run has no bins in the range. `wide_bins.edges_for` makes the bins.
-    """
-    edges, unit = run.edges, float((run.edges[1:] - run.edges[:-1]).min())
-    if z_range is not None:
-        low, high = z_range
-        inside_b = (edges[:-1] > low - 0.5 * unit) & (edges[1:] < high + 0.5 * unit)
-        if not inside_b.any():
-            covered = f"its bins cover z = {edges[0]:.6g} to {edges[-1]:.6g}"
-            raise UserError(f"{run.path}: the run has no bins from {low:g} to {high:g}; {covered}")
-    bins = round(width / unit) if width is not None and math.isfinite(width) else 0
-    if width is not None and bins > 0 and abs(bins * unit - width) > 1e-6 * unit:
-        used = f"bins {bins * unit:.6g} wide are used"
-        print(f"note: --width {width:g} is not a multiple of the run's bins, {unit:.6g}; {used}")
+def add_range(parser: argparse.ArgumentParser, words: str, **options: Any) -> None:
+    """Add --range LOW HIGH, a range of outputs, with `words` as its help."""
+    add = parser.add_argument
+    add("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help=words, **options)
 
 
 def add_shown_options(parser: argparse.ArgumentParser) -> None:
@@ -363,7 +312,6 @@ def recorded_run(
     record = new_record(program, arguments, options, options.run)
     with open_run(options.run, options.on_damage) as run:
         record.add_run(run)
-        check_bins(run, getattr(options, "range", None), getattr(options, "width", None))
         yield record, run
 
 

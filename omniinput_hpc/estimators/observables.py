@@ -109,7 +109,8 @@ def observe(run: RunData, density: Density, observable: Observable, most: int) -
         log_ws.append(-density.log_mixture(part.z_i, part.log_q_ik, 0))
         zs.append(part.z_i)
     if not bins:
-        raise EstimateError(f"{run.path} has no recorded samples inside the bins")
+        ends = f"{density.edges[0]:.6g} to {density.edges[-1]:.6g}"
+        raise EstimateError(f"{run.path} has no recorded samples with z from {ends}")
     bin_i, group_i = np.concatenate(bins), np.concatenate(groups)
     y_i, log_w_i = np.concatenate(ys), np.concatenate(log_ws)
     n_b = np.bincount(bin_i, minlength=len(density.count_b))
@@ -194,8 +195,8 @@ def means_or_shares(found: Observed) -> Averages:
     if not np.isin(found.y_i, (0.0, 1.0)).all():
         return means
     w_gb, p_b = found.sums(found.w_i), np.clip(means.mean_b, 0.0, 1.0)
-    alone_b = found.effective(w_gb, found.sums(found.w_i**2), np.ones(len(p_b)))
-    ends_b2 = share_ends(p_b, _means(found)[2], alone_b, alone_b / found.correlated_b, len(w_gb))
+    apart_b = found.effective(w_gb, found.sums(found.w_i**2), np.ones(len(p_b)))
+    ends_b2 = share_ends(p_b, _means(found)[2], apart_b, apart_b / found.correlated_b, len(w_gb))
     known_b = (means.count_b > 0) & ~_below(found.density)
     low_b, high_b = np.where(known_b, ends_b2.T, np.nan)
     whole = share_where(found, found.y_i == 1.0)
@@ -220,8 +221,8 @@ def share_where(seen: Observed, chosen_i: BoolArray) -> Interval:
     mean_b, mean_jb, _ = _means(replace(seen, y_i=chosen_i.astype(np.float64)))
     whole = _over_bins(seen.density, mean_b, mean_jb, np.isfinite(mean_b))
     p, square_i = np.clip(whole.value, 0.0, 1.0), shares(seen) ** 2
-    alone, n = 1.0 / square_i.sum(), 1.0 / (square_i * seen.correlated_b[seen.bin_i]).sum()
-    low, high = share_ends(p, whole.error, alone, n, len(seen.density.lanes_g))
+    n_apart, n = 1.0 / square_i.sum(), 1.0 / (square_i * seen.correlated_b[seen.bin_i]).sum()
+    low, high = share_ends(p, whole.error, n_apart, n, len(seen.density.lanes_g))
     sampled_b = np.bincount(seen.bin_i, minlength=seen.shape[1]) > 0
     unknown = _unknown_share(seen.density, sampled_b & ~_below(seen.density))
     low, high = max(low - unknown, 0.0), min(high + unknown, 1.0)
@@ -240,7 +241,7 @@ def _unknown_share(density: Density, known_b: BoolArray) -> float:
 
 
 def share_ends(
-    p: FloatArray, error: FloatArray, alone: FloatArray, n: FloatArray, n_groups: int
+    p: FloatArray, error: FloatArray, n_apart: FloatArray, n: FloatArray, n_groups: int
 ) -> FloatArray:
     """Return the 95 % intervals of Clopper and Pearson of shares p, float64 [..., 2].
 
@@ -249,17 +250,15 @@ def share_ends(
     most the number if all samples were independent. Lanes show too little if less than one sample
     is chosen, or not chosen.
 
-    alone, n : effective numbers of samples by their weights, without and with their correlation
+    n_apart, n : effective numbers by the weights, if all samples were independent, and as they are
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        by_lanes = p * (1.0 - p) / error**2
     t = float(t_quantile(n_groups) / scipy.special.ndtri(TAILS[1]))
-    by_lanes = np.minimum(by_lanes / t**2, alone)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        by_lanes = np.minimum(p * (1.0 - p) / (t * error) ** 2, n_apart)
     n = np.where(np.fmin(p, 1.0 - p) * by_lanes >= 1.0, by_lanes, np.fmin(by_lanes, n))
     k = p * n
-    with np.errstate(invalid="ignore"):  # betaincinv(0, ...)
-        low = np.where(k > _NONE, scipy.special.betaincinv(k, n - k + 1.0, TAILS[0]), 0.0)
-        high = np.where(k < n, scipy.special.betaincinv(k + 1.0, n - k, TAILS[1]), 1.0)
+    low = np.where(k > _NONE, scipy.special.betaincinv(k, n - k + 1.0, TAILS[0]), 0.0)
+    high = np.where(k < n, scipy.special.betaincinv(k + 1.0, n - k, TAILS[1]), 1.0)
     return np.stack([low, high], axis=-1)
 
 

@@ -21,10 +21,7 @@ from omniinput_hpc.plugins import load_function, own_surroundings, reads_texts
 
 Observe = Callable[[Values], NDArray[np.float64]]
 """Maps inputs, int64 [n, D], to y, float64 [n]."""
-
-
-OVERLAP_LENGTH = 4
-"""Characters of the runs that `overlap` looks for."""
+_OVERLAP = 4  # characters of the runs that `overlap` looks for
 
 
 def longest_run(values: Sequence[Any]) -> int:
@@ -52,7 +49,7 @@ def edges(picture: NDArray[Any]) -> float:
     return sum(along) / max(1, len(along))
 
 
-def overlap(text: str, other: str, n: int = OVERLAP_LENGTH) -> float:
+def overlap(text: str, other: str, n: int = _OVERLAP) -> float:
     """Return the share of a text's runs of n characters that another text has, too."""
     if not text:
         return 0.0
@@ -111,8 +108,8 @@ def build(what: str, config: Config, key: str, render: bool = True) -> Observe:
     if shown or what == "canonical" or word == DISTANCE:
         return _of_shown(what, f"{key} {what}", _display(config, render, f"{key} {what}"))
     if not argument:
-        hint = did_you_mean(what, NAMES)
-        raise UserError(f"{key} {what}: expected one of {', '.join(NAMES)}{hint}")
+        known = f"{', '.join(NAMES)}{did_you_mean(what, NAMES)}"
+        raise UserError(f"{key} {what}: expected one of {known}")
     function, asked = load_function(what, key), f"{key} {what}"
     if not reads_texts(function):
         return lambda x: _checked(function, x.copy(), len(x), asked)  # it may write into them
@@ -179,8 +176,8 @@ def _of_shown(what: str, asked: str, how: Display) -> Observe:
     if word == DISTANCE:
         distance = distance_from(read_references(argument, asked), asked)
         return lambda x: distance(how.show(x))
-    if word == "overlap" and len(argument) < OVERLAP_LENGTH:
-        raise UserError(f"{asked}: give a TEXT of at least {OVERLAP_LENGTH} characters")
+    if word == "overlap" and len(argument) < _OVERLAP:
+        raise UserError(f"{asked}: give a TEXT of at least {_OVERLAP} characters")
     if word == "matches":
         try:
             re.compile(argument)

@@ -11,7 +11,6 @@ from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.comparison.difference import OneWay
 from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.plots import style
-from omniinput_hpc.plots.observables import widen_if_constant
 
 
 @style.styled
@@ -34,6 +33,7 @@ def difference_figure(
         if own.absolute and not absolute:  # the other one is relative: draw shares of both
             whole = float(np.logaddexp.reduce(own.log_g_b))
         log_g = (density.log_g_c[some] - whole) / style.LN10
+        log_g = log_g.astype(np.float32)  # equal where only rounding differs
         error = density.error_c[some] / style.LN10
         known, d = np.isfinite(error), middle[some]
         style.points(top, d[known], log_g[known], error[known], f"z of {name} {ends}", colour)
@@ -48,8 +48,6 @@ def difference_figure(
         )
     top.axvline(0.0, color=style.FAINT, linewidth=1.1)
     bottom.axhline(0.0, color=style.FAINT, linewidth=1.1)
-    for axes in (top, bottom):
-        widen_if_constant(axes)
     top.set_ylabel(style.inputs_label(absolute, "cell", densities[0].measure))
     top.set_xlabel(f"D = z of {names[0]} \N{MINUS SIGN} z of {names[1]}")
     bottom.set(xlabel=label, ylabel="D")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from omniinput_hpc.estimators.density.density import Density
@@ -13,39 +12,29 @@ from omniinput_hpc.text import WORDS_OF
 
 
 @style.styled
-def average_figure(
-    found: Averages, name: str, label: str, measure: str = "count", is_share: bool = False
-) -> Figure:
+def average_figure(found: Averages, name: str, label: str, measure: str = "count") -> Figure:
     """Return the mean of y with 95 % intervals, and where 80 % of the inputs lie, against z.
 
-    `measure` is the density's: under a law, where 80 % of the probability lies. A share has no such
-    band: its y is 0 or 1.
+    `measure` is the density's: under a law, where 80 % of the probability lies.
     """
     figure, (axes,) = style.panels([3.6])
-    _average(axes, found, "" if is_share else f"80 % of the {WORDS_OF[measure].things} of a bin")
-    widen_if_constant(axes)
+    _average(axes, found, band=f"80 % of the {WORDS_OF[measure].things} of a bin")
     axes.set(xlabel=label, ylabel=name)
     style.legend_above(axes, 3)
     return figure
 
 
-def widen_if_constant(axes: Axes) -> None:
-    """Let y extend 0.5 to both sides of a constant, which differs from itself by rounding only."""
-    low, high = axes.get_ylim()
-    if high - low < 1e-6 * max(1.0, abs(low)):
-        axes.set_ylim(low - 0.5, high + 0.5)
-
-
-def _average(axes, found: Averages, band: str = "", over_map: bool = False) -> None:  # type: ignore[no-untyped-def]
+def _average(axes, found: Averages, band: str = "") -> None:  # type: ignore[no-untyped-def]
     z = style.middles(found.edges)
-    mean, low, high = found.mean_b, found.low_b, found.high_b
-    if band:
+    means = np.array([found.mean_b, found.low_b, found.high_b])
+    mean, low, high = means.astype(np.float32)  # equal where only rounding differs
+    if band and not np.isin(np.nan_to_num(found.quantile_qb), (0.0, 1.0)).all():  # not of shares
         lower, _, upper = found.quantile_qb
         some = np.isfinite(lower)
         style.band(axes, z[some], lower[some], upper[some], style.colour(1), band)
     known = np.isfinite(low)
     bars = np.abs(np.array([mean - low, high - mean]))[:, known]
-    colour = style.exact() if over_map else style.sampled()
+    colour = style.sampled() if band else style.exact()
     axes.errorbar(
         z[known], mean[known], yerr=bars, fmt="o", markersize=2.8, color=colour, elinewidth=1.0,
         label="mean, 95 % interval", zorder=3,
@@ -77,7 +66,7 @@ def joint_figure(
         label="error not known",
     )
     if averages is not None:
-        _average(left, averages, over_map=True)
+        _average(left, averages)
     left.set(xlabel=label, ylabel=name, ylim=(found.y_edges[0], found.y_edges[-1]))
     style.legend_above(left, 2)
     amount = style.inputs_label(density.absolute, "cell", density.measure)

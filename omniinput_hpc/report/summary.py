@@ -174,8 +174,10 @@ def _aupr(found: CurveResult) -> str:
     curve = found.curve
     if np.isnan(curve.aupr):
         return "Too few right inputs were found for a mean precision (AUPR)."
-    less = "below" if found.side == "low" else "above"
-    lacks = f", without the inputs {less} z = {found.left_out.first:.6g}" if found.left_out else ""
+    lacks = ""
+    if found.left_out_lines():
+        less = "below" if found.side == "low" else "above"
+        lacks = f", without the inputs {less} z = {ends_of(curve, found.density.edges)[0]:.6g}"
     return (
         f"The mean precision over ln recall (AUPR) is {curve.aupr:.{aupr_digits(curve)}f} "
         f"({interval_words(curve)}){lacks}; a random order would give {share_words(curve)}."

@@ -20,7 +20,6 @@ from omniinput_hpc.estimators.precision_recall.from_scores import ScoredCurve, k
 from omniinput_hpc.estimators.precision_recall.thresholds import (
     SMALL,
     AtThreshold,
-    LeftOut,
     Unreached,
     at_thresholds,
     left_out,
@@ -168,16 +167,11 @@ class CurveResult(Written):
         lines += [aupr_line(curve, density), *scale_lines(density, curve)]
         return [*lines, *none_right_lines(density, curve)]
 
-    @cached_property
-    def left_out(self) -> LeftOut | None:
-        """What is left out at the confident end, if that is a considerable share."""
-        found = left_out(self.curve, self.density.edges, self.fine or self.density)
-        return None if found is None or found.share < SMALL else found
-
     def left_out_lines(self) -> list[str]:
-        """Return a line on what is left out at the confident end; none if that is little."""
-        found, fine = self.left_out, self.fine or self.density
-        if found is None:
+        """Return a line if a considerable share of the most confident inputs is left out."""
+        fine = self.density if self.fine is None else self.fine
+        found = left_out(self.curve, self.density.edges, fine)
+        if found is None or found.share < SMALL:
             return []
         way = "below" if self.side == "low" else "above"
         small = (

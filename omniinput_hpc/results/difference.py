@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from omniinput_hpc.estimators import EstimateError, FloatArray
+from omniinput_hpc.estimators import FloatArray
 from omniinput_hpc.estimators.comparison.difference import (
     OneWay,
     Pairs,
@@ -261,14 +261,9 @@ def difference_of(
     edges = edges_for(densities[0], z_range, width)
 
     def pairs(bins: tuple[FloatArray, FloatArray]) -> tuple[Pairs, Pairs]:
-        wide = [in_bins(density, of_z) for density, of_z in zip(densities, bins, strict=True)]
-        for run, density in zip(runs, wide, strict=True):
-            if not density.count_b.any():
-                ends = f"{density.edges[0]:.6g} to {density.edges[-1]:.6g}"
-                raise EstimateError(f"{run.path} has no samples with z from {ends}")
         one, two = (
-            pair(run.data, density, z_rks, run is runs[0], MAX_SAMPLES)
-            for run, density, z_rks in zip(runs, wide, outputs, strict=True)
+            pair(run.data, in_bins(density, of_z), z_rks, run is runs[0], MAX_SAMPLES)
+            for run, density, z_rks, of_z in zip(runs, densities, outputs, bins, strict=True)
         )
         return one, two
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -138,15 +137,9 @@ def observed(
 
 @dataclass(frozen=True, repr=False)
 class _OfObservable(Written):
-    """A result about an observable.
-
-    Attributes
-    ----------
-    notes : what y is of, and which rungs do not count; lines
-    """
+    """A result about an observable."""
 
     observable: str
-    notes: Sequence[str] = field(default=(), kw_only=True)
 
     @property
     def name(self) -> str:
@@ -157,19 +150,14 @@ class _OfObservable(Written):
         """Return what y is, and the lines."""
         return [f"y is {self.observable}", *self.lines()]
 
-
-def _notes(run: RunReader, name: str) -> list[str]:
-    """Return what texts y is of if they are token ids, and which rungs do not count for it."""
-    lines, ladder = [], run.config.ladder
-    if name.partition(":")[0] in {*OF_TEXTS, *OF_TEXTS_AND}:
-        how = how_to_show(run.config, render=False)
-        lines += [f"texts are {how.note}"] * (how.kind == "text" and how.tokens is None)
-    if ladder is not None and ladder.observable is not None:
-        lines.append(
-            f"{np.count_nonzero(ladder.lambda_k)} of {len(ladder.lambda_k)} rungs weigh inputs by "
-            f"{ladder.observable}, too; they do not count for another y"
-        )
-    return lines
+    def _notes(self) -> list[str]:
+        """Return whether texts are token ids, and how many rungs do not count."""
+        config, lines = self.runs[0].config, []
+        if self.observable.partition(":")[0] in {*OF_TEXTS, *OF_TEXTS_AND}:
+            note = how_to_show(config, render=False).note
+            lines += [f"texts are {note}"] * note.startswith("shown as token ids")
+        n = int(np.count_nonzero(config.ladder.lambda_k)) if config.ladder else 0
+        return lines + [f"{n} rungs, those with lambda, do not count here"] * (n > 0)
 
 
 def file_word(name: str) -> str:
@@ -206,15 +194,14 @@ class AverageResult(_OfObservable):
         """Return the verdict, and the mean over all inputs of the bins."""
         a = self.found
         ends = interval(float(a.whole.low), float(a.whole.high), ".5g")
-        things = "all inputs" if self.densities[0].measure == "count" else "draws of the law"
-        over = f"{things} with z from {a.edges[0]:.6g} to {a.edges[-1]:.6g}"
-        share = [
-            f"{self.observable} is 0 or 1 in all samples: its mean is the share of 1"
-        ] * self.looks_like_share
+        of = "all inputs" if self.densities[0].measure == "count" else "draws of the law"
+        over = f"{of} with z from {a.edges[0]:.6g} to {a.edges[-1]:.6g}"
+        share = [f"{self.observable} is 0 or 1 in all samples: its mean is the share of 1"]
+        share *= self.looks_like_share
         return [
             self.source,
             *verdict_lines(self.densities[0]),
-            *self.notes,
+            *self._notes(),
             *share,
             f"mean of {self.observable} over {over}: {shown(float(a.whole.value), '.5g')} "
             f"(95 %: {ends})",
@@ -229,9 +216,7 @@ class AverageResult(_OfObservable):
         """Return the mean and quantiles of y against z."""
         from omniinput_hpc.plots.observables import average_figure
 
-        measure = self.densities[0].measure
-        share = self.looks_like_share or self.observable.partition(":")[0] in SHARES
-        return average_figure(self.found, self.observable, self.label, measure, share)
+        return average_figure(self.found, self.observable, self.label, self.densities[0].measure)
 
 
 @dataclass(frozen=True, repr=False)
@@ -269,8 +254,7 @@ class JointResult(_OfObservable):
         return [
             self.source,
             *verdict_lines(self.densities[0]),
-            *self._about_two(),
-            *self.notes,
+            *(self._about_two() or self._notes()),
             *self._by_value(),
             f"{n} cells of z and {self.observable} have samples, {j.count_bc.sum():,} in all; "
             f"log_g_error is known in {known_bc.sum()}{others}",
@@ -322,11 +306,8 @@ def average_of(
     if name == LABEL:
         raise UserError(f"--observable {LABEL}: a label has no mean; omniinput joint counts each")
     seen = observed(run, name, z_range, width, render)
-    known = name.partition(":")[0] in SHARES
-    is_share = not known and bool(np.isin(seen.y_i, (0.0, 1.0)).all())
-    return AverageResult(
-        [run], [seen.density], name, means_or_shares(seen), is_share, notes=_notes(run, name)
-    )
+    is_share = name.partition(":")[0] not in SHARES and bool(np.isin(seen.y_i, (0.0, 1.0)).all())
+    return AverageResult([run], [seen.density], name, means_or_shares(seen), is_share)
 
 
 def joint_of(
@@ -339,9 +320,7 @@ def joint_of(
         return _joint_of_two(run, name, ladder.lambda_k, z_range, width, cells)
     seen = observed(run, name, z_range, width, render)
     found = joint_density(seen, y_edges_of(seen.y_i, cells))
-    return JointResult(
-        [run], [seen.density], name, found, means_or_shares(seen), notes=_notes(run, name)
-    )
+    return JointResult([run], [seen.density], name, found, means_or_shares(seen))
 
 
 def _joint_of_two(

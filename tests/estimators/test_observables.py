@@ -280,7 +280,7 @@ def test_no_samples_inside_the_bins():
     run = independent_run(MODEL, BETA_K, LEVEL_EDGES)
     density = density_of_run(run.record())
     run.z_rks[:] = 1e6
-    with pytest.raises(EstimateError, match="no recorded samples inside"):
+    with pytest.raises(EstimateError, match="no recorded samples with z from"):
         observe(run.record(), density, value, MOST)
 
 

@@ -195,7 +195,7 @@ def test_several_runs_masks_and_what_is_not_there(tmp_path, inside):
         (["one.h5", "--scores", "foreign.scores.ana.jsonl"], "no task belongs to this run's model"),
         (["one.h5", "--tasks", "foreign.tasks.jsonl"], "has no inputs of one.h5"),
         (["one.h5", "--per-bin", "0"], "--per-bin"),
-        (["one.h5", "--range", "90", "91"], "the run has no bins from 90 to 91"),
+        (["one.h5", "--range", "90", "91"], "--range 90 91: the run has no bins there"),
         (["one.h5", "--width", "0.001"], "--width"),
     ]:
         code, _, err = inside("report.py", *arguments)

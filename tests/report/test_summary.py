@@ -42,7 +42,7 @@ def found(side, precision_t, absolute=True, aupr=0.7):
         aupr_one_sided=0,
     )  # fmt: skip
     return SimpleNamespace(
-        curve=curve, side=side, left_out=None, density=density(absolute=absolute)
+        curve=curve, side=side, left_out_lines=list, density=density(absolute=absolute)
     )
 
 

@@ -82,7 +82,7 @@ def read_arguments(arguments: list[str], program: str) -> argparse.Namespace:
     add("--per-bin", type=int, default=50, metavar="N", help=inputs)
     add("--width", type=float, required=True, help="width of a bin of the output")
     words = "range of outputs; once, or once for each run"
-    add_range(parser, words, several=True, required=True)
+    add_range(parser, words, required=True, action="append")
     draws, methods = "how inputs are drawn in a bin (default: by-weight)", list(DRAW_METHODS)
     add("--draw-method", "--law", choices=methods, default="by-weight", help=draws)
     twice = "share of the tasks that are shown twice (default: 0.1)"

@@ -11,7 +11,6 @@ from __future__ import annotations
 from omniinput_hpc.cli.scripts import (
     add_figure_options,
     add_range,
-    check_bins,
     finish,
     new_parser,
     new_record,
@@ -45,11 +44,10 @@ def main(arguments: list[str], program: str = "difference.py") -> None:
     record = new_record(program, arguments, options, one)
     first, second = names_of(options.run)
     with open_run(one, options.on_damage) as run_a, open_run(two, options.on_damage) as run_b:
-        record.add_run(run_a)
-        record.add_run(run_b)
-        require_apart([[run_a], [run_b]])
-        check_bins(run_a, options.range, options.width)
         pair, asked = (run_a, run_b), options.range
+        require_apart([[run] for run in pair])
+        for run in pair:
+            record.add_run(run)
         found = difference_of(
             pair, (first, second), tuple(asked) if asked else None, options.width, options.cells
         )

@@ -11,7 +11,7 @@ import hashlib
 from pathlib import Path
 
 from omniinput_hpc.cli import arguments as common
-from omniinput_hpc.cli.scripts import add_damaged, check_bins, run_file, with_extra
+from omniinput_hpc.cli.scripts import add_damaged, run_file, with_extra
 from omniinput_hpc.cli.verbs.report import add_report_options, report_options
 from omniinput_hpc.estimators.density.wide_bins import for_picture
 from omniinput_hpc.report.content import content_of
@@ -41,7 +41,6 @@ def main(arguments: list[str], program: str = "explore.py") -> None:
         server.bind(options.port, cookie) as listening,
         open_run(options.run, options.on_damage) as run,
     ):
-        check_bins(run, options.range, options.width)
         content = content_of(run, report)
         shown = for_picture(content.density.estimate)  # as the page draws it
         recorded = Recorded(run, shown, report.masked, report.render)

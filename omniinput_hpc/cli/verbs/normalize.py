@@ -11,7 +11,7 @@ from omniinput_hpc.estimators.density.density import density_of_run
 from omniinput_hpc.plots import look
 from omniinput_hpc.results.names import names_of
 from omniinput_hpc.results.normalization import NormalizationResult, read_pairs
-from omniinput_hpc.results.run_groups import require_apart, require_one_space
+from omniinput_hpc.results.run_groups import require_one_space
 from omniinput_hpc.runfile.reader import open_run
 
 
@@ -29,7 +29,6 @@ def main(arguments: list[str], program: str = "normalize.py") -> None:
     names = (first, second)
 
     with open_run(one, options.on_damage) as run_a, open_run(two, options.on_damage) as run_b:
-        require_apart([[run_a], [run_b]])
         require_one_space([run_a, run_b])
         record.add_run(run_a)
         record.add_run(run_b)

@@ -15,7 +15,6 @@ from omniinput_hpc.cli.scripts import (
     add_score_options,
     add_shown_options,
     add_threshold_options,
-    check_bins,
     check_output,
     curve_options,
     new_parser,
@@ -52,8 +51,6 @@ def main(arguments: list[str], program: str = "report.py") -> None:
     record = new_record(program, arguments, options, options.run[0])
     with ExitStack() as stack:
         runs = [stack.enter_context(open_run(path, options.on_damage)) for path in options.run]
-        for run in runs:
-            check_bins(run, options.range, options.width)
         contents = [content_of(run, report) for run in runs]
         for run, content, name in zip(runs, contents, names, strict=True):
             record.add_run(run)

@@ -14,7 +14,6 @@ from dataclasses import replace
 from omniinput_hpc.cli.scripts import (
     add_figure_options,
     add_shown_options,
-    check_bins,
     finish,
     new_parser,
     new_record,
@@ -49,9 +48,7 @@ def main(arguments: list[str], program: str = "representatives.py") -> None:
         with open_run(path, options.on_damage) as run:
             record.add_run(run)
             density = density_of_run(run.data)
-            if edges is None:
-                check_bins(run, options.range, options.width)
-                edges = edges_for(density, options.range, options.width)
+            edges = edges_for(density, options.range, options.width) if edges is None else edges
             found.append(_inputs_of(run, density, edges, options))
             densities.append(density)
             sides.append(confident_side(run, options.side).end)

@@ -18,7 +18,6 @@ import numpy as np
 from omniinput_hpc.cli.scripts import (
     add_figure_options,
     add_range,
-    check_bins,
     new_parser,
     new_record,
     other_bins_of,
@@ -53,8 +52,9 @@ def read_arguments(arguments: list[str], program: str) -> argparse.Namespace:
     add("--certified", action="store_true", help=certified)
     census = "RUN.census.h5 of the same model, for --certified: exact as far as it is complete"
     add("--census", type=Path, metavar="FILE", help=census)
-    words = "how many inputs have an output from LOW to HIGH"
-    add_range(parser, words, several=True, default=[])
+    add_range(
+        parser, "how many inputs have an output from LOW to HIGH", action="append", default=[]
+    )
     add_figure_options(parser)
     options = parser.parse_args(arguments)
     look.use([options.run], options.label, options.title, options.style)
@@ -98,8 +98,6 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
             more, further = certified.write(record), further + certified.summary()
         exact = tables.read_exact(options.exact, density.edges) if options.exact else None
         for low, high in options.range:
-            if options.bins is None:
-                check_bins(files[0], (low, high))
             total, *ends = log_total(density, low, high)
             what = density.words.whole
             if not density.absolute:

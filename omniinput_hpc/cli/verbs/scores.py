@@ -68,8 +68,7 @@ def main(arguments: list[str], program: str = "scores.py") -> None:
         imported = IMPORTS[format_](tasks, source)
     record.notes = list(imported.notes)
     print("".join(f"note: {note}\n" for note in imported.notes), end="")
-    added = add_score_files(tasks, imported.lines)
-    for name, (path, n) in zip(imported.lines, added, strict=True):
+    for name, (path, n) in zip(imported.lines, add_score_files(tasks, imported.lines), strict=True):
         print(f"{counted(n, 'score')} of {name}\n{path}")
         record.add_value(f"lines added to {path.name}", n)
         record.files.append(str(path))

@@ -18,9 +18,7 @@ from omniinput_hpc.text import range_words, shown
 MIN_TRUE_INPUTS = 1_000  # fewest inputs in a bin, or accepted at a threshold, for a comparison
 LARGE_SPACE = 1_000_000
 """In a space with at least this many inputs inside the bins, bins with few inputs are skipped."""
-
-ANOTHER_MODEL = 10
-"""rms z-score above which the exact file is probably of another model."""
+ANOTHER_MODEL = 10  # rms z-score above which the exact file is probably of another model
 
 
 @dataclass(frozen=True)
@@ -73,17 +71,14 @@ class Comparison:
         if not self.n_bins + self.n_missing:
             return f"{truth}: no such bin"
         missing = f", {self.n_missing} bins missed" if self.n_missing else ""
+        doubt = f"; more than {ANOTHER_MODEL} errors apart: is the exact file of this run's model?"
+        doubt *= self.rms_z > ANOTHER_MODEL
         return (
             f"{truth}: {self.n_bins} bins compared{missing}, largest "
             f"|delta log_g| {shown(self.largest_delta, '.4f')}, rms z-score "
             f"{shown(self.rms_z, '.3f')}, largest standard error "
-            f"{shown(self.largest_error, '.4f')}; {self._chi_square()}{self._doubt()}"
+            f"{shown(self.largest_error, '.4f')}; {self._chi_square()}{doubt}"
         )
-
-    def _doubt(self) -> str:
-        """Return a question if the densities are as far apart as those of two models."""
-        words = f"; more than {ANOTHER_MODEL} errors apart: is the exact file of this run's model?"
-        return words if self.rms_z > ANOTHER_MODEL else ""
 
     def _chi_square(self) -> str:
         """Return the end of that line."""
@@ -238,12 +233,11 @@ class ExactCurve:
 
     Attributes
     ----------
-    precision_t, log_recall_t : float64 [T], without inputs that the sampled curve leaves out before
-        its last threshold
+    precision_t, log_recall_t : float64 [T], without inputs that the sampled curve leaves out
     aupr : float, of all inputs, between the exact curve's own ends
     lower, upper : float, the range of log recall that both curves cover (NaN if none)
     aupr_common, sampled_common : float, both curves' AUPR over that range, without those inputs
-    all_count : whether there are no such inputs
+    all_count : whether the sampled curve leaves out none
     r : Coverage, of bins that truly hold `fewest` inputs or more and have 50 effective counts
     precision, log_recall : Coverage, at thresholds that truly accept `fewest` inputs or more
     fewest : 1,000; 0 under a law

@@ -221,7 +221,8 @@ def edges_for(
         last = int(np.searchsorted(fine, z_range[1] + 0.5 * unit)) - 1
     if first >= last:
         low, high = (0.0, 0.0) if z_range is None else z_range
-        raise EstimateError(f"the run has no bins from {low:g} to {high:g}")
+        bins = f"its bins cover z = {fine[0]:.6g} to {fine[-1]:.6g}"
+        raise EstimateError(f"--range {low:g} {high:g}: the run has no bins there; {bins}")
     step = -(-(last - first) // MOST_DRAWN_FROM) if width is None else round(width / unit)
     if step < 1 or (last - first) / step > 200:
         raise EstimateError(f"--width {width} makes no bins, or more than 200: give another width")
