@@ -137,12 +137,12 @@ def test_labels_of_one_model_give_the_other_ones_curve(here, inside, undrawn):
     assert inside("annotators.py", "worse.h5", "--bank", "bank.jsonl", *FEW)[0] == 0
     words = ("export.py", "worse.h5", "--bank", "bank.jsonl", *FEW, "--to")
     assert inside(*words, "every-eval-ever")[0] == 0
-    for path, words in (
+    for path, said in (
         ("bank.jsonl", "bank.jsonl has no scores (bank)"),
         ("worse.h5", "worse.h5 is a run file; expected a score file"),
     ):
         code, _, err = inside("precision_recall.py", "worse.h5", "--scores", path)
-        assert is_plain(code, err, words)
+        assert is_plain(code, err, said)
     code, _, err = inside(*words, "inspect")
     assert is_plain(code, err, "--to inspect takes score files")
 
