@@ -69,8 +69,11 @@ class EnergyEffort:
     chains : number of persistent chains, started at uniformly random inputs
     batch : training images per step
     rate : largest learning rate of the one-cycle schedule
-    restart_share : share of the chains that restart at random inputs at each step
-    output_penalty : weight of the mean of f^2 in the loss, which limits offset and scale of f
+    restart_share : share of the chains that restart at each step
+    restart_at_data : whether they restart at training images with noise (`add_noise`), instead of
+        at random inputs
+    output_penalty : weight of the mean of (f / scale)^2 in the loss, which limits f
+    scale : f, in nats, is so many times the output of the network in training
     all_sites : whether the chains move all sites at once (discrete Langevin) instead of one
     """
 
@@ -80,7 +83,9 @@ class EnergyEffort:
     batch: int = 100
     rate: float = 1e-3
     restart_share: float = 0.05
+    restart_at_data: bool = False
     output_penalty: float = 1e-3
+    scale: float = 1.0
     all_sites: bool = False
 
 
@@ -98,26 +103,38 @@ EFFORTS = {
 
 # Few chains with many moves between steps: with fewer moves the chains lagged behind the network,
 # which then learned to distinguish chains from data instead of the distribution of the data.
-ENERGY_EFFORTS = {
-    "digits": EnergyEffort(
-        steps=250, moves=40, chains=64, batch=64, rate=2e-3, restart_share=0.02, output_penalty=3e-3
-    ),
-    "full": EnergyEffort(steps=50_000, moves=50, rate=2e-4),
-    # f of a digit must rise thousands of nats above f of noise, since there are e^4347 images of
-    # noise. The initial rate must therefore be large, and the penalty on f small.
-    "cpu": EnergyEffort(
-        steps=400,
-        moves=5,
-        chains=16,
-        batch=50,
-        rate=4e-3,
-        restart_share=0.005,
-        output_penalty=1e-5,
-        all_sites=True,
-    ),
-}
-RESNET_ON_CPU: dict[str, Any] = {"moves": 10, "rate": 4e-4, "output_penalty": 5e-5}
-"""Changes for a ResNet: its layers multiply, so at the rate of the MLP its outputs diverge."""
+ENERGY_OF_DIGITS = EnergyEffort(
+    steps=250, moves=40, chains=64, batch=64, rate=2e-3, restart_share=0.02, output_penalty=3e-3
+)
+# f of a digit must be thousands of nats above f of noise, since there are e^4347 images of noise:
+# hence the scale.
+ENERGY_OF_MLP = EnergyEffort(
+    steps=1500,
+    moves=5,
+    chains=16,
+    batch=16,
+    rate=1e-3,
+    restart_share=0.005,
+    restart_at_data=True,
+    output_penalty=1e-2,
+    scale=500.0,
+    all_sites=True,
+)
+# The layers of a ResNet multiply, so its rate must be smaller. Chains that restarted at noisy
+# images stayed there, although digits are far more likely.
+ENERGY_OF_RESNET = replace(
+    ENERGY_OF_MLP, steps=1200, moves=10, rate=3e-4, output_penalty=2e-2, restart_share=0.0
+)
+FULL_ENERGY: dict[str, Any] = {"steps": 20_000, "moves": 20, "chains": 100, "batch": 100}
+"""Changes for a full training."""
+
+
+def energy_effort(effort: str, architecture: str) -> EnergyEffort:
+    """Return how long an energy-based model is trained ("digits", "full" or "cpu")."""
+    if effort == "digits":
+        return ENERGY_OF_DIGITS
+    found = ENERGY_OF_RESNET if architecture == "resnet" else ENERGY_OF_MLP
+    return found if effort == "cpu" else replace(found, **FULL_ENERGY)
 
 
 @dataclass(frozen=True)
@@ -145,9 +162,7 @@ def train_and_save(task: Task, folder: Path, seed: int) -> str:
     """Train one model, save it in a folder, and return a line that reports its quality."""
     (train, test), half, about = task.data, task.effort != "full", {}
     if task.training == "energy":
-        effort = ENERGY_EFFORTS[task.effort]
-        if task.effort == "cpu" and task.architecture.name == "resnet":
-            effort = replace(effort, **RESNET_ON_CPU)
+        effort = energy_effort(task.effort, task.architecture.name)
         network, f_samples = train_energy_model(
             task.architecture, train.only(1), effort, seed, folder.name, task.device
         )
@@ -296,7 +311,7 @@ def train_energy_model(
     network = ImageNetwork(architecture).to(device)
     training = OneCycle(network, effort.rate, effort.steps, name, decay=1e-2, pct_start=0.1)
     data = torch.from_numpy(images.x.astype(np.int64)).to(device)
-    chains = _Chains(network, effort, seed, device)
+    chains = _Chains(network, data, effort, seed)
     random = torch.Generator().manual_seed(seed)
     with training.bar:
         for step in range(effort.steps):
@@ -304,20 +319,27 @@ def train_energy_model(
             chosen = torch.randint(len(data), (effort.batch,), generator=random).to(device)
             network.train().requires_grad_(True)
             f_data, f_samples = network(data[chosen])[:, 0], network(samples)[:, 0]
-            scale = f_data.square().mean() + f_samples.square().mean()
-            loss = f_samples.mean() - f_data.mean() + effort.output_penalty * scale
-            means = {"data": f"{f_data.mean():.2f}", "samples": f"{f_samples.mean():.2f}"}
+            squares = f_data.square().mean() + f_samples.square().mean()
+            loss = f_samples.mean() - f_data.mean() + effort.output_penalty * squares
+            both = {"data": f_data, "samples": f_samples}
+            means = {name: f"{effort.scale * f.mean():.2f}" for name, f in both.items()}
             training.step(loss, MAX_NORM, **means)
     samples = chains.advance(10 * effort.moves, 0.0, effort.steps)
     network.eval().requires_grad_(False)
+    for part in network.body.get_submodule("last").parameters():
+        part.mul_(effort.scale)
     return network, float(network(samples).mean())
 
 
 class _Chains:
-    """Persistent chains that sample the model's own distribution: beta = -1 for z = f."""
+    """Persistent chains that sample the model's own distribution, p(x) proportional to exp(f)."""
 
-    def __init__(self, network: ImageNetwork, effort: EnergyEffort, seed: int, device: str) -> None:
-        self._network, self._seed, self._device = network, seed, torch.device(device)
+    def __init__(
+        self, network: ImageNetwork, data: torch.Tensor, effort: EnergyEffort, seed: int
+    ) -> None:
+        self._network, self._seed, self._device = network, seed, data.device
+        self._data = data.cpu() if effort.restart_at_data else None
+        self._own = Canonical(-effort.scale)  # z is the network's output
         shape = network.architecture.shape
         options = ImageClassifier(
             kind="image-classifier", path="(in training)", target="log-likelihood"
@@ -334,19 +356,27 @@ class _Chains:
         n_values, n_sites = self._model.n_values, self._model.n_sites
         return torch.from_numpy(generator.integers(n_values, size=(n, n_sites))).to(self._device)
 
+    def _restarted(self, n: int, step: int) -> torch.Tensor:
+        if self._data is None:
+            return self._random(n, step)
+        generator = torch.Generator().manual_seed(self._seed + step)
+        chosen = torch.randint(len(self._data), (n,), generator=generator)
+        noisy = add_noise(self._data[chosen], self._model.n_values, generator)
+        return noisy.to(self._device)
+
     def advance(self, moves: int, restart_share: float, step: int) -> torch.Tensor:
         """Return the chains, int64 [n, D], after some moves with the present network."""
         self._network.eval().requires_grad_(False)
         x, n = self._x, len(self._x)
         u = rng.generator(self._seed, "choices", step).random(n)
         restarted = np.flatnonzero(u < (restart_share if step else 0.0))
-        x[restarted] = self._random(len(restarted), step + 1)
+        x[restarted] = self._restarted(len(restarted), step + 1)
         block = moves * self._kernel.uniforms_per_move
         generator = rng.generator(self._seed, "moves", step)
         stream = kernels.DeviceStream(generator, self._device, block)
         state, accepted = self._kernel.start(x, self._model.output(x)), 0
         for _ in range(moves):
-            state, info = self._kernel.step(state, Canonical(-1.0), stream)
+            state, info = self._kernel.step(state, self._own, stream)
             accepted += int(info.accepted.sum())
         self._tune(moves * n, accepted)
         self._x = state.x.clone()

@@ -65,11 +65,15 @@ def test_training_learns_the_digits_again():
 
 
 @pytest.mark.slow
-def test_contrastive_divergence_finds_a_known_distribution():
+@pytest.mark.parametrize(("scale", "restart_at_data"), [(1.0, False), (10.0, True)])
+def test_contrastive_divergence_finds_a_known_distribution(scale, restart_at_data):
     """Data of black pixels but for one white: the model's own samples become like the data."""
     shape = Shape(3, 3, 1, 2)
     data = Images(np.eye(9, dtype=np.uint8)[np.arange(90) % 9], np.ones(90, np.int64))
-    effort = EnergyEffort(steps=250, moves=10, chains=64, batch=64, rate=1e-2, output_penalty=1e-3)
+    effort = EnergyEffort(
+        steps=250, moves=10, chains=64, batch=64, rate=1e-2, output_penalty=1e-3 * scale,
+        scale=scale, restart_at_data=restart_at_data,
+    )  # fmt: skip
     network, _ = train_energy_model(Architecture("mlp", shape, 1, 32), data, effort, 1, "test")
     x = ((np.arange(512)[:, None] >> np.arange(9)) & 1).astype(np.uint8)
     p = outputs_of(network, x)[:, 0].double().softmax(0).numpy()
