@@ -3,7 +3,8 @@
 The text is `pydoc_data.topics` (the language reference as pydoc shows it) and the docstrings of the
 standard library, split into paragraphs of prose. ``python -m omniinput_hpc.zoo.english`` trains a
 byte-level tokenizer and a GPT-2 of two million parameters. The text is small, so the weights with
-the lowest loss on the held-out paragraphs are kept.
+the lowest loss on the held-out paragraphs are kept. ``--words FILE`` writes the text's words, for
+the rule ``words:FILE``, and trains nothing.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import json
 import math
 import platform
 import random
+import re
 import sysconfig
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,6 +61,14 @@ def paragraphs() -> list[str]:
             if _is_prose(block, line):
                 found.setdefault(line)
     return list(found)
+
+
+def write_words(file: Path) -> None:
+    """Write the words that occur twice or more in the paragraphs, one on each line."""
+    found = Counter(re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)*", " ".join(paragraphs()).lower()))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    words = sorted(word for word, times in found.items() if times > 1)
+    file.write_text("\n".join(words) + "\n", encoding="utf-8")
 
 
 def split(texts: list[str], held_out: float, seed: int) -> tuple[list[str], list[str]]:
@@ -201,7 +212,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--width", type=int, default=192)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--dropout", type=float, default=0.15)
+    parser.add_argument("--words", type=Path, help="write the text's words here, and end")
     args = parser.parse_args(arguments)
+    if args.words:
+        write_words(args.words)
+        return 0
     keep_existing(args, args.output)
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()

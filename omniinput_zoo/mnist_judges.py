@@ -126,6 +126,9 @@ def write_sets(folder: Path) -> list[Path]:
     """Write the test sets that need no data; return their files."""
     folder.mkdir(parents=True, exist_ok=True)
     sets = {
+        "mnist-1": pictures_of_ones(),
+        "mnist-0": MNIST_SHAPE.pixels(prototypes().only(0).x),
+        "mnist-2-to-9": MNIST_SHAPE.pixels(prototypes().only(*range(2, 10)).x),
         "uniform-noise": uniform_noise(),
         "digits-0": digits_scaled_up(0),
         "digits-2-to-9": digits_scaled_up(*range(2, 10)),

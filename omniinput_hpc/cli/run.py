@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omniinput_hpc import models
 from omniinput_hpc.cli import arguments, common, doctor, salvage, verify
@@ -25,17 +25,12 @@ from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.signals import request
 from omniinput_hpc.parallel.stopping import StopCheck
 from omniinput_hpc.runfile import layout, lock, writers
-from omniinput_hpc.sampling import (
-    auto_walkers,
-    build,
-    forecast,
-    kept_walkers,
-    plan,
-    restart,
-    shapes,
-)
-from omniinput_hpc.sampling.built import Built
+from omniinput_hpc.sampling import kept_walkers, restart, shapes
 from omniinput_hpc.text import __version__, amount, duration, shown_path
+
+if TYPE_CHECKING:  # they import torch: only once the input and the run file have been checked
+    from omniinput_hpc.sampling import plan
+    from omniinput_hpc.sampling.built import Built
 
 log = logging.getLogger("omniinput_hpc")
 
@@ -69,7 +64,6 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
     if args.salvage:
         return salvage.run(world, args.input, args.salvage)
     given, config = _read_input(world, args)
-    auto = given.sampler.walkers == "auto"
     about = world.on_rank_0(lambda: models.preflight(config, hashed=False))
     fingerprint = models.pending_fingerprint(config, about).result if world.rank == 0 else str
     found = restart.Existing(
@@ -79,13 +73,14 @@ def _run(world: World, argv: Sequence[str] | None, verb: str, program: str) -> i
     if complete and found.settled and not args.check:
         log.info("%s is complete (%d rounds); nothing to do", config.run.output, found.rounds)
         return EXIT_COMPLETE
-    if found.resume:
-        config = found.as_begun(given)
+    config = found.as_begun(given) if found.resume else config
     hosts = world.hosts()
     log.info("all ranks are ready after %s; loading torch and the model", duration(request.age))
+    from omniinput_hpc.sampling import build, forecast, plan
+
     built = build.build(world, config, about.get("folder"))
     about = {**about, "fingerprint": world.on_rank_0(fingerprint)}
-    to_find = given if auto and not found.resume else None
+    to_find = given if given.sampler.walkers == "auto" and not found.resume else None
     built, measured, trials = _tried(world, built, to_find, about["fingerprint"], args.check)
     built = replace(built, geometry=found.shapes(built.geometry))
     here = _identity(world, built, about)
@@ -145,6 +140,7 @@ def _tried(
     --check) and on how the number was found.
     """
     from omniinput_hpc.models import device as devices
+    from omniinput_hpc.sampling import auto_walkers, build
 
     if to_find is None:
         return built, auto_walkers.memory_of_moves(world, built) if check else None, ""
@@ -170,6 +166,7 @@ def _identity(world: World, built: Built, about: Mapping[str, Any]) -> restart.I
     `about` is the result of `models.preflight`.
     """
     from omniinput_hpc.models import device as devices
+    from omniinput_hpc.sampling import plan
 
     world.together(built.check_is_function)
     m = built.model_beta
@@ -190,6 +187,8 @@ def _identity(world: World, built: Built, about: Mapping[str, Any]) -> restart.I
 
 def _show_plan(world: World, the_plan: plan.Plan) -> None:
     """Log the plan, and warn if the file is large or the disk is too full."""
+    from omniinput_hpc.sampling import plan
+
     log.info("omniinput_hpc %s\n%s", __version__, plan.describe(the_plan))
     for warning in plan.disk_warnings(the_plan.config, the_plan.geometry):
         if world.rank == 0:
@@ -204,7 +203,7 @@ def _sample(
     held_lock: lock.RunLock,
 ) -> None:
     """Sample until all rounds are in the file, then log where the time went."""
-    from omniinput_hpc.sampling import loop
+    from omniinput_hpc.sampling import build, loop
 
     path = Path(built.config.run.output)
     stopping = StopCheck(request, world, max_walltime, held_lock.heartbeat)
@@ -241,7 +240,7 @@ def _read_input(world: World, args: argparse.Namespace) -> tuple[Config, Config]
     given = models.with_side(common.read_input(world, args))
     config = given
     if given.sampler.walkers == "auto":
-        config = given.with_walkers(auto_walkers.FIRST_WALKERS * given.sampler.blocks)
+        config = given.with_walkers(shapes.FIRST_WALKERS * given.sampler.blocks)
     world.together(lambda: shapes.check_ranks(config, world.size))
     world.together(lambda: shapes.check_counters(config))
     return given, config

@@ -21,6 +21,7 @@ from omniinput_hpc.plugins import load_function, own_surroundings, reads_texts
 
 Observe = Callable[[Values], NDArray[np.float64]]
 """Maps inputs, int64 [n, D], to y, float64 [n]."""
+SAME_Y = 1e-3  # how far y of one input may differ by rounding; also relative
 _OVERLAP = 4  # characters of the runs that `overlap` looks for
 
 

@@ -19,18 +19,15 @@ import numpy as np
 
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.histogram import MAX_GROUPS
 from omniinput_hpc.sampling import build, shapes
 from omniinput_hpc.sampling.built import Built, grid_of
+from omniinput_hpc.sampling.shapes import FIRST_WALKERS, MAX_WALKERS
 from omniinput_hpc.sampling.trial import BATCH_MOVES, BatchTrial, try_batch
 from omniinput_hpc.text import amount
 
 if TYPE_CHECKING:
     from omniinput_hpc.parallel.comm import World
 
-FIRST_WALKERS = MAX_GROUPS
-"""The search begins here, because errors come from the spread between groups of lanes."""
-MAX_WALKERS = 4096
 MIN_GAIN = 1.1
 """The factor by which doubling the walkers must increase the walker moves per second."""
 MEMORY_SHARE = 0.8

@@ -15,7 +15,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.parts import law
 from omniinput_hpc.kernels.parts.constrained import InputLaw
 from omniinput_hpc.models import checked
-from omniinput_hpc.models.observables import LABEL, Observe
+from omniinput_hpc.models.observables import LABEL, SAME_Y, Observe
 from omniinput_hpc.runfile.layout import Geometry
 
 Evaluate = Callable[[NDArray[Any]], NDArray[np.float32]]
@@ -23,9 +23,6 @@ Evaluate = Callable[[NDArray[Any]], NDArray[np.float32]]
 
 N_PROBES = 16
 """The number of fixed inputs whose z shows whether a resumed run has the same model."""
-
-SAME_Y = 1e-3
-"""How far an observable of one input may differ by rounding; also relative."""
 
 
 @checked.refused_unless_finite()

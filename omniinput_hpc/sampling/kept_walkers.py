@@ -16,8 +16,8 @@ from pathlib import Path
 from omniinput_hpc.config import Config
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.histogram import MAX_GROUPS
-from omniinput_hpc.sampling.auto_walkers import MAX_WALKERS
 from omniinput_hpc.sampling.restart import FREE_TO_CHANGE
+from omniinput_hpc.sampling.shapes import MAX_WALKERS
 from omniinput_hpc.text import write_atomically
 from omniinput_hpc.untrusted.files import read_bytes
 from omniinput_hpc.untrusted.parsing import parse_json

@@ -18,11 +18,11 @@ from omniinput_hpc.config import Analysis, Config, input_file
 from omniinput_hpc.config.space import Space
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import input_space
+from omniinput_hpc.models.observables import SAME_Y
 from omniinput_hpc.runfile import side_checkpoint
 from omniinput_hpc.runfile.checked_datasets import BrokenRun
 from omniinput_hpc.runfile.layout import Geometry, target_of
 from omniinput_hpc.runfile.reader import open_run
-from omniinput_hpc.sampling.first_look import SAME_Y
 from omniinput_hpc.text import shown_path
 
 _OF_RUN = ("output", "rounds", "histogram_blocks", "threads", "device", "writer")

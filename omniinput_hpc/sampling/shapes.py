@@ -14,6 +14,11 @@ from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.block_histograms import rounds_per_block
 from omniinput_hpc.runfile.layout import Geometry
 
+FIRST_WALKERS = MAX_GROUPS
+"""The search for walkers = "auto" begins here: errors come from the spread of groups of lanes."""
+MAX_WALKERS = 4096
+"""The search ends here."""
+
 
 def choose_device(world: World, config: Config) -> str:
     """Return this rank's device, "cpu" or "cuda:2" (all ranks call this).

@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 
 import h5py
 import numpy as np
@@ -229,6 +230,18 @@ OTHERS = [
     ("model.options.unit=0.5", "model.options"),
     ("run.rounds=3", "run.rounds can only be raised"),
 ]
+
+
+def test_the_input_is_checked_before_torch_is_loaded():
+    """On a shared file system torch takes minutes to load, after which a mistake would be named."""
+    program = (
+        "import os, sys; from omniinput_hpc.cli import run\n"
+        "def ready(seconds):\n"
+        "    os._exit(30 + len({'torch', 'transformers'} & set(sys.modules)))\n"
+        "run.duration = ready; run.main(['inputs/toy.toml', '--check'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT)
+    assert done.returncode == 30
 
 
 def test_another_run_is_not_touched(capfd, toml, tmp_path):

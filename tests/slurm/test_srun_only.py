@@ -61,7 +61,7 @@ SMALLER = {
     "--ntasks=64": "--ntasks=2",
     "--ntasks=8": "--ntasks=2",
     "--range 3.4 4.3 --width 0.1": "--range 1.0 6.0 --width 1.0",
-    "--model FOLDER --template FILE": "--model inputs/models/english --template prompt.txt",
+    "--model allenai/OLMo-7B-SFT-hf": "--model inputs/models/english",
     "--data FOLDER": "--data digits --effort cpu --threads 1 --output trained",
     "scores.ana.jsonl": "judge-scores.causal-lm.jsonl",
 }
@@ -73,9 +73,10 @@ def steps_of_the_page():
     """Return the commands of the section, set-up first, as the page prints them."""
     text = (ROOT / "docs/running.md").read_text(encoding="utf-8")
     section = re.split(r"^## ", text[text.index("## On a SLURM cluster") + 3 :], flags=re.M)[0]
-    lines = [line for block in BLOCK.findall(section) for line in block.splitlines()]
+    blocks = [block.replace("\\\n", "") for block in BLOCK.findall(section)]
+    lines = [line for block in blocks for line in block.splitlines()]
     lines = [line.partition("  #")[0].strip() for line in lines]
-    names = ("git", "hf", "source")  # the clone, the download, and a shell of its own for each line
+    names = ("cd", "hf", "source", "export")  # the downloads, and what each shell gets
     names += ("omniinput annotate",)  # waits for a person
     return [line for line in lines if not line.startswith(names)]
 
@@ -110,7 +111,7 @@ def clone(tmp_path_factory):
     (folder / "inputs/models").symlink_to(ROOT / "inputs/models")
     (folder / "inputs/olmo7b.toml").write_text(TOML.format(model="toy"))
     (folder / "inputs/olmo7b-sft.toml").write_text(TOML.format(model="toy-worse"))
-    (folder / "prompt.txt").write_text("Is this good English?\n{text}\nAnswer:")
+    (folder / "inputs/judges").symlink_to(ROOT / "inputs/judges")
     (folder / "digits").mkdir()
     for part in ("train", "t10k"):
         write_mnist(folder / "digits", 60, part)

@@ -59,7 +59,10 @@ def test_the_sets_are_pictures_that_repeat(tmp_path):
     for file in files:
         pictures = np.load(file)
         assert pictures.shape[1:] == (28, 28) and pictures.dtype == np.uint8
-    assert np.array_equal(np.load(files[0]), mnist_judges.uniform_noise())
+    (noise,) = [file for file in files if file.stem == "uniform-noise"]
+    assert np.array_equal(np.load(noise), mnist_judges.uniform_noise())
+    (one,) = [file for file in files if file.stem == "mnist-1"]
+    assert mnist_judges.looks_like_one(np.load(one).reshape(100, -1)).mean() > 0.9
     zero = mnist_judges.digits_scaled_up(0)
     assert zero[:, :2].max() == 0 and zero.max() == 255
 
