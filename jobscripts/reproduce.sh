@@ -7,7 +7,7 @@
 #     RANKS=2     how many MPI ranks a run has (default 2)
 #
 # FOLDER holds MNIST's IDX files, and those of Fashion-MNIST, Kuzushiji, EMNIST and QMNIST in its folders fashion, kuzushiji,
-# emnist and qmnist; without them the tables on these test sets are left out, and the page says so. A step that
+# emnist and qmnist; without them these tables have stand-ins, and the page says so. A step that
 # is finished is not made again; a run that was stopped resumes. What is made stands in inputs/reproduce/plan.toml.
 # Exit code: 0 done, 2 bad input, 75 stopped early (run again to resume), else that of the step that failed.
 set -euo pipefail

@@ -154,7 +154,9 @@ def main(arguments: list[str] | None = None) -> int:
     print_any_text()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, help="folder with MNIST's IDX files")
-    parser.add_argument("--sets", type=Path, help="folder for pictures of noise and small digits")
+    parser.add_argument(
+        "--sets", type=Path, help="folder for test sets: noise, small digits, and the prototypes"
+    )
     args = parser.parse_args(arguments)
     try:
         if args.data:

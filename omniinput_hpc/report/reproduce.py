@@ -34,7 +34,7 @@ DATA = (
     "folder of MNIST's IDX files, for tables on test sets; of other sets in its folders fashion, "
     "kuzushiji, emnist and qmnist"
 )
-READ = (".toml", ".h5", ".csv", ".jsonl", ".npy")
+READ = (".toml", ".h5", ".csv", ".json", ".jsonl", ".npy")
 """Endings of the files that commands read; pictures that they name are their output."""
 PATH_KEY = re.compile(r'^path = "(.+)"', re.MULTILINE)
 LARGE = 64 * 2**20

@@ -233,7 +233,7 @@ OTHERS = [
 
 
 def test_the_input_is_checked_before_torch_is_loaded():
-    """On a shared file system torch takes minutes to load, after which a mistake would be named."""
+    """Otherwise a mistake is reported only after torch has loaded, minutes later on a slow disk."""
     program = (
         "import os, sys; from omniinput_hpc.cli import run\n"
         "def ready(seconds):\n"
