@@ -64,7 +64,10 @@ def paragraphs() -> list[str]:
 
 
 def write_words(file: Path) -> None:
-    """Write the words that occur twice or more in the paragraphs, one on each line."""
+    """Write the words that occur twice or more in the paragraphs, one on each line.
+
+    A word is what it is to the rule ``words:FILE`` (`omniinput_hpc.results.rules.WORD`).
+    """
     found = Counter(re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)*", " ".join(paragraphs()).lower()))
     file.parent.mkdir(parents=True, exist_ok=True)
     words = sorted(word for word, times in found.items() if times > 1)
