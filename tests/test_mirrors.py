@@ -127,7 +127,6 @@ TESTED_ELSEWHERE = {
         "kernels/test_no_waiting.py": ["walkers"],
     },
     "zoo": {
-        "config/test_inputs.py": ["english"],
         "sampling/test_toy.py": ["toy"],
         "zoo/test_digits.py": ["__init__", "image_training", "training"],
     },
