@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -69,6 +72,7 @@ class Histogram:
         self.z_sum_b = np.zeros(n_bins)
         self.moments = np.zeros(3)
         self.extremes = np.array([np.inf, -np.inf])
+        self._compiled: Any = None
 
     def clear_round(self) -> None:
         """Begin a round: clear its counts, but keep the cumulative ones."""
@@ -83,8 +87,19 @@ class Histogram:
         self.lane_counts_gb[:] = 0
         self.z_sum_b[:] = 0
 
+    def compile(self) -> None:
+        """Count in code compiled by numba from now on, several times as fast.
+
+        The sums of z, whose terms are then added one by one, may differ in their last digits.
+        """
+        self._compiled = _compiled_add()
+
     def add(self, z_tw: NDArray[np.float32]) -> None:
         """Count the outputs of successive moves, float32 [T, W]."""
+        if self._compiled is not None:
+            arrays = self.counts_b, self.lane_counts_gb, self.z_sum_b, self.outside
+            self._compiled(z_tw, self._edges, self._group_w, arrays, self.moments, self.extremes)
+            return
         z = z_tw.astype(np.float64)
         self.moments += (z.size, z.sum(), (z**2).sum())
         self.extremes[:] = min(self.extremes[0], z.min()), max(self.extremes[1], z.max())
@@ -141,3 +156,45 @@ def bin_of(z: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.int
     if last.any():
         index[last] = n_bins - 1
     return index
+
+
+@cache
+def _compiled_add() -> Any:
+    """Return `Histogram.add` as a compiled function of its arrays; numba is imported only here."""
+    from numba import njit
+
+    @njit
+    def add(
+        z_tw: NDArray[np.float32],
+        edges: NDArray[np.float64],
+        group_w: NDArray[np.int64],
+        counts: tuple[
+            NDArray[np.int64], NDArray[np.uint64], NDArray[np.float64], NDArray[np.int64]
+        ],
+        moments: NDArray[np.float64],
+        extremes: NDArray[np.float64],
+    ) -> None:
+        counts_b, lane_counts_gb, z_sum_b, outside = counts
+        n_bins, low, high = len(edges) - 1, edges[0], edges[-1]
+        scale = n_bins / (high - low)
+        for t in range(len(z_tw)):
+            for w in range(len(group_w)):
+                z = np.float64(z_tw[t, w])
+                moments[0] += 1.0
+                moments[1] += z
+                moments[2] += z * z
+                extremes[0] = min(extremes[0], z)
+                extremes[1] = max(extremes[1], z)
+                if z < low:
+                    outside[0] += 1
+                elif z > high:
+                    outside[1] += 1
+                else:
+                    b = min(int((z - low) * scale), n_bins - 1)
+                    if z < edges[b] or z >= edges[b + 1]:  # a wrong guess, or the last edge
+                        b = min(int(np.searchsorted(edges, z, side="right")) - 1, n_bins - 1)
+                    counts_b[b] += 1
+                    lane_counts_gb[group_w[w], b] += np.uint64(1)
+                    z_sum_b[b] += z
+
+    return add

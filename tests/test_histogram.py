@@ -121,3 +121,20 @@ def test_sums_in_another_order_have_other_bits():
         np.add.at(at_once, bin_of(each, np.linspace(0.0, 1.0, 5)), each)
     np.testing.assert_allclose(histogram.z_sum_b, at_once, rtol=1e-12)
     assert histogram.z_sum_b.tobytes() != at_once.tobytes()
+
+
+@pytest.mark.parametrize("edges", [EDGES, np.array([0.0, 0.1, 0.5, 0.55, 1.0])])
+def test_compiled_code_counts_the_same(edges):
+    random = np.random.default_rng(1)
+    z = random.uniform(-0.2, 1.3, size=(50, 20)).astype(np.float32)
+    z[:8, 0], z[8, 1] = random.choice(edges, 8), edges[-1]
+    plain, compiled = Histogram(edges, 20), Histogram(edges, 20)
+    compiled.compile()
+    for histogram in (plain, compiled):
+        histogram.add(z[:30])
+        histogram.add(z[30:])
+    for name in ("counts_b", "outside", "lane_counts_gb", "extremes"):
+        np.testing.assert_array_equal(getattr(plain, name), getattr(compiled, name))
+        assert getattr(plain, name).dtype == getattr(compiled, name).dtype
+    for name in ("z_sum_b", "moments"):
+        np.testing.assert_allclose(getattr(plain, name), getattr(compiled, name), rtol=1e-12)

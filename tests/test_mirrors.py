@@ -69,6 +69,7 @@ TESTED_ELSEWHERE = {
     "kernels": {
         "kernels/test_table.py": ["__init__"],
         "kernels/test_contributing_example.py": ["state"],
+        "sampling/test_joined.py": ["joint"],
     },
     "kernels/parts": {
         "kernels/test_gibbs_with_gradients.py": ["gradients"],
@@ -81,6 +82,7 @@ TESTED_ELSEWHERE = {
         "annotation/test_display.py": ["display"],
         "cli/test_enumerate.py": ["batches"],
         "cli/test_rescore.py": ["input_space"],
+        "sampling/test_joined.py": ["batch_invariant"],
     },
     "models/images": {
         "models/images/test_classifier.py": ["files", "networks"],

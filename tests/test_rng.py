@@ -59,3 +59,14 @@ def test_known_numbers():
 def test_an_unknown_purpose_is_refused():
     with pytest.raises(KeyError):
         rng.generator(1, "luck")
+
+
+@pytest.mark.parametrize("n_indices", [0, 1, 3, 4])
+def test_keys_found_at_once_are_those_of_the_streams(n_indices):
+    indices = np.random.default_rng(n_indices).integers(2**32, size=(7, n_indices))
+    streams = rng.Streams()
+    for seed, purpose in itertools.product((0, 1, 2**32 - 1), ("moves", "exchange", "trial")):
+        for row, key in zip(indices.tolist(), rng.keys(seed, purpose, indices), strict=True):
+            stream, expected = streams.at(key), rng.generator(seed, purpose, *row)
+            for n in (3, 8, 1):  # a key begins anew, whatever was left of the last one
+                np.testing.assert_array_equal(stream.random(n), expected.random(n))

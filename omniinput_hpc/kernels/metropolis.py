@@ -77,6 +77,7 @@ class Metropolis(Untuned):
     Attributes
     ----------
     loop : makes moves in compiled code; None unless `sites` is 1 and the model supports it
+    rows_alone : whether a walker's move depends on its own random numbers and outputs alone
     """
 
     def __init__(self, options: Options, model: Model, n_walkers: int) -> None:
@@ -92,9 +93,11 @@ class Metropolis(Untuned):
         draws_for_sites = 1 if options.sites == 1 else model.n_sites
         if self._kv_cache is not None:
             draws_for_sites = 0
-        self.uniforms_per_move = n_walkers * (draws_for_sites + options.sites + 1)
+        draws_for_values = 0 if model.n_values == 2 and self._kv_cache is None else options.sites
+        self.uniforms_per_move = n_walkers * (draws_for_sites + draws_for_values + 1)
         self._law = law_of(model)
-        single = options.sites == 1 and self._kv_cache is None and self._law is None
+        self.rows_alone = self._kv_cache is None and self._law is None
+        single = options.sites == 1 and self.rows_alone
         self._change = self._offers.change if single else None
         self._change_on_cpu = self._change
         self.loop: CompiledLoop | None = None
@@ -121,16 +124,24 @@ class Metropolis(Untuned):
             return self._step_by_change(change, state, ensemble, stream)
         n_walkers, n_sites = state.x.shape
         site = self._choose_sites(n_walkers, n_sites, stream)  # [W, sites]
-        shift = 1 + stream.integers(self._model.n_values - 1, n_walkers, self._sites)
-        value = (state.x.gather(1, site) + shift) % self._model.n_values  # [W, sites]
+        old = state.x.gather(1, site)
+        value = self._other_values(old, stream)  # [W, sites]
         x_new = state.x.scatter(1, site, value)  # [W, D]
         log_q = self._log_q(state.x, state.z) if state.cache is None else state.cache
         z_new = self._model.output(x_new)  # [W]
         log_q_new = self._log_q(x_new, z_new)
         u = stream.uniform(n_walkers)
         accepted = decide(ensemble, state.z, z_new, log_q_new - log_q, u)  # [W]
-        x, z = accept(accepted, x_new, state.x), accept(accepted, z_new, state.z)
+        x = state.x.scatter(1, site, accept(accepted, value, old))
+        z = accept(accepted, z_new, state.z)
         return State(x, z, self._kept(accepted, log_q_new, log_q)), Info(accepted)
+
+    def _other_values(self, old: torch.Tensor, stream: DeviceStream) -> torch.Tensor:
+        """Return uniformly drawn values other than the old ones, int64 of the same shape."""
+        n_values = self._model.n_values
+        if n_values == 2:
+            return 1 - old
+        return (old + 1 + stream.integers(n_values - 1, *old.shape)) % n_values
 
     def _log_q(self, x: torch.Tensor, z: torch.Tensor) -> Any:
         """Return ln q of inputs x, float64 [W], whose outputs are z; 0 without a law."""
@@ -146,6 +157,11 @@ class Metropolis(Untuned):
             return None
         return accept(accepted, log_q_new, log_q)
 
+    @property
+    def sums_changes(self) -> bool:
+        """Whether moves on a CPU add up changes of z."""
+        return self._change_on_cpu is not None
+
     def _change_of(self, x: torch.Tensor) -> Change | None:
         """Return the function that computes changes of z on the device of x, or None."""
         return self._change_on_cpu if x.is_cpu else self._change
@@ -159,9 +175,8 @@ class Metropolis(Untuned):
         x, summed = state.x, state.cache
         n_walkers, n_sites = x.shape
         site = self._choose_sites(n_walkers, n_sites, stream)  # [W, 1]
-        shift = 1 + stream.integers(self._model.n_values - 1, n_walkers, 1)
         old = x.gather(1, site)  # [W, 1]
-        value = (old + shift) % self._model.n_values
+        value = self._other_values(old, stream)
         exact = summed.z + change(x, site[:, 0], value[:, 0])  # float64 [W]
         z_new = exact.to(state.z.dtype)
         if not seen_finite(z_new):

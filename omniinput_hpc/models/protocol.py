@@ -132,6 +132,8 @@ class Offers:
     cache_bytes : returns the memory that the KV caches take now; 0 without one
     without_graphs : returns why a GPU evaluates the model without CUDA graphs; "" if it uses them
         or if there is nothing to report
+    batch_invariant : whether z of an input, and its change, have the same bits in batches of any
+        size. On a CPU `metropolis` then moves all rungs of a rank in one batch
     render : returns what a person sees of x: n strings, or n uint8 images [h, w] or [h, w, 3]
     """
 
@@ -147,6 +149,7 @@ class Offers:
     draws: Draws | None
     cache_bytes: Callable[[], int]
     without_graphs: Callable[[], str]
+    batch_invariant: bool
     render: Callable[[torch.Tensor], list[Any]] | None
 
 
@@ -193,5 +196,6 @@ def offers_of(model: Any) -> Offers:
         draws=draws if isinstance(draws := getattr(model, "draws", None), Draws) else None,
         cache_bytes=lambda: int(getattr(model, "cache_bytes", 0)),
         without_graphs=lambda: str(getattr(model, "without_graphs", "")),
+        batch_invariant=bool(getattr(model, "batch_invariant", False)),
         render=method("render"),
     )

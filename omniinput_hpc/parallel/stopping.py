@@ -93,6 +93,14 @@ class StopCheck:
         if self._moves_to_check == 0:
             self.check()
 
+    def after_moves(self, n: int) -> None:
+        """Count n moves; check at most once, after the last of them."""
+        extra = max(0, n - self._moves_to_check)
+        self._moves_to_check -= n - extra
+        if self._moves_to_check == 0:
+            self._moves += extra
+            self.check()
+
     def check(self) -> None:
         """Check now; see `after_move`."""
         self._request.check_walltime(self._max_walltime)

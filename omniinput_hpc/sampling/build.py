@@ -339,6 +339,7 @@ def start(
     """
     from omniinput_hpc.sampling.blocks import Gathering
     from omniinput_hpc.sampling.burn_in import BurnIn
+    from omniinput_hpc.sampling.joined import join
     from omniinput_hpc.sampling.loop import LiveRun
     from omniinput_hpc.sampling.observer import Observer
     from omniinput_hpc.sampling.rung import start_all
@@ -362,6 +363,7 @@ def start(
     opened = writers.open_writer(writer_kind, path, g, written, world)
     burn_in = BurnIn(world, config, g, rungs, tuning)
     sampler, shown = config.sampler, shown and world.rank == 0
+    exchanger = exchanger_of(world, built)
     moves = sampler.moves_per_round * g.n_walkers * g.n_rungs
     return LiveRun(
         config=config,
@@ -369,7 +371,8 @@ def start(
         rungs=rungs,
         gathering=Gathering(world, grid),
         block_counts=counts,
-        exchanger=exchanger_of(world, built),
+        exchanger=exchanger,
+        joined=join(rungs, exchanger, config.run.seed),
         burn_in=burn_in,
         observer=Observer(world, config, rungs, first, burn_in.seen),
         writer=writers.GuardedWriter(opened, held_lock, file, world),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +14,21 @@ from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.parallel.messages import Message, packed
 from omniinput_hpc.runfile.layout import Geometry, layout
 from omniinput_hpc.tempering import ladder
-from omniinput_hpc.tempering.ensembles import N_PARAMETERS, Ensemble, from_array, to_array
+from omniinput_hpc.tempering.ensembles import (
+    N_PARAMETERS,
+    Ensemble,
+    from_array,
+    parameters_of,
+    stacked,
+    to_array,
+)
 
 if TYPE_CHECKING:
     from omniinput_hpc.kernels.parts.tilt import SecondDirection
     from omniinput_hpc.sampling.rung import Rung
+
+KEYS_AT_ONCE = 64
+"""Exchanges whose random streams get their keys at once."""
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
@@ -27,12 +38,101 @@ class LostWalker(Exception):
     """The walkers after an exchange are not a permutation of those before it: a defect."""
 
 
+class Uniform:
+    """The random numbers that decide swaps, drawn for the lanes of all ranks.
+
+    Parameters
+    ----------
+    held : the rungs of this rank
+    n_walkers : W
+    lanes : those of this rank
+    """
+
+    def __init__(self, seed: int, held: range, n_walkers: int, lanes: slice) -> None:
+        self._seed, self._n_walkers, self._lanes = seed, n_walkers, lanes
+        self._k = range(max(held.start - 1, 0), held.stop)
+        self._streams, self._first = rng.Streams(), -1
+        self._keys = np.zeros((0, 0, 2), dtype=np.uint64)
+
+    def of_pair(self, k: int, exchange: int) -> NDArray[np.float64]:
+        """Return a number for each lane of the pair (k, k + 1), float64 [L], in [0, 1)."""
+        place = exchange % KEYS_AT_ONCE
+        if self._first != exchange - place:
+            self._first = exchange - place
+            exchanges = range(self._first, self._first + KEYS_AT_ONCE)
+            indices = np.array([(i, e) for e in exchanges for i in self._k])
+            keys = rng.keys(self._seed, "exchange", indices)
+            self._keys = keys.reshape(KEYS_AT_ONCE, len(self._k), 2)
+        stream = self._streams.at(self._keys[place, k - self._k.start])
+        return np.asarray(stream.random(self._n_walkers)[self._lanes])
+
+
 def configuration_of(geometry: Geometry) -> np.dtype[Any]:
     """Return the type of one walker with all that travels with it, as the run file stores it."""
     fields = layout(geometry)
     names = ("x", "z", "walker", "direction", *["heading"] * geometry.headed)
     stored = [(name, fields[f"state/{name}"]) for name in names]
     return np.dtype([(name, field.dtype, field.shape[3:]) for name, field in stored])
+
+
+@dataclass
+class Slots:
+    """What a rank's rungs hold: L lanes of K neighbouring rungs.
+
+    Attributes
+    ----------
+    first : the first of these rungs
+    x, z, walker, direction : int64 [K, L, D]; float32, int32 and int8 [K, L]
+    """
+
+    first: int
+    x: NDArray[np.int64]
+    z: NDArray[np.float32]
+    walker: NDArray[np.int32]
+    direction: NDArray[np.int8]
+
+    @classmethod
+    def of(cls, rungs: Sequence[Rung]) -> Self:
+        """Return copies of what the rungs, or the blocks of them, hold."""
+        first, n = rungs[0].k, rungs[-1].k - rungs[0].k + 1
+        placed = [rung.walkers.configurations() for rung in rungs]
+
+        def joined(parts: Iterable[NDArray[Any]]) -> NDArray[Any]:
+            lanes = np.concatenate([*parts])
+            return lanes.reshape(n, -1, *lanes.shape[1:])
+
+        return cls(
+            first,
+            joined(x for x, _ in placed).astype(np.int64),
+            joined(z for _, z in placed),
+            joined(rung.walker_w for rung in rungs),
+            joined(rung.direction_w for rung in rungs),
+        )
+
+    def give_to(self, rungs: Sequence[Rung]) -> None:
+        """Give the rungs, or the blocks of them, copies of what they hold now."""
+        width = len(rungs[0].walker_w)
+        parts = (part.reshape(-1, width, *part.shape[2:]) for part in self.arrays)
+        for rung, x, z, walker_w, direction_w in zip(rungs, *parts, strict=True):
+            rung.walker_w, rung.direction_w = walker_w.copy(), direction_w.copy()
+            rung.walkers.place(x, z)
+
+    @property
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """All that swaps."""
+        return self.x, self.z, self.walker, self.direction
+
+    def pack(self, k: int, configuration: np.dtype[Any]) -> NDArray[Any]:
+        """Return the configurations of rung k, structured [L]."""
+        held = np.empty(self.z.shape[1], dtype=configuration)
+        for name, part in zip(("x", "z", "walker", "direction"), self.arrays, strict=True):
+            held[name] = part[k - self.first]
+        return held
+
+    def unpack(self, k: int, held: NDArray[Any]) -> None:
+        """Give rung k its configurations."""
+        for name, part in zip(("x", "z", "walker", "direction"), self.arrays, strict=True):
+            part[k - self.first] = held[name]
 
 
 class Exchanger:
@@ -70,6 +170,12 @@ class Exchanger:
         random = rng.generator(seed, "conservation")
         width = self.configuration.itemsize
         self._weights = random.integers(2**63, size=width, dtype=np.uint64) * 2 + 1
+        self._u = Uniform(seed, grid.rungs(world.rank), w, self._lanes)
+
+    @property
+    def has_second_direction(self) -> bool:
+        """Whether neighbours differ by more than their ensembles."""
+        return self._second is not None
 
     def begin_round(self) -> None:
         """Zero the counts of the previous round."""
@@ -97,6 +203,50 @@ class Exchanger:
             for rung, lanes in zip(parts, np.split(held[k], ends[:-1]), strict=True):
                 self.unpack(lanes, rung)
                 self._follow(rung)
+
+    def swap_slots(self, slots: Slots, rungs: Sequence[Rung], exchange: int) -> None:
+        """Swap the pairs of this exchange, as `swap` does, where the rank's rungs hold `slots`."""
+        first, end = slots.first, slots.first + len(slots.z)
+        ensembles: dict[int, Ensemble] = {rung.k: rung.ensemble for rung in rungs}
+        pairs = ladder.pairs_of(range(first, end), self._n_rungs, exchange)
+        inside = [k for k in pairs if k >= first and k + 1 < end]
+        if inside:
+            self._swap_inside(slots, np.array(inside), ensembles, exchange)
+        with_others = [k for k in pairs if k not in inside]
+        mine = [k if k >= first else k + 1 for k in with_others]
+        held = {k: slots.pack(k, self.configuration) for k in mine}
+        before_w = self._checksum(held, exchange)
+        near = self._fetch_neighbours(held, ensembles, with_others)
+        for k in with_others:
+            self._swap_pair(k, held, near, ensembles, exchange)
+        self.imbalance_w += self._checksum(held, exchange) - before_w
+        for k, lanes in held.items():
+            slots.unpack(k, lanes)
+        for k in {0, self._n_rungs - 1} & ensembles.keys() if self._n_rungs > 1 else ():
+            slots.direction[k - first] = ladder.count_round_trips(
+                slots.direction[k - first], slots.walker[k - first], k == 0, self.trips
+            )
+
+    def _swap_inside(
+        self,
+        slots: Slots,
+        k_p: NDArray[np.int64],
+        ensembles: Mapping[int, Ensemble],
+        exchange: int,
+    ) -> None:
+        """Swap the pairs (k, k + 1) of rungs of this rank, all at once."""
+        numbers = np.array([parameters_of(ensembles[k]) for k in sorted(ensembles)])
+        low_p = k_p - slots.first
+        lower, upper = (stacked(numbers[at].T[..., None]) for at in (low_p, low_p + 1))
+        u_pw = np.stack([self._u.of_pair(k, exchange) for k in k_p.tolist()])
+        swap_pw = ladder.accept_swaps(lower, upper, slots.z[low_p], slots.z[low_p + 1], u_pw)
+        p, lane = np.nonzero(swap_pw)
+        for part in slots.arrays:
+            above = part[low_p[p] + 1, lane]
+            part[low_p[p] + 1, lane] = part[low_p[p], lane]
+            part[low_p[p], lane] = above
+        self.attempted_k[k_p] += swap_pw.shape[1]
+        self.accepted_k[k_p] += np.count_nonzero(swap_pw, axis=1)
 
     def check(self, imbalance_w: NDArray[np.uint64]) -> None:
         """Check a round's exchanges, given the sum of `imbalance_w` over all ranks.
@@ -158,8 +308,7 @@ class Exchanger:
         """Swap one pair of rungs; both ranks that hold the pair make the same decision."""
         lower = held[k] if k in held else near[k]
         upper = held[k + 1] if k + 1 in held else near[k + 1]
-        random = rng.generator(self._seed, "exchange", k, exchange)
-        u_w = random.random(len(self.imbalance_w))[self._lanes]  # drawn for the lanes of all ranks
+        u_w = self._u.of_pair(k, exchange)
         more = 0.0 if self._second is None else self._second.log_swap(k, lower["x"], upper["x"])
         z_w = lower["z"], upper["z"]
         swap_w = ladder.accept_swaps(ensembles[k], ensembles[k + 1], *z_w, u_w, more)

@@ -14,7 +14,7 @@ from omniinput_hpc.config.space import Space
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.kernels.parts import law
 from omniinput_hpc.kernels.parts.constrained import InputLaw
-from omniinput_hpc.models import checked
+from omniinput_hpc.models import batch_invariant, checked
 from omniinput_hpc.models.observables import LABEL, SAME_Y, Observe
 from omniinput_hpc.runfile.layout import Geometry
 
@@ -38,6 +38,8 @@ def check(
     checked.check_keeps_inputs(model, shape, name, device, config.model.kind == "python")
     checked.check_is_function(evaluate, shape, g.n_values, allowed, name)
     checked.check_change(model, shape, allowed, name, device)
+    if device == "cpu":
+        batch_invariant.check(model, shape, name)
 
 
 @checked.refused_unless_finite()

@@ -22,6 +22,7 @@ from omniinput_hpc.sampling.blocks import Gathering
 from omniinput_hpc.sampling.built import RungsOfRank
 from omniinput_hpc.sampling.burn_in import BurnIn
 from omniinput_hpc.sampling.exchange import Exchanger
+from omniinput_hpc.sampling.joined import Joined
 from omniinput_hpc.sampling.observer import Observer
 from omniinput_hpc.sampling.output_check import OutputCheck
 from omniinput_hpc.sampling.progress import Progress
@@ -44,6 +45,7 @@ class LiveRun(RungsOfRank):
     exchanger: Exchanger
     burn_in: BurnIn
     observer: Observer
+    joined: Joined | None  # the rungs of this rank as one batch, if they move as one
     writer: GuardedWriter
     side: SideWriter
     world: World
@@ -69,9 +71,12 @@ def sample(run: LiveRun) -> None:
         begin_round(run)
         for exchange in range(run.config.sampler.exchanges):
             with ending_all_ranks():
-                move_and_exchange(run, exchange)
+                move = move_and_exchange if run.joined is None else move_joined
+                move(run, exchange)
             run.progress.exchanged(exchange + 1)
         with run.clock.part("moves"):
+            if run.joined is not None:
+                run.joined.end_round()
             run.output_check.look(run.world, run.config, run.rungs, run.rounds_before)
             stats = RoundStats.reduced(run.world, run.geometry, run.rungs, run.exchanger)
             run.exchanger.check(stats.imbalance_w)
@@ -102,6 +107,17 @@ def move_and_exchange(run: LiveRun, exchange: int) -> None:
             run.exchanger.swap(run.rungs, run.rounds_before * s.exchanges + exchange)
 
 
+def move_joined(run: LiveRun, exchange: int) -> None:
+    """Do the same with all rungs as one batch, for kernels that learn nothing."""
+    assert run.joined is not None
+    s = run.config.sampler
+    with run.clock.part("moves"):
+        run.joined.move(run.rounds_before, exchange, run.stopping.after_moves)
+    if s.swaps:
+        with run.clock.part("exchange"):
+            run.joined.swap(run.rounds_before * s.exchanges + exchange)
+
+
 def begin_round(run: LiveRun) -> None:
     """Zero the counts of the round; before the first counted round, also those of burn-in."""
     run.exchanger.begin_round()
@@ -109,6 +125,8 @@ def begin_round(run: LiveRun) -> None:
         rung.begin_round()
         if run.next_round == 0:
             rung.histogram.clear_all()
+    if run.joined is not None:
+        run.joined.begin_round()
 
 
 def streams(

@@ -190,7 +190,8 @@ class Rung:
         some = slice(self._n_samples, self._n_samples + len(recorded.x_swd))
         self._x_swd[some] = recorded.x_swd
         self._z_sw[some] = recorded.z_tw[moves % every == 0]
-        self._walker_sw[some] = self.walker_w
+        walker_sw = recorded.walker_sw
+        self._walker_sw[some] = self.walker_w if walker_sw is None else walker_sw
         if self.population is not None:
             self._log_q_swk[some] = self.population.weigh(self._z_sw[some], recorded.log_q_swk)
         elif recorded.log_q_swk is not None:

@@ -24,6 +24,7 @@ from omniinput_hpc.sampling.stats import RoundStats
 if TYPE_CHECKING:
     from omniinput_hpc.config import Config
     from omniinput_hpc.parallel.comm import World
+    from omniinput_hpc.sampling.joined import Joined
     from omniinput_hpc.sampling.rung import Rung
     from omniinput_hpc.sampling.walkers import Walkers
 
@@ -149,15 +150,20 @@ def try_exchanges(
     there is another one. Without a whole exchange its time is estimated from single moves.
     """
     from omniinput_hpc.models.checked import refused_unless_finite
+    from omniinput_hpc.sampling.joined import join
 
     @refused_unless_finite()
     def place() -> None:
         for rung in built.rungs:
             rung.start()
             rung.begin_round()
+        if joined is not None:
+            joined.begin_round()
 
     @refused_unless_finite()
     def move(exchange: int, left: float) -> tuple[bool, float]:
+        if joined is not None:
+            return _move_joined(joined, steps, exchange, left, clock, after_move)
         of_rung = partial(_move, built, exchange, left / len(built.rungs), clock, after_move)
         moved = [of_rung(rung) for rung in built.rungs]
         return all(done == steps for done, _ in moved), sum(each for _, each in moved)
@@ -165,6 +171,8 @@ def try_exchanges(
     config, g = built.config, built.geometry
     steps = config.sampler.steps
     exchanger = build.exchanger_of(world, built)
+    joined = join(built.rungs, exchanger, config.run.seed, "trial")
+    swap = partial(exchanger.swap, built.rungs) if joined is None else joined.swap
     world.together(place)
     begin, mine = clock(), 0.0
     each: list[float] = []
@@ -175,17 +183,26 @@ def try_exchanges(
             mine = a_move * steps
             break
         if config.sampler.swaps:
-            exchanger.swap(built.rungs, len(each))
+            swap(len(each))
         each.append(clock() - start)
         if not world.all(clock() - begin + each[-1] < seconds):
             break
     if each:
         mine = float(np.mean(each[1:] or each))
-    stats = RoundStats.reduced(world, g, built.rungs, exchanger)
+    if joined is not None:
+        joined.end_round()
+    return _result(world, built, RoundStats.reduced(world, g, built.rungs, exchanger), each, mine)
+
+
+def _result(
+    world: World, built: Built, stats: RoundStats, each: list[float], seconds: float
+) -> ExchangeTrial:
+    """Return the result of some exchanges, given the time of each, and this rank's of one."""
+    g = built.geometry
     moves, inside = stats.moves_k2.sum(axis=0)
     return ExchangeTrial(
         exchanges=len(each),
-        seconds=float(world.max(np.array([mine]))[0]),
+        seconds=float(world.max(np.array([seconds]))[0]),
         z_kw=_outputs(world, built) if each else np.full((g.n_rungs, g.n_walkers), np.nan),
         extremes=stats.extremes,
         outside=float((moves - inside) / max(moves, 1)),
@@ -215,6 +232,21 @@ def _move(
         rung.record(recorded, config.samples.every, exchange * steps)
         rung.adapt(kernel_moves(recorded))
     return done, (clock() - begin) / done
+
+
+def _move_joined(
+    joined: Joined, steps: int, exchange: int, seconds: float, clock: Clock, after_move: AfterMove
+) -> tuple[bool, float]:
+    """Move all rungs up to an exchange; return whether there was time, and seconds per move."""
+    begin = clock()
+
+    def after_moves(n: int) -> bool:
+        for _ in range(n):
+            after_move()
+        return clock() - begin >= seconds
+
+    made = joined.move(0, exchange, after_moves)
+    return made == steps, (clock() - begin) / made
 
 
 def _outputs(world: World, built: Built) -> NDArray[np.float64]:

@@ -37,6 +37,7 @@ class Recorded:
     accepted_p: NDArray[np.int64]  # [n_kernels]
     n_exact: int = 0  # exact draws among these moves, all counted under part 0
     log_q_swk: NDArray[np.float64] | None = None  # [samples, W, K], of draws; None for chains
+    walker_sw: NDArray[np.int32] | None = None  # [samples, W]; None: the rung's present walkers
 
     @property
     def acceptance(self) -> float:
@@ -77,7 +78,7 @@ class Walkers:
         # The kernel, if a compiled loop can make several of its moves in one call
         self._looped: Metropolis | None = None
         if isinstance(kernel, Metropolis) and kernel.loop is not None:
-            self._looped = kernel if self._device.type == "cpu" else None
+            self._looped = kernel if self.on_cpu else None
         self._exact_sampler: Kernel | None = None
         self._exact_every_move = False
         self._drawn: list[State] = []  # for the last moves of this and the following segments
@@ -99,6 +100,16 @@ class Walkers:
         loops = self._looped is not None and not isinstance(exact_sampler, AncestralSampler)
         self._exact_every_move = every_move and not loops
         self._drawn = []
+
+    @property
+    def exact_sampler(self) -> Kernel | None:
+        """What draws from the ensemble directly, if anything does."""
+        return self._exact_sampler
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the walkers are on a CPU."""
+        return self._device.type == "cpu"
 
     def place(self, x_wd: NDArray[Any], z_w: NDArray[np.float32]) -> None:
         """Place walkers with inputs x, unsigned integers [W, D], and outputs z, float32 [W]."""

@@ -184,6 +184,15 @@ def of_parameters(beta: float, kappa: float, z0: float) -> Canonical | Gaussian:
     return Gaussian(beta, kappa, z0) if kappa else Canonical(beta)
 
 
+def stacked(numbers: Any) -> Canonical | Gaussian:
+    """Return the ensembles of many rows as one, given beta, kappa and z0 of each row, [3, ...].
+
+    Its numbers are arrays or tensors, so that `log_weight` has the bits of each row's own ensemble.
+    """
+    beta, kappa, z0 = numbers
+    return Gaussian(beta, kappa, z0) if kappa.any() else Canonical(beta)
+
+
 def parameters_of(ensemble: Ensemble) -> tuple[float, float, float]:
     """Return beta (NaN if flat), kappa and z0 of an ensemble; kappa = z0 = 0 if not Gaussian."""
     if isinstance(ensemble, Gaussian):

@@ -42,9 +42,11 @@ SIDE, SIGMA = 20, 0.2
 """Of the first table: ln p = 2 SIGMA (sum over pairs of neighbours of s s')."""
 WALKERS = (4, 64, 512)
 REPEATS = 5
-RUNGS, LADDER_WALKERS, EXCHANGES = 16, 64, 10
+RUNGS, LADDER_WALKERS = 16, 64
 STEPS = {10: 1e7, 100: 5e7, 1000: 2e8}
 """Moves between exchanges, and walkers' moves that are timed by compiled code."""
+EXCHANGES = {10: 100, 100: 10, 1000: 10}
+"""Exchanges in a round, which ends with a commit to the file."""
 SLOW = 20
 """How many times fewer are timed without it."""
 N_TOKENS, LM_WALKERS = 25, 16
@@ -60,7 +62,7 @@ options = {{side = 8}}
 [sampler]
 walkers = 64
 steps = {steps}
-exchanges = 10
+exchanges = {exchanges}
 [ladder]
 lowest = 0.0
 highest = 40.0
@@ -175,7 +177,7 @@ def numba_ladder(steps: int, rounds: int) -> float:
     counts_kb = np.zeros((RUNGS, 65), dtype=np.int64)
     ladder(x_kwd, z_kw, beta_k, counts_kb, 1, 1)
     begin = time.process_time()
-    ladder(x_kwd, z_kw, beta_k, counts_kb, steps, EXCHANGES * rounds)
+    ladder(x_kwd, z_kw, beta_k, counts_kb, steps, EXCHANGES[steps] * rounds)
     return time.process_time() - begin
 
 
@@ -184,7 +186,13 @@ def run_seconds(checkout: Path, make: str, steps: int, rounds: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         name = f"run-{rounds}"
         text = INPUT.format(
-            folder=folder, name=name, make=make, steps=steps, rounds=rounds, every=steps
+            folder=folder,
+            name=name,
+            make=make,
+            steps=steps,
+            rounds=rounds,
+            every=steps,
+            exchanges=EXCHANGES[steps],
         )
         file = Path(folder) / f"{name}.toml"
         file.write_text(text)
@@ -202,7 +210,7 @@ def run_seconds(checkout: Path, make: str, steps: int, rounds: int) -> float:
 def per_move(checkout: Path, make: str, steps: int, rounds: int) -> float:
     """Return the CPU seconds of a move of one walker in a whole run, without its start."""
     seconds = [run_seconds(checkout, make, steps, n) for n in (1, 1 + rounds)]
-    return (seconds[1] - seconds[0]) / (rounds * EXCHANGES * steps * RUNGS * LADDER_WALKERS)
+    return (seconds[1] - seconds[0]) / (rounds * EXCHANGES[steps] * steps * RUNGS * LADDER_WALKERS)
 
 
 def print_ladders(other: Path | None) -> list[dict[str, Any]]:
@@ -212,7 +220,7 @@ def print_ladders(other: Path | None) -> list[dict[str, Any]]:
     print("| --- | --- | --- | --- | --- | --- |")
     rows = []
     for steps, n_moves in STEPS.items():
-        a_round = EXCHANGES * steps * RUNGS * LADDER_WALKERS
+        a_round = EXCHANGES[steps] * steps * RUNGS * LADDER_WALKERS
         n_fast, n_slow = round(n_moves / a_round), max(1, round(n_moves / a_round / SLOW))
         ns = {
             "numba": numba_ladder(steps, n_fast) / (n_fast * a_round),

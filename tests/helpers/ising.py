@@ -12,6 +12,7 @@ class IsingModel:
     """z = - (sum over pairs of neighbours of s s') / D, with spins s = 2 x - 1 and D = side^2."""
 
     n_values = 2
+    batch_invariant = True
 
     def __init__(self, side: int) -> None:
         self.side, self.n_sites = side, side**2
@@ -75,6 +76,8 @@ class WrongIsing(IsingModel):
 class WholeIsing:
     """The same without `change`."""
 
+    batch_invariant = True
+
     def __init__(self, side: int) -> None:
         model = IsingModel(side)
         self.n_sites, self.n_values = model.n_sites, model.n_values
@@ -89,6 +92,21 @@ def make(side: int = 20, device: str = "cpu") -> IsingModel:
 def make_whole(side: int = 20, device: str = "cpu") -> WholeIsing:
     """Return the model without `change`, on a CPU."""
     return WholeIsing(side)
+
+
+def make_plain(side: int = 20, device: str = "cpu") -> WholeIsing:
+    """Return the model without `change`, which does not say that it is batch-invariant."""
+    model = WholeIsing(side)
+    model.batch_invariant = False
+    return model
+
+
+def make_variant(side: int = 20, device: str = "cpu") -> WholeIsing:
+    """Return a model that wrongly says so: the last digit of z depends on the number of rows."""
+    model = WholeIsing(side)
+    output = model.output
+    model.output = lambda x: output(x) * (1.0 + 1e-7 * (len(x) % 2))
+    return model
 
 
 def make_wrong(kind: str, side: int = 10, device: str = "cpu") -> WrongIsing:

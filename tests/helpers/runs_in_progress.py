@@ -65,8 +65,17 @@ class Enough(Exception):
 
 def sampled(folder, *changes, until=None):
     """Sample a run, or resume its file, to the end or `until` so many rounds; return the file."""
-    config = config_of(folder, *changes)
-    run = begin(config, find_existing(config, FINGERPRINT, "auto"))
+    sample_until(begun(config_of(folder, *changes)), until)
+    return folder / "run.h5"
+
+
+def begun(config):
+    """Return a run that is begun, or resumed if its file is there."""
+    return begin(config, find_existing(config, FINGERPRINT, "auto"))
+
+
+def sample_until(run, until=None):
+    """Sample a run to the end or `until` so many rounds, and close its file."""
     committed = run.progress.committed
 
     def after(round_, *values):
@@ -78,7 +87,6 @@ def sampled(folder, *changes, until=None):
     with suppress(Enough):
         loop.sample(run)
     run.writer.close()
-    return folder / "run.h5"
 
 
 def launched(folder):

@@ -186,6 +186,27 @@ def test_a_second_direction_is_byte_equal_on_1_2_and_4_ranks(run_on, shared_fold
 
 
 @pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("make", ["make_compiled", "make", "make_whole"])
+def test_rungs_that_move_as_one_batch_are_byte_equal_on_1_2_and_4_ranks(
+    make, run_on, shared_folder, input_file
+):
+    """Of 5 x 5 spins, whose z is rounded; also a run that goes on later."""
+    from mpi4py import MPI
+
+    settings = [
+        f"model.factory=ising:{make}", "model.options.side=5", "sampler.walkers=16",
+        "sampler.blocks=2", "sampler.steps=30", "bins.lower=-2.125", "ladder.anchors=true",
+    ]  # fmt: skip
+    sizes = [n for n in SIZES if n <= MPI.COMM_WORLD.size]
+    most = sizes[-1]
+    for name, n, rounds in [("in-two", most, 1), *((n, n, 2) for n in sizes), ("in-two", 2, 2)]:
+        words = [*settings, f"run.rounds={rounds}", f"run.output={shared_folder}/ising-{name}.h5"]
+        assert run_on(n, input_file, *(w for s in words for w in ("--set", s))) == 0
+    for name in (*sizes[1:], "in-two"):
+        assert_same(shared_folder / "ising-1.h5", shared_folder / f"ising-{name}.h5")
+
+
+@pytest.mark.mpi(min_size=2)
 def test_annealed_blocks_are_byte_equal_on_1_2_and_4_ranks(run_on, shared_folder, input_file):
     """Each rank takes blocks of populations through the whole ladder."""
     from mpi4py import MPI

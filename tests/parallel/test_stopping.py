@@ -108,3 +108,22 @@ def test_ranks_whose_start_is_over_stop_with_one_that_was_ended(monkeypatch):
     monkeypatch.setattr(World, "texts", lambda self, text: [text, "SIGUSR1"])
     with pytest.raises(StopRun, match="SIGUSR1"):
         StopCheck(StopRequest(), World(), None).start(lambda between: between())
+
+
+@pytest.mark.parametrize(("n", "n_checks"), [(1, 5), (3, 10), (1000, 40)])
+def test_moves_counted_together_are_checked_as_often_at_most(n, n_checks, monkeypatch):
+    """And none is forgotten: a stop within the first round says so."""
+    now, checks = [0.0], []
+    monkeypatch.setattr(stopping.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(World, "max", lambda self, values: values)
+    request = StopRequest()
+    check = StopCheck(request, World(), None, lambda: checks.append(now[0]))
+    for _ in range(40):
+        now[0] += 0.25 * n
+        check.after_moves(n)
+    assert len(checks) == n_checks
+    request.reason = "SIGTERM"
+    with pytest.raises(StopRun):
+        check.check()
+    assert "no round was committed" in check.outcome(40 * n)
+    assert check.outcome(40 * n - 1) == StopRun.outcome
