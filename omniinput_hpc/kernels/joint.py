@@ -24,6 +24,8 @@ from omniinput_hpc.tempering.ensembles import Ensemble, parameters_of, stacked
 
 MAX_OUTPUTS = 1 << 13
 """Outputs of a unit that are recorded at once: their temporaries stay in the processor's cache."""
+MAX_NUMBERS = 1 << 17
+"""Values of the samples of a unit that are kept, and random numbers that are drawn ahead for it."""
 
 Generators = Sequence[np.random.Generator]
 """A stream for each unit."""
@@ -61,7 +63,8 @@ class Record:
 
     def __init__(self, units: Units, every: int, x_dtype: np.dtype[Any]) -> None:
         (n_units, width, n_sites), self.every = units.x_uwd.shape, every
-        most = max(1, MAX_OUTPUTS // width)
+        most = min(MAX_OUTPUTS // width, every * (MAX_NUMBERS // (width * n_sites)))
+        most = max(1, most)
         n_samples = most // every + 1
         self.z_utw = np.empty((n_units, most, width), dtype=np.float32)
         self.x_uswd = np.empty((n_units, n_samples, width, n_sites), dtype=x_dtype)
@@ -198,17 +201,11 @@ class BatchMover:
         """Make n moves."""
         moved = [u for u in range(len(units.ensembles)) if u not in units.drawn]
         at, samples = slice(record.n_moves, record.n_moves + n), record.samples_of(n)
-        some = slice(record.n_samples, record.n_samples + len(samples))
+        width, n_sites = units.x_uwd.shape[1:]
         for u in units.drawn:
-            x_twd = _uniform(generators[u], self._model.n_values, (n, *units.x_uwd.shape[1:]))
-            z = self._model.output(torch.from_numpy(x_twd.reshape(-1, x_twd.shape[2])))
-            record.z_utw[u, at] = z.numpy().reshape(n, -1)
-            record.x_uswd[u, some] = x_twd[samples]
-            record.accepted_u[u] += z.numel()
-            units.x_uwd[u], units.z_uw[u] = x_twd[-1], record.z_utw[u, at][-1]
+            self._draw(units, u, generators[u], n, record)
         if not moved:
             return
-        width, n_sites = units.x_uwd.shape[1:]
         numbers = parameters_of_rows([units.ensembles[u] for u in moved], width)
         ensemble = stacked(numbers)
         stream = JointStream([generators[u] for u in moved], n * self._kernel.uniforms_per_move)
@@ -230,6 +227,24 @@ class BatchMover:
         if isinstance(state.cache, Summed):
             self._exact, self._since = state.cache.z, state.cache.n_moves
 
+    def _draw(
+        self, units: Units, u: int, generator: np.random.Generator, n: int, record: Record
+    ) -> None:
+        """Draw a unit n times."""
+        width, n_sites = units.x_uwd.shape[1:]
+        samples, at_once = record.samples_of(n), max(1, MAX_NUMBERS // (width * n_sites))
+        for begin in range(0, n, at_once):
+            times = range(begin, min(begin + at_once, n))
+            x_twd = _uniform(generator, self._model.n_values, (len(times), width, n_sites))
+            z = self._model.output(torch.from_numpy(x_twd.reshape(-1, n_sites)))
+            at = record.n_moves + begin
+            record.z_utw[u, at : at + len(times)] = z.numpy().reshape(-1, width)
+            for i, t in enumerate(samples):
+                if t in times:
+                    record.x_uswd[u, record.n_samples + i] = x_twd[t - begin]
+        record.accepted_u[u] += n * width
+        units.x_uwd[u], units.z_uw[u] = x_twd[-1], record.z_utw[u, record.n_moves + n - 1]
+
     def _begin(self, x: torch.Tensor, z: torch.Tensor) -> State:
         """Return the state of the walkers that move, with sums of changes if it has them."""
         if not self._kernel.sums_changes:
@@ -242,15 +257,21 @@ class JointStream(DeviceStream):
     """The random numbers of several units for rows that follow each other unit by unit."""
 
     def __init__(self, generators: Generators, n_ahead: int) -> None:
-        self._numbers_un = torch.from_numpy(np.stack([g.random(n_ahead) for g in generators]))
+        self._generators, self._n_ahead = generators, min(n_ahead, MAX_NUMBERS)
+        self._numbers_un = torch.empty((len(generators), 0), dtype=torch.float64)
         self._used = 0
 
     def uniform(self, *shape: int) -> torch.Tensor:
         """Return float64 numbers, uniform in [0, 1); the first dimension is that of the rows."""
-        n_units = len(self._numbers_un)
-        begin = self._used
-        self._used += math.prod(shape) // n_units
-        return self._numbers_un[:, begin : self._used].reshape(shape)
+        n = math.prod(shape) // len(self._generators)
+        left = self._numbers_un[:, self._used :]
+        if left.shape[1] < n:
+            more = max(self._n_ahead, n - left.shape[1])
+            drawn = np.stack([generator.random(more) for generator in self._generators])
+            self._numbers_un = left = torch.cat([left, torch.from_numpy(drawn)], dim=1)
+            self._used = 0
+        self._used += n
+        return left[:, :n].reshape(shape)
 
 
 def parameters_of_rows(ensembles: Sequence[Ensemble], width: int) -> torch.Tensor:

@@ -86,6 +86,7 @@ def short_lists_of_keys(monkeypatch):
     for module in (joined, exchange):
         monkeypatch.setattr(module, "KEYS_AT_ONCE", 4)
     monkeypatch.setattr(joint, "MAX_OUTPUTS", 160)
+    monkeypatch.setattr(joint, "MAX_NUMBERS", 500)
 
 
 def alone(folder, make, changes=()):
