@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import PlaceHolderLayoutEngine
 from matplotlib.style import context as style_context
 from matplotlib.text import Text
 
@@ -266,8 +267,8 @@ def write_caption(figure: Figure, caption: look.Caption) -> None:
     width, height = figure.get_size_inches()
     if caption.title:
         title = "\n".join([*_lines(caption.title, width / TITLE_LETTER), figure.get_suptitle()])
-        # without a layout engine, y is a share of the height, not a distance
-        y = None if figure.get_layout_engine() else 1.0 - TITLE_MARGIN / height
+        unplaced = isinstance(figure.get_layout_engine(), PlaceHolderLayoutEngine | None)
+        y = 1.0 - TITLE_MARGIN / height if unplaced else None  # a share of the height
         figure.suptitle(title.rstrip(), x=0.01, y=y, ha="left", va="top", fontsize=9, color=NOTE)
     if caption.remark:
         remark = "\n".join(_lines(caption.remark, width / REMARK_LETTER))
