@@ -154,7 +154,7 @@ class Exchanger:
         grid: ladder.Grid,
         second: SecondDirection | None = None,
     ) -> None:
-        self._edges, self._seed, self._world, self._grid = edges, seed, world, grid
+        self._edges, self._world, self._grid = edges, world, grid
         self._second = second
         width, blocks = geometry.n_walkers // grid.n_blocks, grid.blocks(world.rank)
         self._lanes = slice(blocks.start * width, blocks.stop * width)

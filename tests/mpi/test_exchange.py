@@ -121,8 +121,8 @@ class OwnUniforms(Exchanger):
     """Each partner draws its own random numbers, so that they may decide differently."""
 
     def _swap_pair(self, k, held, near, ensembles, exchange):
-        self._seed += 1000 * (k + 1 in held and k not in held)
-        super()._swap_pair(k, held, near, ensembles, exchange)
+        other = exchange + 1000 * (k + 1 in held and k not in held)
+        super()._swap_pair(k, held, near, ensembles, other)
 
 
 class OtherBlock(Exchanger):
