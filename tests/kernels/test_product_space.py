@@ -9,7 +9,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from exactness import Draw, Explorer, bisect, distribution, shift_of_value, site_changed
+from exactness import Draw, Explorer, bisect, distribution, site_changed
 from law_models import Under
 
 from omniinput_hpc.config import WangLandau
@@ -41,7 +41,7 @@ class TwoByTwo:
 
 MODEL, WORLD = TwoByTwo(), World()
 X = MODEL.all_inputs().numpy().astype(np.uint8)
-DRAWS = [Draw(2, site_changed), Draw(1, shift_of_value(2))]
+DRAWS = [Draw(2, site_changed)]  # the other of two values is not drawn
 EDGES = np.linspace(0.0, 3.0, 7)
 STATES_OF_ONE = X.astype(int)
 STATES = np.array(list(itertools.product(range(4), repeat=4)))  # rung 0: walkers 0, 1; rung 1
@@ -92,20 +92,6 @@ class HeldRung:
         return number_w
 
 
-class Scripted:
-    """The uniform numbers of an exchange, and the fixed weights of its checksum."""
-
-    def __init__(self, u_w):
-        self.u_w = u_w
-
-    def random(self, n):
-        assert n == len(self.u_w)
-        return self.u_w
-
-    def integers(self, high, size, dtype):
-        return np.arange(1, size + 1, dtype=dtype)
-
-
 def exchanged(exchanger_type, pair, number_kw, u_w, monkeypatch, n_blocks=1, second=None):
     """Let walkers exchange once with given uniform numbers; return theirs and their inputs."""
     w = number_kw.shape[1]
@@ -115,7 +101,7 @@ def exchanged(exchanger_type, pair, number_kw, u_w, monkeypatch, n_blocks=1, sec
     held = [Block(k, b, n_blocks) for k in range(2) for b in range(n_blocks)]
     rungs = [HeldRung(block.k, block.lanes(w), number_kw[block.k], pair[block.k]) for block in held]
     with monkeypatch.context() as patch:
-        patch.setattr(exchange.rng, "generator", lambda *_: Scripted(u_w))
+        patch.setattr(exchange.Uniform, "of_pair", lambda *_: u_w)
         swapper.swap(rungs, 0)
     walker_kw, to_kw = (
         np.concatenate([getattr(rung, name) for rung in rungs]).reshape(2, w)

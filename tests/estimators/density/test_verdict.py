@@ -192,18 +192,18 @@ def test_a_verdict_is_its_checks():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "setup", "method", "says", "by"), [
-    pytest.param("hidden10", "hurry", "pt", "no", RUNG_COUNTS, marks=pytest.mark.release),
-    ("longrange", "hand", "pt", "no", "moves by walkers that were not renewed"),
-    ("twoends", "hand", "pt", "yes", ""),
-    pytest.param("lattice", "hurry", "pt", "yes", "", marks=pytest.mark.release),
+@pytest.mark.parametrize(("name", "setup", "seed", "says", "by"), [
+    pytest.param("hidden10", "hurry", 1, "no", RUNG_COUNTS, marks=pytest.mark.release),
+    ("longrange", "hand", 3, "no", "moves by walkers that were not renewed"),
+    ("twoends", "hand", 1, "yes", ""),
+    pytest.param("lattice", "hurry", 1, "yes", "", marks=pytest.mark.release),
 ])  # fmt: skip
-def test_the_short_form_of_the_referee(tmp_path, name, setup, method, says, by):
+def test_the_short_form_of_the_referee(tmp_path, name, setup, seed, says, by):
     """A hidden part, two phases as they were when counting began, and two sound runs."""
     bench = loaded("tests/benchmarks/referee.py")
     (case,) = [case for case in bench.CASES if case.name == name]
-    path = tmp_path / f"{name}-{method}-{setup}-1.h5"
-    bench.make_run(case, path, 1, setup, method)
+    path = tmp_path / f"{name}-{setup}.h5"
+    bench.make_run(case, path, seed, setup, "pt")
     found = bench.judge(case, path)
     assert found.says == says and found.right is (says == "yes"), found
     assert by in found.failed if by else not found.failed
