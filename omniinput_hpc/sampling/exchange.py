@@ -222,7 +222,7 @@ class Exchanger:
         self.imbalance_w += self._checksum(held, exchange) - before_w
         for k, lanes in held.items():
             slots.unpack(k, lanes)
-        for k in {0, self._n_rungs - 1} & ensembles.keys() if self._n_rungs > 1 else ():
+        for k in {0, self._n_rungs - 1} & {*range(first, end)} if self._n_rungs > 1 else ():
             slots.direction[k - first] = ladder.count_round_trips(
                 slots.direction[k - first], slots.walker[k - first], k == 0, self.trips
             )
