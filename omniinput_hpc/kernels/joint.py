@@ -1,7 +1,7 @@
 """Moves of several units at once: rungs, or blocks of rungs, of w walkers each.
 
-For models that cost so little that the calls for each unit would take longer than its moves. Each
-walker gets the random numbers, and each output the arithmetic, that it has if its unit moves alone.
+For models so cheap that the calls for each unit would take longer than its moves. A walker's random
+numbers and arithmetic do not depend on which other units move with it.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from omniinput_hpc.models.protocol import Model, offers_of
 def check(model: Model, shape: tuple[int, int], name: str) -> None:
     """Raise a `UserError` if a model says that it is batch-invariant, and is not.
 
-    Three batches of random inputs, (W, D), are evaluated in one, one by one, and some alone.
+    Random inputs are evaluated in one batch of 3 W, in three batches of W, and some of them singly.
     """
     offers, (n_walkers, n_sites) = offers_of(model), shape
     if not offers.batch_invariant:

@@ -113,7 +113,7 @@ class Offers:
     factors : the same gradient in factors (``output_and_factors``, ``target_rows``, ``embedding``)
     change : (x, site, value) returns the change of z, float32 or float64 [W], if one site of each
         input is set to a value; site and value are int64 [W]. For outputs that are sums of local
-        terms: `metropolis` then evaluates whole inputs only after exchanges
+        terms: `metropolis` then rarely evaluates whole inputs
     compiled_change : the same for one input, compiled by numba.njit: (x, site, value) returns a
         number, given x, int64 [D], and two integers. On a CPU `metropolis` then makes all moves in
         compiled code. It is an attribute set in ``__init__``, not a method

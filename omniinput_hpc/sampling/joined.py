@@ -1,6 +1,7 @@
 """The rungs of a rank moved, recorded and swapped as one batch, for models that cost little.
 
-A joined run has the same bits as one whose rungs move one by one, on any number of ranks.
+A run has the same bits on any number of ranks. They are those of rungs that move one by one, except
+for rounding: sums of changes are evaluated again once a round, not after every exchange.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def join(
 ) -> Joined | None:
     """Return the rungs of a rank as one batch; None if they must move one by one.
 
-    The answer depends on the model and the input file alone, and is the same on all ranks.
+    All ranks get the same answer, since it follows from the model and the input file.
     `purpose` is that of the random streams.
     """
     walkers = rungs[0].walkers
