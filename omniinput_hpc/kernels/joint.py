@@ -199,31 +199,33 @@ class BatchMover:
         self, units: Units, generators: Generators, n: int, is_last: bool, record: Record
     ) -> None:
         """Make n moves."""
-        moved = [u for u in range(len(units.ensembles)) if u not in units.drawn]
+        some = [u for u in range(len(units.ensembles)) if u not in units.drawn]
         at, samples = slice(record.n_moves, record.n_moves + n), record.samples_of(n)
         width, n_sites = units.x_uwd.shape[1:]
         for u in units.drawn:
             self._draw(units, u, generators[u], n, record)
-        if not moved:
+        if not some:
             return
-        numbers = parameters_of_rows([units.ensembles[u] for u in moved], width)
+        adjacent = some[-1] - some[0] + 1 == len(some)
+        moved: Any = slice(some[0], some[-1] + 1) if adjacent else some  # a slice copies nothing
+        numbers = parameters_of_rows([units.ensembles[u] for u in some], width)
         ensemble = stacked(numbers)
-        stream = JointStream([generators[u] for u in moved], n * self._kernel.uniforms_per_move)
+        ahead = n * self._kernel.uniforms_per_move // width
+        stream = JointStream([generators[u] for u in some], width, ahead)
         x = torch.from_numpy(units.x_uwd[moved].reshape(-1, n_sites))
         state = self._begin(x, torch.from_numpy(units.z_uw[moved].reshape(-1)))
-        accepted = torch.zeros(len(moved), dtype=torch.int64)
         z_tw = torch.empty((n, len(state.z)))
+        accepted_tw = torch.empty(z_tw.shape, dtype=torch.bool)
         for t in range(n):
-            state, info = self._kernel.step(state, ensemble, stream)
-            z_tw[t] = state.z
-            accepted += info.accepted.view(len(moved), width).sum(dim=1)
+            state, info = self._kernel.step(state, ensemble, stream, replace=True)
+            z_tw[t], accepted_tw[t] = state.z, info.accepted
             if t in samples:
-                x_uwd = state.x.view(len(moved), width, n_sites).numpy()
+                x_uwd = state.x.view(len(some), width, n_sites).numpy()
                 record.x_uswd[moved, record.n_samples + samples.index(t)] = x_uwd
-        record.z_utw[moved, at] = z_tw.view(n, len(moved), width).transpose(0, 1).numpy()
-        record.accepted_u[moved] += accepted.numpy()
-        units.x_uwd[moved] = state.x.view(len(moved), width, n_sites).numpy()
-        units.z_uw[moved] = state.z.view(len(moved), width).numpy()
+        record.z_utw[moved, at] = z_tw.view(n, len(some), width).transpose(0, 1).numpy()
+        record.accepted_u[moved] += accepted_tw.view(n, len(some), width).sum((0, 2)).numpy()
+        units.x_uwd[moved] = state.x.view(len(some), width, n_sites).numpy()
+        units.z_uw[moved] = state.z.view(len(some), width).numpy()
         if isinstance(state.cache, Summed):
             self._exact, self._since = state.cache.z, state.cache.n_moves
 
@@ -254,24 +256,30 @@ class BatchMover:
 
 
 class JointStream(DeviceStream):
-    """The random numbers of several units for rows that follow each other unit by unit."""
+    """The random numbers of U units of w rows each, which follow each other unit by unit.
 
-    def __init__(self, generators: Generators, n_ahead: int) -> None:
-        self._generators, self._n_ahead = generators, min(n_ahead, MAX_NUMBERS)
-        self._numbers_un = torch.empty((len(generators), 0), dtype=torch.float64)
+    Parameters
+    ----------
+    n_ahead : how many numbers are drawn at once for each row
+    """
+
+    def __init__(self, generators: Generators, width: int, n_ahead: int) -> None:
+        self._generators, self._width = generators, width
+        self._n_ahead = min(n_ahead, MAX_NUMBERS // width)
+        self._numbers_nuw = torch.empty((0, len(generators), width), dtype=torch.float64)
         self._used = 0
 
     def uniform(self, *shape: int) -> torch.Tensor:
         """Return float64 numbers, uniform in [0, 1); the first dimension is that of the rows."""
-        n = math.prod(shape) // len(self._generators)
-        left = self._numbers_un[:, self._used :]
-        if left.shape[1] < n:
-            more = max(self._n_ahead, n - left.shape[1])
-            drawn = np.stack([generator.random(more) for generator in self._generators])
-            self._numbers_un = left = torch.cat([left, torch.from_numpy(drawn)], dim=1)
-            self._used = 0
-        self._used += n
-        return left[:, :n].reshape(shape)
+        n = math.prod(shape) // (len(self._generators) * self._width)
+        if self._used + n > len(self._numbers_nuw):
+            left = self._numbers_nuw[self._used :]
+            more = max(self._n_ahead, n - len(left))
+            drawn = np.stack([g.random((more, self._width)) for g in self._generators], axis=1)
+            self._numbers_nuw, self._used = torch.cat([left, torch.from_numpy(drawn)]), 0
+        begin, self._used = self._used, self._used + n
+        # A unit's numbers are in the order in which it would draw them alone.
+        return self._numbers_nuw[begin : self._used].transpose(0, 1).reshape(shape)
 
 
 def parameters_of_rows(ensembles: Sequence[Ensemble], width: int) -> torch.Tensor:

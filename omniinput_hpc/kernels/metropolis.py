@@ -114,8 +114,10 @@ class Metropolis(Untuned):
         compare(self._model, x, z, z_again, summed=True)
         return State(x, z_again, Summed(z_again.double()))
 
-    def step(self, state: State, ensemble: Ensemble, stream: DeviceStream) -> tuple[State, Info]:
-        """Move every walker once."""
+    def step(
+        self, state: State, ensemble: Ensemble, stream: DeviceStream, replace: bool = False
+    ) -> tuple[State, Info]:
+        """Move every walker once; `replace` lets a move of whole inputs write into `state.x`."""
         self._kv_cache = kv_cache_of(self._offers, self._kv_cache, len(state.x))
         if self._kv_cache is not None:
             return self._step_with_kv_cache(self._kv_cache, state, ensemble, stream)
@@ -132,7 +134,8 @@ class Metropolis(Untuned):
         log_q_new = self._log_q(x_new, z_new)
         u = stream.uniform(n_walkers)
         accepted = decide(ensemble, state.z, z_new, log_q_new - log_q, u)  # [W]
-        x = state.x.scatter(1, site, accept(accepted, value, old))
+        kept = accept(accepted, value, old)
+        x = state.x.scatter_(1, site, kept) if replace else state.x.scatter(1, site, kept)
         z = accept(accepted, z_new, state.z)
         return State(x, z, self._kept(accepted, log_q_new, log_q)), Info(accepted)
 
