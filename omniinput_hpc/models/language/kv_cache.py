@@ -13,6 +13,9 @@ CPU_CHUNK_LOGITS, GPU_CHUNK_LOGITS = 1 << 22, 1 << 26
 """Logits computed at once, whatever V and D. In float32 they take 16 MB on a CPU, to stay in its
 cache, and 256 MB on other devices, where each chunk reads the output layer's weights again."""
 
+CPU_LOGITS_AT_ONCE = 1 << 18
+"""Logits of shorter types that a CPU converts to float32 at once."""
+
 
 def chunk_length(like: torch.Tensor, n_logits: int) -> int:
     """Return how many items of n_logits logits each are computed at once, on a tensor's device."""
@@ -223,9 +226,9 @@ class KVCache:
             some = slice(begin - self._first, end - self._first)
             if logits.dtype == torch.float32:
                 torch.logsumexp(logits, -1, out=scores[0, some])
+                scores[1, some] = logits.gather(2, tokens[begin:end, :, None]).squeeze(2)
             else:  # one pass: less exact than logsumexp, but more exact than such logits
-                logits, scores[0, some] = logits.log_softmax(-1, dtype=torch.float32), 0.0
-            scores[1, some] = logits.gather(2, tokens[begin:end, :, None]).squeeze(2)
+                scores[0, some], scores[1, some] = 0.0, _log_p_of(logits, tokens[begin:end])
 
     def losses(self) -> torch.Tensor:
         """Return the losses of the predicted sites of inputs that were just evaluated, [W, m]."""
@@ -253,6 +256,17 @@ class KVCache:
     def _tokens(self, x: torch.Tensor) -> torch.Tensor:
         """Return the tokens, int64 [k, W], of values, int64 [W, k]."""
         return self._token_ids[x.T]
+
+
+def _log_p_of(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Return the log-probabilities, float32 [k, W], of tokens, int64 [k, W].
+
+    On a CPU a few rows of the logits, [k, W, V], are computed at once, to stay in its cache.
+    """
+    n = max(1, CPU_LOGITS_AT_ONCE // logits.shape[-1]) if logits.is_cpu else tokens.numel()
+    rows = zip(logits.flatten(0, 1).split(n), tokens.reshape(-1, 1).split(n), strict=True)
+    chosen = [row.log_softmax(-1, dtype=torch.float32).gather(1, token) for row, token in rows]
+    return torch.cat(chosen).view(tokens.shape)
 
 
 def _copy_accepted(
