@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from itertools import cycle
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from omniinput_hpc.estimators.density.density import Density
 from omniinput_hpc.plots import style
 
 PLACES = ("low", "middle", "high")
-NEAR_AXIS = 0.25
-"""Share of the axis in which a name finds no room to the left of its points."""
+ROW = 0.17
+"""Height of the row of a test set, in inches."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,25 @@ def overlay_figure(models: list[Overlaid]) -> Figure:
     n_pictures = max((len(p) for m in models for p in m.pictures), default=0)
     rows = len(models) if n_pictures else 0
     labels = list(dict.fromkeys(model.label for model in models))
-    figure = style.blank(9.0, 4.2 + 0.62 * rows)
-    parts: Any = figure.subfigures(2, 1, height_ratios=[4.2, max(0.62 * rows, 0.01)])
-    panels = parts[0].subplots(1, len(labels), squeeze=False, sharey=True)[0]
-    for axes, label in zip(panels, labels, strict=True):
-        chosen = [(i, model) for i, model in enumerate(models) if model.label == label]
+    panels = [[(i, m) for i, m in enumerate(models) if m.label == label] for label in labels]
+    n_sets = max(sum(len(model.sets) for _, model in chosen) for chosen in panels)
+    heights = [4.2 + ROW * n_sets, max(0.62 * rows, 0.01)]
+    figure = style.blank(9.0, 4.2 + ROW * n_sets + 0.62 * rows)
+    parts: Any = figure.subfigures(2, 1, height_ratios=heights)
+    ratios = [3.6, ROW * n_sets] if n_sets else [1.0]
+    options: dict[str, Any] = {"squeeze": False, "sharex": "col", "height_ratios": ratios}
+    grid = parts[0].subplots(len(ratios), len(labels), **options)
+    for axes, below, label, chosen in zip(grid[0], grid[-1], labels, panels, strict=True):
+        axes.sharey(grid[0][0])
         _densities(axes, chosen)
-        axes.set_xlabel(label)
+        if any(model.sets for _, model in chosen):
+            _test_sets(below, chosen, n_sets)
+            lowest = below
+        else:
+            below.set_visible(below is axes)
+            lowest = axes
+        lowest.set_xlabel(fill(label, 80 // len(labels)))
+        lowest.tick_params(labelbottom=True)
     absolute, *mixed = {model.density.absolute for model in models}
     if mixed:
         raise UserError(
@@ -62,36 +75,44 @@ def overlay_figure(models: list[Overlaid]) -> Figure:
             "runs with a [law] and without one have no common axis: one density is a probability, "
             "the other a number of inputs"
         )
-    panels[0].set_ylabel(style.inputs_label(absolute, "unit of z", measure))
+    grid[0][0].set_ylabel(style.inputs_label(absolute, "unit of z", measure))
     if rows:
         _pictures(parts[1], models, n_pictures)
     return figure
 
 
 def _densities(axes: Any, models: list[tuple[int, Overlaid]]) -> None:
-    """Draw a line per numbered model, and the outputs of its test sets below."""
+    """Draw a line per numbered model; bins whose error is unknown have one entry in the legend."""
+    any_bare = False
     for index, model in models:
         line, colour = "-" if index < len(style.SERIES) else "--", style.colour(index)
         z, log10_rho, error = _line(model.density)
-        name = style.named(model.name, index)
-        axes.plot(z, log10_rho, line, color=colour, label=name, linewidth=1.2)
+        axes.plot(
+            z, log10_rho, line, color=colour, label=style.named(model.name, index), linewidth=1.2
+        )
         style.band(axes, z, log10_rho - error, log10_rho + error, colour)
-        bare, label = np.isnan(error), f"{name}: error not known"
-        style.hollow(axes, z[bare], log10_rho[bare], label, colour, markersize=2.4)
-    (bottom, top), (left, right) = axes.get_ylim(), axes.get_xlim()
-    row = 0
-    for index, model in models:
-        for mark, (name, z_n) in zip(cycle("|x+."), model.sets.items(), strict=False):
-            row += 1
-            y = bottom - 0.06 * row * (top - bottom)
-            look: dict[str, Any] = {"color": style.colour(index), "alpha": 0.4, "markersize": 5}
-            axes.plot(z_n, np.full(len(z_n), y), mark, **look)
-            # a name to the left of the first outputs would lie across the axis
-            near = z_n.min() < left + NEAR_AXIS * (right - left)
-            z, away, ha = (z_n.max(), 6, "left") if near else (z_n.min(), -6, "right")
-            at: dict[str, Any] = {"xytext": (away, 0), "textcoords": "offset points"}
-            axes.annotate(name, (z, y), fontsize=7, ha=ha, va="center", **at)
-    axes.legend(loc="best")
+        bare = np.isnan(error)
+        style.hollow(axes, z[bare], log10_rho[bare], "_", colour, markersize=2.4)
+        any_bare |= bool(bare.any())
+    if any_bare:
+        nowhere = np.array([np.nan])
+        style.hollow(axes, nowhere, nowhere, "error not known", style.BLACK, markersize=2.4)
+    axes.legend(loc="best", fontsize=8)
+
+
+def _test_sets(axes: Any, models: list[tuple[int, Overlaid]], n_rows: int) -> None:
+    """Draw a row of outputs for each test set of the numbered models."""
+    rows = [(style.colour(i), *item) for i, model in models for item in model.sets.items()]
+    axes.set_yticks(range(len(rows)), [shortened(name) for _, name, _ in rows], fontsize=7)
+    for y, (tick, (colour, _, z_n)) in enumerate(zip(axes.get_yticklabels(), rows, strict=True)):
+        axes.plot(z_n, np.full(len(z_n), y), "|", color=colour, alpha=0.4, markersize=6)
+        tick.set_color(colour)
+    axes.set_ylim(n_rows - 0.5, -0.5)
+
+
+def shortened(name: str) -> str:
+    """Return the name of a test set without folders, such as mnist:1 of mnist:DATA/FOLDER:1."""
+    return re.sub(r"^[^:]*/|:[^:]*/[^:]*", "", name)
 
 
 def _line(density: Density) -> tuple[style.FloatArray, style.FloatArray, style.FloatArray]:

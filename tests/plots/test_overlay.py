@@ -17,15 +17,16 @@ def test_lines_are_the_densities_and_marks_the_test_sets(tmp_path):
         overlay.Overlaid("second", "z", density, [], {}),
     ]
     (part, _) = overlay.overlay_figure(models).subfigs
-    (axes,) = part.axes
+    axes, below = part.axes
     lines = {line.get_label(): line for line in axes.lines}
     z, log10_rho = lines["first"].get_data()
     bins = np.flatnonzero(density.count_b)
     width = np.diff(density.edges)[bins]
     np.testing.assert_allclose(log10_rho * np.log(10), density.log_g_b[bins] - np.log(width))
     np.testing.assert_allclose(z, density.edges[bins] + width / 2)
-    marks = [line.get_xdata().tolist() for line in axes.lines if line.get_linestyle() == "None"]
-    assert marks == [[1.0, 1.5], [0.5]]
+    assert [line.get_xdata().tolist() for line in below.lines] == [[1.0, 1.5], [0.5]]
+    assert [tick.get_text() for tick in below.get_yticklabels()] == ["ones", "zeros"]
+    assert axes.get_shared_x_axes().joined(axes, below) and below.get_xlabel() == "z"
 
 
 def test_bins_of_unknown_errors_are_hollow_and_have_no_band(tmp_path):
@@ -36,10 +37,12 @@ def test_bins_of_unknown_errors_are_hollow_and_have_no_band(tmp_path):
     density.log_g_error_b[unknown] = np.inf
     (part, _) = overlay.overlay_figure([overlay.Overlaid("m", "z", density, [], {})]).subfigs
     (axes,) = part.axes
-    (hollow,) = [line for line in axes.lines if line.get_label() == "m: error not known"]
+    (hollow,) = [line for line in axes.lines if line.get_label() == "_"]
     np.testing.assert_array_equal(hollow.get_xdata(), z[unknown])
     (band,) = axes.collections
     begin = band.get_paths()[0].vertices[:, 0].min()
+    entries = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert entries == ["m", "error not known"]
     assert begin == z[bins[3]] and hollow.get_markerfacecolor() == overlay.style.PAPER
 
 
@@ -56,20 +59,32 @@ def test_absolute_and_relative_densities_have_no_common_axis(tmp_path):
     assert "share of inputs per unit of z" in axes.get_ylabel()
 
 
-def test_every_test_set_is_drawn(tmp_path):
-    """Marks begin again where there are more sets than marks."""
+def test_every_test_set_has_a_row_in_the_colour_of_its_model(tmp_path):
+    """Panels of fewer test sets have rows of the same height, and one without any is left out."""
     density = density_of_run(write_run(tmp_path / "one.h5", walkers=16))
     sets = {f"set {n}": np.array([float(n)]) for n in range(9)}
-    (part, _) = overlay.overlay_figure([overlay.Overlaid("m", "z", density, [], sets)]).subfigs
-    (axes,) = part.axes
-    marks = [line.get_xdata().tolist() for line in axes.lines if line.get_linestyle() == "None"]
-    assert marks == [[float(n)] for n in range(9)]
+    models = [
+        overlay.Overlaid("one", "z", density, [], dict(list(sets.items())[:2])),
+        overlay.Overlaid("two", "other z", density, [], sets),
+        overlay.Overlaid("three", "a third", density, [], {}),
+    ]
+    (part, _) = overlay.overlay_figure(models).subfigs
+    third, (one, two, three) = part.axes[2], part.axes[3:]
+    assert third.get_xlabel() == "a third" and third.xaxis.get_tick_params()["labelbottom"]
+    assert [line.get_xdata().tolist() for line in two.lines] == [[float(n)] for n in range(9)]
+    assert {line.get_color() for line in two.lines} == {overlay.style.colour(1)}
+    assert one.get_ylim() == two.get_ylim() == (8.5, -0.5)
+    assert len(one.lines) == 2 and not three.get_visible()
 
 
-def test_the_name_of_a_test_set_does_not_lie_across_the_axis(tmp_path):
-    """It stands to the left of its points, or to their right where these begin near the axis."""
-    density = density_of_run(write_run(tmp_path / "one.h5", walkers=16))
-    sets = {"near": np.array([0.0, 2.0]), "far": np.array([4.0, 5.0])}
-    (part, _) = overlay.overlay_figure([overlay.Overlaid("m", "z", density, [], sets)]).subfigs
-    found = {text.get_text(): (text.xy[0], text.get_ha()) for text in part.axes[0].texts}
-    assert found == {"near": (2.0, "left"), "far": (4.0, "right")}
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("mnist:/data/mnist:2,3", "mnist:2,3"),
+        ("fashion:data/fashion", "fashion"),
+        ("runs/sets/digits-0.npy", "digits-0.npy"),
+        ("digits:1", "digits:1"),
+    ],
+)
+def test_names_of_test_sets_have_no_folders(name, short):
+    assert overlay.shortened(name) == short
