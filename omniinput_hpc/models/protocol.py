@@ -129,7 +129,7 @@ class Offers:
         the same W share it; a kernel compares its `version` to see whether another kernel has
         replaced its inputs
     draws : drawing with a KV cache; without it, `prefixes` or ``conditional_logits`` draw
-    cache_bytes : returns the memory that the KV caches take now; 0 without one
+    cache_bytes : returns the memory that KV caches and packed weights take now; 0 without them
     without_graphs : returns why a GPU evaluates the model without CUDA graphs; "" if it uses them
         or if there is nothing to report
     batch_invariant : whether z of an input, and its change, have the same bits in batches of any

@@ -54,7 +54,7 @@ class Plan:
     devices: list[str]  # one per rank
     hosts: list[str]  # one per rank
     model_bytes: int | None  # of the weights; None if unknown
-    cache_bytes: int  # of the keys and values that a rank caches for its walkers
+    cache_bytes: int  # of packed weights, and of the keys and values of a rank's walkers
     writer: str
     writer_reason: str  # why this writer is used
     found: Existing
@@ -78,7 +78,11 @@ def describe(plan: Plan) -> str:
     written = len(grid.rungs(0)) if c.sampler.blocks > 1 else 0
     host = bytes_of_records(g, share / c.sampler.blocks + written)
     weights = f"{amount(plan.model_bytes)} of weights + " if plan.model_bytes is not None else ""
-    kept = f"{amount(plan.cache_bytes)} of keys and values + " if plan.cache_bytes else ""
+    kept = (
+        f"{amount(plan.cache_bytes)} of keys, values and packed weights + "
+        if plan.cache_bytes
+        else ""
+    )
     state = "new"
     if plan.found.resume:
         state = f"resumes after {plan.found.rounds} of {plan.found.rounds_planned} rounds"

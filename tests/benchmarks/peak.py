@@ -26,7 +26,7 @@ from omniinput_hpc.config import CausalLm
 from omniinput_hpc.config.kernels import LmConditional, Metropolis
 from omniinput_hpc.kernels import DeviceStream
 from omniinput_hpc.models.language import causal_lm
-from omniinput_hpc.models.language.gpt2_decoder import Linear
+from omniinput_hpc.models.language.packed import Linear
 from omniinput_hpc.tempering.ensembles import Canonical
 
 LENGTH, SIZE = 25, 2048

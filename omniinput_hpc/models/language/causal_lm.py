@@ -256,8 +256,9 @@ class CausalLanguageModel:
 
     @property
     def cache_bytes(self) -> int:
-        """Memory of the KV caches in bytes; 0 without one."""
-        return self._caches.n_bytes
+        """Memory of the KV caches and of packed weights in bytes; 0 without a decoder."""
+        packed = 0 if self._decoder is None else self._decoder.packed_bytes
+        return self._caches.n_bytes + packed
 
     @property
     def without_graphs(self) -> str:

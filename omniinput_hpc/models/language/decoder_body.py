@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
+from omniinput_hpc.models.language.packed import Linear
 from omniinput_hpc.models.language.prefix_cache import cache_argument
 
 
@@ -80,6 +81,11 @@ class BodyAndHead:
         self.body, self.special = body_of(lm), special
         self.head: Callable[[torch.Tensor], torch.Tensor] = lm.get_output_embeddings()
         self.n_vocab = int(lm.get_output_embeddings().weight.shape[0])
+
+    @property
+    def packed_bytes(self) -> int:
+        """Memory of the head's packed weights; see `Decoder`."""
+        return self.head.n_bytes if isinstance(self.head, Linear) else 0
 
 
 def body_of(lm: Any) -> Any:

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from transformers import GPT2LMHeadModel
 
 from omniinput_hpc.models.language import output_head
+from omniinput_hpc.models.language.packed import Linear
 
 GELU_KINDS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none"}
 MAX_TINY_HEAD, MAX_TINY_LENGTH = 16, 16
@@ -24,8 +25,6 @@ MIN_ROWS, MIN_PRODUCTS = 4, 400
 processors; `min_rows` measures the limit on the present one."""
 MAX_ROWS_MEASURED = 128
 """`min_rows` measures up to this many rows: its time grows with their number and with T squared."""
-PACKED_ROWS = 1024
-"""Number of rows for which the layout of packed weights is optimized; any number works."""
 
 
 class Decoder(Protocol):
@@ -42,7 +41,13 @@ class Decoder(Protocol):
     walker_dim: int
     n_vocab: int
     state_bytes: int
+
     without_graphs: str
+
+    @property
+    def packed_bytes(self) -> int:
+        """Memory of packed weights, which it holds besides the model's own."""
+        ...
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the logits, [..., V], of hidden states [..., E]."""
@@ -63,51 +68,6 @@ class Decoder(Protocol):
         the tokens are written.
         """
         ...
-
-
-class Linear:
-    """A linear map x W^T + b, W [out, in]; on a CPU oneDNN fuses it with the next operation."""
-
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-        self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
-        self._packed = packs(weight)
-        if self._packed:
-            reorder = torch.ops.mkldnn._reorder_linear_weight
-            self.weight = reorder(self.weight.contiguous(), PACKED_ROWS)
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Return x W^T + b."""
-        if not self._packed:
-            return F.linear(x, self.weight, self.bias)
-        return self._onednn(x, "none", "")
-
-    def gelu(self, x: torch.Tensor, kind: str) -> torch.Tensor:
-        """Return gelu(x W^T + b), `kind` "tanh" or "none" (exact)."""
-        if not self._packed:
-            return F.gelu(F.linear(x, self.weight, self.bias), approximate=kind)
-        return self._onednn(x, "gelu", kind)
-
-    def plus(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        """Return x W^T + b + other."""
-        if not self._packed:
-            return F.linear(x, self.weight, self.bias).add_(other)
-        fused = torch.ops.mkldnn._linear_pointwise.binary
-        y: torch.Tensor = fused(x, other, self.weight, self.bias, "add")
-        return y
-
-    def _onednn(self, x: torch.Tensor, after: str, kind: str) -> torch.Tensor:
-        fused = torch.ops.mkldnn._linear_pointwise
-        y: torch.Tensor = fused(x, self.weight, self.bias, after, [], kind)
-        return y
-
-
-def packs(weight: torch.Tensor) -> bool:
-    """Return whether oneDNN has kernels for these weights."""
-    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
-        return False
-    if weight.dtype == torch.bfloat16:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return weight.dtype == torch.float32
 
 
 def min_rows(n_positions: int, head_size: int, like: torch.Tensor) -> int:
@@ -161,8 +121,7 @@ class Gpt2Decoder:
         self._norm = body.ln_f
         self._gelu = GELU_KINDS[lm.config.activation_function]
         self._layers = [Layer(block) for block in body.h]
-        whole = output_head.gives_float32(lm.lm_head.weight)
-        self.head = output_head.head_of(lm) if whole else Linear(lm.lm_head.weight, None)
+        self.head = output_head.without_gradient(lm)
         self.n_vocab = len(lm.lm_head.weight)
         n_embedded = self._tokens.shape[1]
         self._head_size = n_embedded // self._n_heads
@@ -172,6 +131,8 @@ class Gpt2Decoder:
         self.walker_dim = 4 if self._tiny else 3
         mask = torch.full((n_positions, n_positions), -torch.inf, device=self._tokens.device)
         self._mask = mask.triu_(1).to(self._tokens.dtype)
+        parts = [*(part for layer in self._layers for part in vars(layer).values()), self.head]
+        self.packed_bytes = sum(part.n_bytes for part in parts if isinstance(part, Linear))
 
     def allocate(self, n_walkers: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return keys and values [layers, 2, T, W, E], or with tiny heads [layers, 2, T, E, W]."""

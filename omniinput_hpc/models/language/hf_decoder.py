@@ -34,6 +34,7 @@ from omniinput_hpc.models.language.foreign_code import (
     foreign_code,
     trial_inputs,
 )
+from omniinput_hpc.models.language.packed import packed_body, packed_bytes
 from omniinput_hpc.models.language.prefix_cache import cache_argument
 from omniinput_hpc.models.language.state_decoder import StateDecoder
 
@@ -145,6 +146,12 @@ class HfDecoder(BodyAndHead):
         self._layers = [FixedCacheLayer(h) for h in heads]
         self._cache = Cache(layers=list[Any](self._layers))
         self._buffer: torch.Tensor | None = None
+        self._packed = packed_body(self.body)
+
+    @property
+    def packed_bytes(self) -> int:
+        """Memory of the packed weights (see `Decoder`)."""
+        return super().packed_bytes + packed_bytes(self._packed)
 
     def rewind(self) -> None:
         """Do nothing: keys and values of earlier positions are kept."""
@@ -165,7 +172,9 @@ class HfDecoder(BodyAndHead):
             layer.truncate(begin)
         mask = None if self.masks is None else self.masks.of(begin, len(tokens))
         keys_and_values = {self._cache_argument: self._cache}
-        done = self.body(input_ids=tokens.T, attention_mask=mask, use_cache=True, **keys_and_values)
+        done = self._packed(
+            input_ids=tokens.T, attention_mask=mask, use_cache=True, **keys_and_values
+        )
         hidden: torch.Tensor = done.last_hidden_state  # [W, n, E]
         return hidden.transpose(0, 1)
 
@@ -264,7 +273,7 @@ def whole_rows(lm: Any, decoder: TriedDecoder, tokens: torch.Tensor) -> torch.Te
         logits = lm(input_ids=tokens.T, use_cache=False).logits
         states = decoder.body(input_ids=tokens.T, use_cache=False).last_hidden_state
     if _gives(decoder, states, logits):
-        decoder.head = output_head.head_of(lm)
+        decoder.head = output_head.without_gradient(lm)
     else:
         decoder.head = FullHead(lm, decoder.body)
         if not _gives(decoder, states, logits):

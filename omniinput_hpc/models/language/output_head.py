@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from omniinput_hpc.models.language.packed import Linear
+
 
 def gives_float32(weight: torch.Tensor) -> bool:
     """Return whether torch can multiply these half-precision weights and keep sums in float32.
@@ -52,3 +54,9 @@ def head_of(lm: Any) -> Callable[[torch.Tensor], torch.Tensor]:
         return Float32Head(layer.weight, layer.bias)
     own: Callable[[torch.Tensor], torch.Tensor] = layer
     return own
+
+
+def without_gradient(lm: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return the same map, which need not compute gradients: on a CPU with packed weights."""
+    head = head_of(lm)
+    return Linear(head.weight, head.bias) if type(head) is torch.nn.Linear else head
