@@ -194,7 +194,7 @@ def offers_of(model: Any) -> Offers:
         prefixes=prefixes,
         kv_cache=method("kv_cache"),
         draws=draws if isinstance(draws := getattr(model, "draws", None), Draws) else None,
-        cache_bytes=lambda: int(getattr(model, "cache_bytes", 0)),
+        cache_bytes=lambda: sum(getattr(model, n, 0) for n in ("cache_bytes", "packed_bytes")),
         without_graphs=lambda: str(getattr(model, "without_graphs", "")),
         batch_invariant=bool(getattr(model, "batch_invariant", False)),
         render=method("render"),

@@ -61,7 +61,7 @@ def test_what_only_some_plans_have(tmp_path):
     more = lines_of(
         plan_of(tmp_path, cache_bytes=3 * 2**20, trials="found by trials", measured="5 MiB")
     )
-    assert "3.15 MB of keys and values" in more["memory"]
+    assert "3.15 MB of keys, values and packed weights" in more["memory"]
     assert more["walkers"].endswith("; found by trials") and more["measured"] == "5 MiB"
     unknown = lines_of(plan_of(tmp_path, model_bytes=None))
     assert "of weights" not in unknown["memory"] and unknown["hosts"].endswith("is not known")

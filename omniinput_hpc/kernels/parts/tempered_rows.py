@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -58,7 +59,8 @@ def _sums_of_powers(part: torch.Tensor, b_k: torch.Tensor) -> torch.Tensor:
             sums.append(log_sum(scaled_scores(part, b.expand(len(part)), True)))
             continue
         if b > 0:
-            torch.mul(below, float(b), out=weights).exp_()
+            # exp2 takes less than half the time of exp
+            torch.mul(below, float(b) / math.log(2.0), out=weights).exp2_()
         else:
             torch.gt(below, -torch.inf, out=weights)
         blocks = weights.unflatten(1, (-1, BLOCK_SIZE)).sum(dim=2)

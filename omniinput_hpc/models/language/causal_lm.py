@@ -256,9 +256,13 @@ class CausalLanguageModel:
 
     @property
     def cache_bytes(self) -> int:
-        """Memory of the KV caches and of packed weights in bytes; 0 without a decoder."""
-        packed = 0 if self._decoder is None else self._decoder.packed_bytes
-        return self._caches.n_bytes + packed
+        """Memory of the KV caches in bytes; 0 without one."""
+        return self._caches.n_bytes
+
+    @property
+    def packed_bytes(self) -> int:
+        """Memory of packed weights, besides the model's own, in bytes; 0 without a decoder."""
+        return 0 if self._decoder is None else self._decoder.packed_bytes
 
     @property
     def without_graphs(self) -> str:

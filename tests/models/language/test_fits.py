@@ -13,6 +13,7 @@ from omniinput_hpc.config import CausalLm
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import checked, device
 from omniinput_hpc.models.language import causal_lm, loading
+from omniinput_hpc.models.language.packed import packs
 
 INPUT = """
 [run]
@@ -46,9 +47,12 @@ def test_check_says_a_devices_and_a_hosts_memory(tmp_path, capfd):
     (tmp_path / "a.toml").write_text(INPUT.format(folder=tmp_path))
     assert run.main([str(tmp_path / "a.toml"), "--check"]) == 0
     text = "".join(capfd.readouterr())
-    parts = r"memory +([\d.]+) kB of weights \+ ([\d.]+) kB of keys and values \+ ([\d.]+) kB"
+    parts = r"memory +([\d.]+) kB of weights \+ ([\d.]+) kB of keys, values and packed weights "
+    parts += r"\+ ([\d.]+) kB"
     memory = [1000 * float(part) for part in re.search(parts, text).groups()]
     kept = 2 * (2 * 4 * 4 * (2 * 2 * 16 + 16) + 4 * 2 * 4 * 4)  # and hidden states, and scores
+    if packs(lm.lm_head.weight):
+        kept += 2 * (2 * 16 * (3 * 16 + 16 + 64 + 64) + 29 * 16)  # two layers and the head
     expected = [2 * numbers, kept, 3 * 4 * 4 * 5 * 29]  # bfloat16; logits in float32
     assert memory == pytest.approx(expected, rel=0.01)
     assert re.search(r"hosts +up to 1 rank\(s\) each, at peak [\d.]+ kB of memory", text)

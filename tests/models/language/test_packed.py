@@ -10,6 +10,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 from omniinput_hpc.config import CausalLm
+from omniinput_hpc.models import offers_of
 from omniinput_hpc.models.language import causal_lm, packed
 from omniinput_hpc.models.language.hf_decoder import HfDecoder
 
@@ -34,7 +35,8 @@ def test_a_decoder_with_packed_weights_gives_the_outputs_of_its_model(kind, tmp_
     linear = [m for m in model._decoder.body.modules() if type(m) is nn.Linear]
     n_bytes = sum(layer.weight.nbytes for layer in linear)
     assert packed.packed_bytes(model._decoder._packed) == n_bytes > 0
-    assert model.cache_bytes >= n_bytes
+    assert model.packed_bytes >= n_bytes
+    assert offers_of(model).cache_bytes() == model.packed_bytes + model.cache_bytes
 
 
 def test_a_wrong_packed_weight_is_noticed(tmp_path, monkeypatch, caplog):
