@@ -1,9 +1,9 @@
 """Other codes beside this one on the Ising model and a language model, on one thread.
 
     .venv/bin/python tests/benchmarks/peers.py [--samplers FOLDER] [--other CHECKOUT] [--openvino]
-        [--no-ladders] [--json FILE]
+        [--no-ladders] [--no-draws] [--json FILE]
 
-Three tables. The first needs `--samplers`: a folder with `samplers.py` and `utils.py` of the public
+Four tables. The first needs `--samplers`: a folder with `samplers.py` and `utils.py` of the public
 repository ruqizhang/discrete-langevin (at e3e2834), by the authors of discrete-langevin; it has
 gibbs-with-gradients of wgrathwohl/GWG_release as well. Moves of a 20 x 20 lattice with the same
 distribution are timed in turn in one process, theirs with the coupling matrix that they use, ours
@@ -15,8 +15,12 @@ beside a plain loop in numba that does the same (parallel tempering with histogr
 another checkout's run of the same input file with `--other`. Seconds are of the CPU; a run's are
 those of a long one less those of a short one, so that the start is not in them.
 
-The third, with `--openvino` (pip install openvino): z of 16 inputs of 25 tokens of a model of GPT-2
-small's shape with random weights, in bfloat16 and float32, in turn.
+The third: independent draws of SmolLM2 (python -m omniinput_hpc.zoo.smollm2), 25 tokens each, by
+`generate` of transformers, at the fastest of some batch sizes, and by ours. "14 temperatures" are
+those of inputs/smollm2-135m-ancestral.toml, with the log-probability of each text at all of them.
+
+The fourth, with `--openvino` (pip install openvino): z of 16 inputs of 25 tokens of a model of
+GPT-2 small's shape with random weights, and of SmolLM2, in bfloat16 and float32, in turn.
 """
 
 from __future__ import annotations
@@ -50,6 +54,9 @@ EXCHANGES = {10: 100, 100: 10, 1000: 10}
 SLOW = 20
 """How many times fewer are timed without it."""
 N_TOKENS, LM_WALKERS = 25, 16
+SMOLLM2 = "inputs/models/smollm2-135m"
+BATCHES, DRAW_REPEATS = (64, 128, 256), 3
+"""Batches that `generate` is tried with."""
 INPUT = """
 [run]
 output = "{folder}/{name}.h5"
@@ -250,35 +257,86 @@ class MeanLoss(torch.nn.Module):
         return ((torch.logsumexp(logits, -1) - chosen) * self.weights).sum(-1)
 
 
+def print_draws() -> list[dict[str, Any]]:
+    """Print the third table, and return its rows: draws of 25 tokens per second of the CPU."""
+    from transformers import AutoModelForCausalLM
+
+    from omniinput_hpc import models
+    from omniinput_hpc.config import input_file
+    from omniinput_hpc.kernels.independent import AncestralSampler, AutoregressiveSampler
+    from omniinput_hpc.kernels.parts.device_rng import DeviceStream
+    from omniinput_hpc.kernels.state import State
+    from omniinput_hpc.tempering.ensembles import Canonical
+
+    config = input_file.load(ROOT / "inputs/smollm2-135m-ancestral.toml", [])
+    beta_k, n = config.beta_k.tolist(), config.sampler.walkers
+    model = models.build(config, "cpu")
+    lm = AutoModelForCausalLM.from_pretrained(ROOT / SMOLLM2, dtype=torch.float32).eval()
+    stream = DeviceStream(np.random.default_rng(1), torch.device("cpu"), 1 << 16)
+    like = State(torch.zeros((n, N_TOKENS), dtype=torch.int64), torch.zeros(n))
+
+    def generate(batch: int) -> float:
+        x, new = torch.randint(model.n_values, (batch, 1)), N_TOKENS - 1
+        begin = time.process_time()
+        with torch.inference_mode():
+            lm.generate(
+                x, attention_mask=torch.ones_like(x), do_sample=True, top_k=0, temperature=1.3,
+                max_new_tokens=new, min_new_tokens=new, pad_token_id=0,
+            )  # fmt: skip
+        return batch / (time.process_time() - begin)
+
+    def ours(sampler: Any, betas: list[float]) -> float:
+        begin = time.process_time()
+        for beta in betas:
+            sampler.step(like, Canonical(beta), stream)
+        return n * len(betas) / (time.process_time() - begin)
+
+    one, all_ = AutoregressiveSampler(model, n), AncestralSampler(model, n, beta_k)
+    found: dict[str, list[float]] = {"generate": [], "one": [], "all": []}
+    for _ in range(DRAW_REPEATS):
+        found["generate"].append(max(generate(batch) for batch in BATCHES))
+        found["one"].append(ours(one, [config.beta_k.max()]))
+        found["all"].append(ours(all_, beta_k[1::4]))
+    rates = {name: median(rate) for name, rate in found.items()}
+    print("\n| draws of SmolLM2 per second | generate | ours | times |")
+    print("| --- | --- | --- | --- |")
+    for name, shown in (("one", "one temperature"), ("all", f"{len(beta_k)} temperatures")):
+        row = f"{rates['generate']:.1f} | {rates[name]:.1f}"
+        print(f"| {shown} | {row} | {rates[name] / rates['generate']:.2f} |", flush=True)
+    return [rates]
+
+
 def print_openvino() -> list[dict[str, Any]]:
-    """Print the third table, and return its rows."""
+    """Print the fourth table, and return its rows."""
+    print("\n| model, type | OpenVINO, ms | ours, ms | times | off by (theirs, ours) |")
+    print("| --- | --- | --- | --- | --- |")
+    with tempfile.TemporaryDirectory() as folder:
+        save_gpt2(Path(folder), N_TOKENS, **SHAPES["gpt2-small"])
+        rows = compare_z("GPT-2 small's shape", Path(folder))
+    return rows + (compare_z("SmolLM2-135M", ROOT / SMOLLM2) if (ROOT / SMOLLM2).is_dir() else [])
+
+
+def compare_z(name: str, folder: Path) -> list[dict[str, Any]]:
+    """Print the fourth table's rows of a model, and return them."""
     import openvino
     from transformers import AutoModelForCausalLM
 
     from omniinput_hpc import models
     from omniinput_hpc.config import input_file
 
-    with tempfile.TemporaryDirectory() as folder:
-        save_gpt2(Path(folder), N_TOKENS, **SHAPES["gpt2-small"])
-        lm = AutoModelForCausalLM.from_pretrained(folder).eval()
-        ours = {}
-        for dtype in ("bfloat16", "float32"):
-            text = input_text(output="none.h5", path=folder, walkers=LM_WALKERS, dtype=dtype)
-            config = input_file.parse(text, "benchmark")
-            ours[dtype] = models.build(config, "cpu")
+    lm = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     x = torch.randint(lm.config.vocab_size, (LM_WALKERS, N_TOKENS))
     following = x.roll(-1, 1).contiguous()
-    loss = MeanLoss(lm)
+    loss, rows = MeanLoss(lm), []
     with torch.no_grad():
         exact = loss(x, following)
     graph = openvino.convert_model(loss, example_input=(x, following))
     graph.reshape({port: list(x.shape) for port in graph.inputs})
-    rows = []
-    print("\n| type | OpenVINO, ms | ours, ms | times OpenVINO's speed | off by (theirs, ours) |")
-    print("| --- | --- | --- | --- | --- |")
-    for dtype, model in ours.items():
-        options = {"INFERENCE_PRECISION_HINT": {"bfloat16": "bf16", "float32": "f32"}[dtype]}
-        options |= {"INFERENCE_NUM_THREADS": 1, "PERFORMANCE_HINT": "LATENCY"}
+    for dtype, hint in {"bfloat16": "bf16", "float32": "f32"}.items():
+        text = input_text(output="none.h5", path=folder, walkers=LM_WALKERS, dtype=dtype)
+        model = models.build(input_file.parse(text, "benchmark"), "cpu")
+        options = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": 1}
+        options |= {"PERFORMANCE_HINT": "LATENCY"}
         compiled = openvino.Core().compile_model(graph, "CPU", options)
         seconds: list[list[float]] = [[], []]
         for _ in range(REPEATS + 1):
@@ -291,8 +349,8 @@ def print_openvino() -> list[dict[str, Any]]:
         their, our = (1e3 * median(found[1:]) for found in seconds)
         off = [float((z - exact).abs().max()) for z in (their_z, our_z)]
         apart = ", ".join(f"{number:.1g}" for number in off)
-        print(f"| {dtype} | {their:.0f} | {our:.0f} | {their / our:.2f} | {apart} |", flush=True)
-        rows.append({"dtype": dtype, "theirs": their, "ours": our, "off": off})
+        print(f"| {name}, {dtype} | {their:.0f} | {our:.0f} | {their / our:.2f} | {apart} |")
+        rows.append({"model": name, "dtype": dtype, "theirs": their, "ours": our, "off": off})
     return rows
 
 
@@ -303,14 +361,17 @@ def main() -> None:
     parser.add_argument("--other", type=Path)
     parser.add_argument("--openvino", action="store_true")
     parser.add_argument("--no-ladders", action="store_true", help="leave the second table out")
+    parser.add_argument("--no-draws", action="store_true", help="leave the third table out")
     parser.add_argument("--json", type=Path)
     o = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{machine()}; one thread; medians of {REPEATS} repeats in turn")
     rows = print_samplers(o.samplers) if o.samplers else []
     ladders = [] if o.no_ladders else print_ladders(o.other)
+    draws = [] if o.no_draws else print_draws()
     language = print_openvino() if o.openvino else []
-    write_json(o.json, {"samplers": rows, "ladders": ladders, "language": language})
+    found = {"samplers": rows, "ladders": ladders, "draws": draws, "language": language}
+    write_json(o.json, found)
 
 
 if __name__ == "__main__":
