@@ -278,7 +278,7 @@ class JointStream(DeviceStream):
             drawn = np.stack([g.random((more, self._width)) for g in self._generators], axis=1)
             self._numbers_nuw, self._used = torch.cat([left, torch.from_numpy(drawn)]), 0
         begin, self._used = self._used, self._used + n
-        # A unit's numbers are in the order in which it would draw them alone.
+        # each unit gets the numbers that it would get on its own, in the same order
         return self._numbers_nuw[begin : self._used].transpose(0, 1).reshape(shape)
 
 

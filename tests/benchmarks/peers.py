@@ -368,7 +368,7 @@ def main() -> None:
     print(f"{machine()}; one thread; medians of {REPEATS} repeats in turn")
     rows = print_samplers(o.samplers) if o.samplers else []
     ladders = [] if o.no_ladders else print_ladders(o.other)
-    draws = [] if o.no_draws else print_draws()
+    draws = print_draws() if (ROOT / SMOLLM2).is_dir() and not o.no_draws else []
     language = print_openvino() if o.openvino else []
     found = {"samplers": rows, "ladders": ladders, "draws": draws, "language": language}
     write_json(o.json, found)

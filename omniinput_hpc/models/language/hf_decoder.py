@@ -128,16 +128,23 @@ class HfDecoder(BodyAndHead):
     own_masks : pass `CausalMasks` to the model; otherwise, and if a layer looks back over fewer
         than T positions, the model makes its own masks
     special : tokens that the inputs of the trial hold
+    packed : the packed body (`packed_body`), if another decoder of the model has made it
     """
 
     without_graphs = ""
     state_bytes = 0
 
     def __init__(
-        self, lm: Any, n_positions: int, own_masks: bool = True, special: Sequence[int] = ()
+        self,
+        lm: Any,
+        n_positions: int,
+        own_masks: bool = True,
+        special: Sequence[int] = (),
+        packed: Any = None,
     ) -> None:
         super().__init__(lm, special)
         self._n_positions = n_positions
+        self._packed = packed_body(self.body) if packed is None else packed
         self._cache_argument = cache_argument(self.body)
         self._hidden, self._keys, heads, window = probe(lm)
         unlimited = window is None or window >= n_positions
@@ -146,7 +153,6 @@ class HfDecoder(BodyAndHead):
         self._layers = [FixedCacheLayer(h) for h in heads]
         self._cache = Cache(layers=list[Any](self._layers))
         self._buffer: torch.Tensor | None = None
-        self._packed = packed_body(self.body)
 
     @property
     def packed_bytes(self) -> int:
@@ -317,9 +323,10 @@ def make(
     """
     if before is None or len(before) == n_positions:
         before = torch.zeros(0, dtype=torch.int64, device=lm.device)
+    packed = packed_body(body_of(lm))  # once: weights may take gigabytes
     tries: list[Callable[[], TriedDecoder]] = [
-        partial(HfDecoder, lm, n_positions, True, special),
-        partial(HfDecoder, lm, n_positions, False, special),
+        partial(HfDecoder, lm, n_positions, True, special, packed),
+        partial(HfDecoder, lm, n_positions, False, special, packed),
         *(
             partial(StateDecoder, lm, n_positions, before, special, pieces, numbered)
             for pieces in (True, False)
