@@ -19,6 +19,7 @@ from omniinput_hpc.errors import UserError
 from omniinput_hpc.plugins import split_name
 
 DTYPES = Literal["float32", "bfloat16", "float16"]
+ENGINES = Literal["torch", "openvino"]
 DTYPE = "Of the weights. Log-probabilities and sums are always in float32."
 NOT_GGUF = "As for a `causal-lm`, but not GGUF."
 AROUND = (
@@ -44,6 +45,12 @@ NOISE = Field(
     False,
     description="Whether z may [differ between evaluations]"
     "(running.md#models-whose-output-is-not-a-function-of-the-input) of an input.",
+)
+ENGINE: Any = Field(
+    "torch",
+    description="What evaluates whole inputs on a CPU, in `rescore` and in the moves of a "
+    'classifier: `"torch"`, or `"openvino"` (needs the extra `openvino`), which [can be '
+    "faster](results/speed.md#beside-other-codes). Everything else uses torch.",
 )
 NO_PROGRAMS = (
     "torch.export programs (.pt2) are not supported: give the network as factory = "
@@ -103,6 +110,7 @@ class CausalLm(Table):
         "all",
         description=TOKENS,
     )
+    engine: ENGINES = ENGINE
     noise: bool = NOISE
 
 
@@ -136,6 +144,7 @@ class SequenceClassifier(Table):
     )
     suffix: Prefix = Field(None, description=AFTER)
     tokens: Literal["all", "no-special"] = Field("all", description=TOKENS)
+    engine: ENGINES = ENGINE
     noise: bool = NOISE
 
 

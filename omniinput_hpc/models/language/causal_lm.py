@@ -19,7 +19,13 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 from omniinput_hpc.config import Allowed, CausalLm
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.models.language import hf_decoder, hf_folder, output_head, tokenizer
+from omniinput_hpc.models.language import (
+    hf_decoder,
+    hf_folder,
+    openvino_engine,
+    output_head,
+    tokenizer,
+)
 from omniinput_hpc.models.language.embedding_leaf import (
     EmbeddingLeaf,
     gradient_problem,
@@ -87,21 +93,37 @@ class CausalLanguageModel:
         self._before = torch.tensor(before, dtype=torch.int64, device=device)
         self._special = special_tokens(self.lm, words)
         self._mask_needed = False
-        self._mask_needed = self._try_out(f"model.path = {folder}")
+        where = f"model.path = {folder}"
+        self._mask_needed = self._try_out(where)
+        self._engine: openvino_engine.Evaluate | None = None
+        if options.engine == "openvino":
+            tokens_of = [self._tokens(x) for x in self.trial()]
+            network = openvino_engine.Network(self.lm, self._loss_with_mask)
+            self._engine = openvino_engine.compiled(network, tokens_of, device, where)
         shown = before if words is None else hf_folder.without_beginning(before, words)
         self._text = tokenizer.Text(words, tokens, shown)
 
     @torch.no_grad()
     def output(self, x: torch.Tensor) -> torch.Tensor:
         """Return the mean NLL, float32 [W], of x, int64 [W, D]."""
+        if self._engine is not None:
+            return self._engine(self._tokens(x))
         if self._decoder is not None:
             return self._whole(len(x)).output(x)
         tokens = self._tokens(x)
-        logits = self._logits(tokens)  # [W, m, V]
+        return self._loss(tokens, self._all_logits(tokens[:, :-1]))
+
+    def _loss(self, tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        """Return z, float32 [W], of tokens [W, P + D] and their logits [W, P + D - 1, V]."""
+        logits = self._predicting(logits).float()  # [W, m, V]
         log_norm = logits.logsumexp(dim=-1)  # [W, m]
         chosen = logits.gather(2, self._predicted(tokens)).squeeze(2)  # [W, m]
         z: torch.Tensor = (log_norm - chosen).mean(dim=1)
         return z
+
+    def _loss_with_mask(self, tokens: torch.Tensor) -> torch.Tensor:
+        given, ones = tokens[:, :-1], torch.ones_like(tokens[:, :-1])
+        return self._loss(tokens, self.lm(given, attention_mask=ones, use_cache=False).logits)
 
     @torch.no_grad()
     def conditional_logits(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -357,3 +357,11 @@ def _limit(key: str) -> int:
 
 def _is_weight_file(name: Any) -> bool:
     return isinstance(name, str) and "/" not in name and name.endswith(".safetensors")
+
+
+def check_engine(engine: str, dtype: str) -> None:
+    """Raise a `UserError` if OpenVINO is asked for, and is missing or lacks this precision."""
+    if engine == "openvino" and find_spec("openvino") is None:
+        raise UserError('model.engine = "openvino" needs a package: pip install openvino')
+    if engine == "openvino" and dtype == "float16":
+        raise UserError('model.engine = "openvino" needs model.dtype = "float32" or "bfloat16"')

@@ -78,6 +78,7 @@ def preflight(options: TextModel, hashed: bool = True, allowed: Allowed = None) 
         n_sites = sites_within(options, frame_of(options, folder, n_values, words))
     if isinstance(options, MaskedLm):
         predicted_sites(options, n_sites)
+    hf_checks.check_engine(getattr(options, "engine", "torch"), options.dtype)
     files = [settings, *(w for w in weights if w != settings)]
     return {
         "fingerprint": fingerprint(files) if hashed else None,

@@ -33,6 +33,7 @@ from omniinput_hpc.models.language.foreign_code import (
 )
 from omniinput_hpc.models.language.framed import FramedTokens
 from omniinput_hpc.models.language.loading import load
+from omniinput_hpc.models.language.packed import packed_bytes, packed_if_same
 from omniinput_hpc.models.language.trial import check_length
 
 AT_ONCE = 1 << 13
@@ -60,7 +61,7 @@ class MaskedLm:
         self._sites = torch.tensor(sites, device=device)
         special = special_tokens(self.lm, words)
         self._trial = trial_inputs(special, self._frame.every_id, self.n_sites)
-        self._head_at_masks = False
+        self._head_at_masks, self._packed = False, self.lm
         try:
             for x in self._trial:
                 self.output(x)
@@ -70,14 +71,20 @@ class MaskedLm:
                 f"model.path = {folder}: this {type(self.lm).__name__} cannot evaluate every input "
                 f"of {options.length} tokens: {error}"
             ) from None
+        self._packed = packed_if_same(
+            self.lm, lambda lm: [self._output(lm, x) for x in self._trial]
+        )
 
     @torch.no_grad()
     def output(self, x: torch.Tensor) -> torch.Tensor:
         """Return z, float32 [W], of x, int64 [W, D]."""
+        return self._output(self._packed, x)
+
+    def _output(self, lm: Any, x: torch.Tensor) -> torch.Tensor:
         target = self._frame.ids_of(x[:, self._sites])
         z = torch.zeros(len(x), device=x.device)
         for tokens, at, w, s in self._masked(x):
-            z.index_add_(0, w, -self._rows(tokens, at).gather(1, target[w, s, None])[:, 0])
+            z.index_add_(0, w, -self._rows(lm, tokens, at).gather(1, target[w, s, None])[:, 0])
         return z / len(self._sites)
 
     def output_and_gradient(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -109,7 +116,7 @@ class MaskedLm:
         begin, end = self._frame.before, self._frame.before + self.n_sites
         for tokens, at, w, s in self._masked(x):
             with torch.enable_grad(), EmbeddingLeaf(self.lm) as embedded:
-                log_p = self._rows(tokens, at)  # [n, all tokens]
+                log_p = self._rows(self.lm, tokens, at)  # [n, all tokens]
                 loss = -log_p.gather(1, target[w, s, None])[:, 0] / n
                 g = embedded.gradient(loss.sum()).float()
             g[torch.arange(len(g), device=x.device), at] = 0.0  # the mask stood there
@@ -127,6 +134,11 @@ class MaskedLm:
     def render(self, x: torch.Tensor) -> list[str]:
         """Return the text of each input with the tokens around it."""
         return self._frame.text.render(x.cpu().numpy())
+
+    @property
+    def packed_bytes(self) -> int:
+        """Memory of packed weights, besides the model's own, in bytes."""
+        return packed_bytes(self._packed)
 
     def _masked(self, x: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
         """Yield the inputs with one site masked, in batches of one number of tokens.
@@ -148,17 +160,17 @@ class MaskedLm:
         if self.lm.base_model is self.lm:
             return False
         for tokens, at, *_ in (batch for x in self._trial for batch in self._masked(x)):
-            self._head_at_masks, whole = False, self._rows(tokens, at)
+            self._head_at_masks, whole = False, self._rows(self.lm, tokens, at)
             self._head_at_masks = True
             try:
-                same = as_close(self._rows(tokens, at), whole, self.lm.dtype)
+                same = as_close(self._rows(self.lm, tokens, at), whole, self.lm.dtype)
             except ForeignError:
                 same = False
             if not same:
                 return False
         return True
 
-    def _rows(self, tokens: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    def _rows(self, lm: Any, tokens: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
         """Return log-probabilities of all tokens at one position of each text, float32 [n, V]."""
         row = torch.arange(len(tokens), device=tokens.device)
 
@@ -171,10 +183,10 @@ class MaskedLm:
 
         hook = None
         if self._head_at_masks:
-            hook = self.lm.base_model.register_forward_hook(only_masks)
+            hook = lm.base_model.register_forward_hook(only_masks)
         try:
             with foreign_code():
-                logits = self.lm(input_ids=tokens, attention_mask=torch.ones_like(tokens)).logits
+                logits = lm(input_ids=tokens, attention_mask=torch.ones_like(tokens)).logits
         finally:
             if hook is not None:
                 hook.remove()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+from omniinput_hpc.models.language.foreign_code import as_close
 
 PACKED_ROWS = 1024
 """Number of rows for which the layout of packed weights is optimized; any number works."""
@@ -73,6 +76,17 @@ def packed_body(body: nn.Module) -> nn.Module:
     layers = {layer for layer in body.modules() if type(layer) is nn.Linear and packs(layer.weight)}
     n_bytes = sum(layer.weight.nbytes for layer in layers)
     return _copy(body, {}) if 0 < n_bytes <= MAX_BYTES else body
+
+
+def packed_if_same(lm: nn.Module, evaluate: Callable[[nn.Module], list[torch.Tensor]]) -> nn.Module:
+    """Return the packed copy of a model if `evaluate` returns the same; else the model itself."""
+    other = packed_body(lm)
+    if other is lm:
+        return lm
+    with torch.no_grad():
+        pairs = zip(evaluate(other), evaluate(lm), strict=True)
+        same = all(as_close(*pair, next(lm.parameters()).dtype) for pair in pairs)
+    return other if same else lm
 
 
 def packed_bytes(body: nn.Module) -> int:

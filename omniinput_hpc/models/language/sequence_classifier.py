@@ -10,7 +10,8 @@ padding in the ids to number positions), or none.
 from __future__ import annotations
 
 import logging
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from omniinput_hpc.config import Allowed
 from omniinput_hpc.config import SequenceClassifier as Options
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.models import class_output
-from omniinput_hpc.models.language import hf_checks, hf_folder
+from omniinput_hpc.models.language import hf_checks, hf_folder, openvino_engine
 from omniinput_hpc.models.language.embedding_leaf import (
     EmbeddingLeaf,
     gradient_problem,
@@ -36,6 +37,7 @@ from omniinput_hpc.models.language.foreign_code import (
 )
 from omniinput_hpc.models.language.framed import FramedTokens
 from omniinput_hpc.models.language.loading import load
+from omniinput_hpc.models.language.packed import packed_bytes, packed_if_same
 from omniinput_hpc.models.language.trial import check_length
 
 log = logging.getLogger("omniinput_hpc")
@@ -62,12 +64,22 @@ class SequenceClassifier:
         check_length(self.lm, options.length, str(folder), self._frame.around)
         self._mask_needed = self._one_by_one = False
         self._special = special_tokens(self.lm, self._frame.words)
-        self._try_out(f"model.path = {folder}")
+        where, self._packed = f"model.path = {folder}", self.lm
+        self._try_out(where)
+        trial = [self._frame.tokens(x) for x in self._trial()]
+        if options.engine == "openvino":
+            network = openvino_engine.Network(self.lm, self._with_mask)
+            self._fastest = openvino_engine.compiled(network, trial, device, where)
+        else:
+            self._packed = packed_if_same(
+                self.lm, lambda lm: [self._logits(x, partial(self._evaluate, lm)) for x in trial]
+            )
+            self._fastest = partial(self._evaluate, self._packed)
 
     @torch.no_grad()
     def output(self, x: torch.Tensor) -> torch.Tensor:
         """Return z, float32 [W], of x, int64 [W, D]."""
-        return self._z(self._logits(self._frame.tokens(x)))
+        return self._z(self._logits(self._frame.tokens(x), self._fastest))
 
     def output_and_gradient(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return z [W] and dz/d one_hot(x), float32 [W, D, n_values]."""
@@ -87,7 +99,8 @@ class SequenceClassifier:
     def output_and_factors(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tuple[()]]:
         """Return z [W] and e, float32 [W, D, E]; there is no target part."""
         with torch.enable_grad(), EmbeddingLeaf(self.lm) as embedded:
-            z = self._z(self._logits(self._frame.tokens(x)))
+            tokens = self._frame.tokens(x)
+            z = self._z(self._logits(tokens, partial(self._evaluate, self.lm)))
             e = embedded.gradient(z.sum())
         return z.detach(), e[:, self._frame.before :][:, : self.n_sites].float(), ()
 
@@ -101,21 +114,34 @@ class SequenceClassifier:
 
     def classes(self, x: NDArray[Any]) -> NDArray[Any]:
         """Return the class with the largest logit of each input x [n, D], int64 [n]."""
-        return class_output.likeliest(lambda part: self._logits(self._frame.tokens(part)), x)
+        return class_output.likeliest(
+            lambda part: self._logits(self._frame.tokens(part), self._fastest), x
+        )
 
-    def _logits(self, tokens: torch.Tensor) -> torch.Tensor:
+    def _logits(
+        self, tokens: torch.Tensor, evaluate: Callable[[torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
         """Return the logits of all classes, float32 [W, C]."""
         if self._one_by_one:
-            return torch.cat([self._evaluate(one[None]) for one in tokens])
-        return self._evaluate(tokens)
+            return torch.cat([evaluate(one[None]) for one in tokens])
+        return evaluate(tokens)
 
-    def _evaluate(self, tokens: torch.Tensor) -> torch.Tensor:
+    @property
+    def packed_bytes(self) -> int:
+        """Memory of packed weights, besides the model's own, in bytes."""
+        return packed_bytes(self._packed)
+
+    def _evaluate(self, lm: Any, tokens: torch.Tensor) -> torch.Tensor:
         # transformers checks whether a mask is all ones, which synchronizes
         mask: dict[str, Any] = {}
         if self._mask_needed:
             mask = {"attention_mask": torch.ones_like(tokens)}
         with foreign_code():
-            logits: torch.Tensor = self.lm(input_ids=tokens, **mask).logits
+            logits: torch.Tensor = lm(input_ids=tokens, **mask).logits
+        return logits.float()
+
+    def _with_mask(self, tokens: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.lm(tokens, attention_mask=torch.ones_like(tokens)).logits
         return logits.float()
 
     def _z(self, logits: torch.Tensor) -> torch.Tensor:
@@ -134,16 +160,19 @@ class SequenceClassifier:
         evaluate an input.
         """
         self._mask_needed, why = True, ""
-        trial = [self._frame.tokens(x) for x in self._trial()]
+        evaluate, trial = (
+            partial(self._evaluate, self.lm),
+            [self._frame.tokens(x) for x in self._trial()],
+        )
         try:
-            alone = [torch.cat([self._evaluate(one[None]) for one in x]) for x in trial]
+            alone = [torch.cat([evaluate(one[None]) for one in x]) for x in trial]
         except ForeignError as error:
             raise UserError(
                 f"{where}: this {type(self.lm).__name__} cannot evaluate every input of "
                 f"{self._options.length} tokens: {error}"
             ) from None
         try:
-            together = [self._evaluate(x) for x in trial]
+            together = [evaluate(x) for x in trial]
             same = (as_close(*two, self.lm.dtype) for two in zip(together, alone, strict=True))
             if not all(same):
                 why = "in a batch its outputs depend on the other inputs"
@@ -153,10 +182,10 @@ class SequenceClassifier:
             self._one_by_one = True
             what = type(self.lm).__name__
             log.warning("%s: inputs are evaluated one by one, which is slower: %s", what, why)
-        with_mask = [self._logits(x) for x in trial]
+        with_mask = [self._logits(x, evaluate) for x in trial]
         self._mask_needed = False
         try:
-            without = [self._logits(x) for x in trial]
+            without = [self._logits(x, evaluate) for x in trial]
             self._mask_needed = not all(map(torch.equal, without, with_mask))
         except ForeignError:
             self._mask_needed = True

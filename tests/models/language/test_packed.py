@@ -5,13 +5,13 @@ import logging
 
 import pytest
 import torch
-from language_folders import DECODERS, save_decoder
+from language_folders import DECODERS, save_classifier, save_decoder
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from omniinput_hpc.config import CausalLm
+from omniinput_hpc.config import CausalLm, SequenceClassifier
 from omniinput_hpc.models import offers_of
-from omniinput_hpc.models.language import causal_lm, packed
+from omniinput_hpc.models.language import causal_lm, packed, sequence_classifier
 from omniinput_hpc.models.language.hf_decoder import HfDecoder
 
 D, W = 7, 5
@@ -49,6 +49,28 @@ def test_a_wrong_packed_weight_is_noticed(tmp_path, monkeypatch, caplog):
     with caplog.at_level(logging.INFO, "omniinput_hpc"):
         assert build(save_decoder("llama", tmp_path))._decoder is None
     assert "it gives different outputs" in caplog.text
+
+
+def test_encoders_are_packed_if_that_changes_nothing(tmp_path, monkeypatch):
+    """Their gradients are those of the model itself."""
+    folder = save_classifier(tmp_path)
+    options = SequenceClassifier(
+        kind="sequence-classifier", path=str(folder), length=8, target=1
+    )  # fmt: skip
+    model = sequence_classifier.build(options, "cpu")
+    linear = [m for m in model.lm.modules() if type(m) is nn.Linear]
+    assert model.packed_bytes == sum(layer.weight.nbytes for layer in linear) > 0
+    x = torch.randint(
+        model.n_values, (W, model.n_sites), generator=torch.Generator().manual_seed(1)
+    )
+    torch.testing.assert_close(
+        model.output(x), model.output_and_gradient(x)[0], atol=2e-5, rtol=2e-5
+    )
+    reorder = torch.ops.mkldnn._reorder_linear_weight
+    monkeypatch.setattr(
+        torch.ops.mkldnn, "_reorder_linear_weight", lambda w, n: reorder(1.01 * w, n)
+    )
+    assert sequence_classifier.build(options, "cpu").packed_bytes == 0
 
 
 class Shared(nn.Module):
