@@ -1,26 +1,28 @@
-"""Other codes beside this one on the Ising model and a language model, on one thread.
+"""Other codes beside this one, on one thread, and what else docs/results/speed.md shows.
 
-    .venv/bin/python tests/benchmarks/peers.py [--samplers FOLDER] [--other CHECKOUT] [--openvino]
-        [--no-ladders] [--no-draws] [--json FILE]
+    .venv/bin/python tests/benchmarks/peers.py [--samplers FOLDER] [--other CHECKOUT]
+        [--tables samplers ladders draws z states start choose] [--json FILE]
 
-Four tables. The first needs `--samplers`: a folder with `samplers.py` and `utils.py` of the public
-repository ruqizhang/discrete-langevin (at e3e2834), by the authors of discrete-langevin; it has
-gibbs-with-gradients of wgrathwohl/GWG_release as well. Moves of a 20 x 20 lattice with the same
-distribution are timed in turn in one process, theirs with the coupling matrix that they use, ours
-with recording. (Their `utils.py` imports torchvision for its plots: install it, or leave these
-lines out.)
+The tables, all of them unless `--tables` names some:
 
-The second: whole runs of an 8 x 8 ladder of 16 rungs with 64 walkers, exchanges and file included,
-beside a plain loop in numba that does the same (parallel tempering with histograms), and beside
-another checkout's run of the same input file with `--other`. Seconds are of the CPU; a run's are
-those of a long one less those of a short one, so that the start is not in them.
+- samplers: moves of a 20 x 20 Ising lattice by the authors of discrete-langevin. `--samplers` is a
+  folder with `samplers.py` and `utils.py` of the public repository ruqizhang/discrete-langevin (at
+  e3e2834); it has gibbs-with-gradients of wgrathwohl/GWG_release as well. Both have the same
+  distribution and are timed in turn, theirs with the coupling matrix that they use, ours with
+  recording. (Their `utils.py` imports torchvision for its plots: install it, or leave it out.)
+- ladders: whole runs of an 8 x 8 ladder of 16 rungs with 64 walkers, exchanges and file included,
+  beside a plain loop in numba that does the same (parallel tempering with histograms), and beside
+  another checkout's run of the same input file with `--other`. A run's seconds are those of a long
+  one less those of a short one, so that the start is not in them.
+- draws: independent draws of SmolLM2 (python -m omniinput_hpc.zoo.smollm2), 25 tokens each, by
+  `generate` of transformers, at the fastest of some batch sizes, and by ours. "14 temperatures" are
+  those of inputs/smollm2-135m-ancestral.toml, with each text's log-probability at all of them.
+- z: outputs of 16 inputs of 25 tokens of a model of GPT-2 small's shape with random weights, and of
+  SmolLM2, by OpenVINO, by torch.compile with frozen weights, and by ours.
+- states, start, choose: prefix_states.py of decoders with recurrent states, start_up.py, and
+  large_run.py with `--choose`, as they print them.
 
-The third: independent draws of SmolLM2 (python -m omniinput_hpc.zoo.smollm2), 25 tokens each, by
-`generate` of transformers, at the fastest of some batch sizes, and by ours. "14 temperatures" are
-those of inputs/smollm2-135m-ancestral.toml, with the log-probability of each text at all of them.
-
-The fourth, with `--openvino` (pip install openvino): z of 16 inputs of 25 tokens of a model of
-GPT-2 small's shape with random weights, and of SmolLM2, in bfloat16 and float32, in turn.
+Seconds are of the CPU.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +47,7 @@ from bench_tools import ROOT, SHAPES, input_text, machine, save_gpt2, write_json
 from moves import median
 
 SIDE, SIGMA = 20, 0.2
-"""Of the first table: ln p = 2 SIGMA (sum over pairs of neighbours of s s')."""
+"""Of the samplers: ln p = 2 SIGMA (sum over pairs of neighbours of s s')."""
 WALKERS = (4, 64, 512)
 REPEATS = 5
 RUNGS, LADDER_WALKERS = 16, 64
@@ -57,6 +61,9 @@ N_TOKENS, LM_WALKERS = 25, 16
 SMOLLM2 = "inputs/models/smollm2-135m"
 BATCHES, DRAW_REPEATS = (64, 128, 256), 3
 """Batches that `generate` is tried with."""
+TABLES = ("samplers", "ladders", "draws", "z", "states", "start", "choose")
+STATES = ["prefix_states.py", "--types", "qwen3_next", "olmo_hybrid", "mamba2"]
+CHOOSE = ["large_run.py", "--choose", "--gib", "0.8", "1.6", "3.2"]
 INPUT = """
 [run]
 output = "{folder}/{name}.h5"
@@ -105,7 +112,7 @@ class TheirIsing(torch.nn.Module):
 
 
 def print_samplers(folder: Path) -> list[dict[str, Any]]:
-    """Print the first table, and return its rows."""
+    """Print the table of samplers, and return its rows."""
     sys.path.insert(0, str(folder))
     # benchmarks here have a `samplers` as well
     import importlib.util
@@ -221,7 +228,7 @@ def per_move(checkout: Path, make: str, steps: int, rounds: int) -> float:
 
 
 def print_ladders(other: Path | None) -> list[dict[str, Any]]:
-    """Print the second table, and return its rows."""
+    """Print the table of ladders, and return its rows."""
     print("\nNanoseconds of the CPU a move of one walker, whole runs:")
     print("| moves between exchanges | numba | compiled_change | change | neither | other |")
     print("| --- | --- | --- | --- | --- | --- |")
@@ -258,7 +265,7 @@ class MeanLoss(torch.nn.Module):
 
 
 def print_draws() -> list[dict[str, Any]]:
-    """Print the third table, and return its rows: draws of 25 tokens per second of the CPU."""
+    """Print the table of draws per second, and return its rows."""
     from transformers import AutoModelForCausalLM
 
     from omniinput_hpc import models
@@ -306,9 +313,11 @@ def print_draws() -> list[dict[str, Any]]:
     return [rates]
 
 
-def print_openvino() -> list[dict[str, Any]]:
-    """Print the fourth table, and return its rows."""
-    print("\n| model, type | OpenVINO, ms | ours, ms | times | off by (theirs, ours) |")
+def print_z() -> list[dict[str, Any]]:
+    """Print the table of outputs, and return its rows."""
+    print(
+        "\n| model, type | OpenVINO, ms | torch.compile, ms | ours, ms | ours with OpenVINO, ms |"
+    )
     print("| --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
         save_gpt2(Path(folder), N_TOKENS, **SHAPES["gpt2-small"])
@@ -317,41 +326,72 @@ def print_openvino() -> list[dict[str, Any]]:
 
 
 def compare_z(name: str, folder: Path) -> list[dict[str, Any]]:
-    """Print the fourth table's rows of a model, and return them."""
-    import openvino
+    """Print the rows of a model in the table of outputs, and return them."""
     from transformers import AutoModelForCausalLM
 
     from omniinput_hpc import models
     from omniinput_hpc.config import input_file
 
-    lm = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    x = torch.randint(lm.config.vocab_size, (LM_WALKERS, N_TOKENS))
-    following = x.roll(-1, 1).contiguous()
-    loss, rows = MeanLoss(lm), []
-    with torch.no_grad():
-        exact = loss(x, following)
-    graph = openvino.convert_model(loss, example_input=(x, following))
-    graph.reshape({port: list(x.shape) for port in graph.inputs})
-    for dtype, hint in {"bfloat16": "bf16", "float32": "f32"}.items():
-        text = input_text(output="none.h5", path=folder, walkers=LM_WALKERS, dtype=dtype)
-        model = models.build(input_file.parse(text, "benchmark"), "cpu")
-        options = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": 1}
-        options |= {"PERFORMANCE_HINT": "LATENCY"}
-        compiled = openvino.Core().compile_model(graph, "CPU", options)
-        seconds: list[list[float]] = [[], []]
+    rows = []
+    for dtype in ("bfloat16", "float32"):
+        lm = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
+        x = torch.randint(lm.config.vocab_size, (LM_WALKERS, N_TOKENS))
+        following = x.roll(-1, 1).contiguous()
+        ways = {"openvino": with_openvino(lm, x, following), "compile": compiled(lm, x, following)}
+        for engine in ("torch", "openvino"):
+            text = input_text(output="none.h5", path=folder, walkers=LM_WALKERS, dtype=dtype)
+            text = text.replace("[sampler]", f'engine = "{engine}"\n[sampler]')
+            model = models.build(input_file.parse(text, "benchmark"), "cpu")
+            ways[f"ours, {engine}"] = partial(model.output, x)
+        seconds: dict[str, list[float]] = {way: [] for way in ways}
         for _ in range(REPEATS + 1):
-            begin = time.process_time()
-            their_z = torch.from_numpy(compiled([x.numpy(), following.numpy()])[0].copy())
-            middle = time.process_time()
-            our_z = model.output(x)
-            seconds[0].append(middle - begin)
-            seconds[1].append(time.process_time() - middle)
-        their, our = (1e3 * median(found[1:]) for found in seconds)
-        off = [float((z - exact).abs().max()) for z in (their_z, our_z)]
-        apart = ", ".join(f"{number:.1g}" for number in off)
-        print(f"| {name}, {dtype} | {their:.0f} | {our:.0f} | {their / our:.2f} | {apart} |")
-        rows.append({"model": name, "dtype": dtype, "theirs": their, "ours": our, "off": off})
+            for way, evaluate in ways.items():
+                begin = time.process_time()
+                evaluate()
+                seconds[way].append(time.process_time() - begin)
+        ms = {way: 1e3 * median(found[1:]) for way, found in seconds.items()}
+        shown = " | ".join(f"{number:,.0f}" for number in ms.values())
+        print(f"| {name}, {dtype} | {shown} |", flush=True)
+        rows.append({"model": name, "dtype": dtype, **ms})
     return rows
+
+
+def with_openvino(lm: Any, x: torch.Tensor, following: torch.Tensor) -> Callable[[], Any]:
+    """Return a function that computes the losses of inputs, as OpenVINO's own pages do it."""
+    import openvino
+
+    graph = openvino.convert_model(MeanLoss(lm), example_input=(x, following))
+    graph.reshape({port: list(x.shape) for port in graph.inputs})
+    hint = "f32" if lm.dtype == torch.float32 else "bf16"
+    options = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": 1}
+    program = openvino.Core().compile_model(
+        graph, "CPU", {**options, "PERFORMANCE_HINT": "LATENCY"}
+    )
+    return lambda: program([x.numpy(), following.numpy()])[0]
+
+
+def compiled(lm: Any, x: torch.Tensor, following: torch.Tensor) -> Callable[[], Any]:
+    """Return the same as torch.compile makes it, with frozen weights."""
+    import torch._inductor.config
+
+    torch._inductor.config.freezing = True
+    torch._dynamo.reset()
+    loss = torch.compile(MeanLoss(lm), dynamic=False)
+
+    @torch.no_grad()
+    def evaluate() -> torch.Tensor:
+        found: torch.Tensor = loss(x, following)
+        return found
+
+    return evaluate
+
+
+def run_script(*words: str) -> None:
+    """Run another benchmark, which prints its table."""
+    print(flush=True)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    script = str(ROOT / "tests/benchmarks" / words[0])
+    subprocess.run([sys.executable, script, *words[1:]], cwd=ROOT, env=environment, check=True)
 
 
 def main() -> None:
@@ -359,19 +399,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--samplers", type=Path)
     parser.add_argument("--other", type=Path)
-    parser.add_argument("--openvino", action="store_true")
-    parser.add_argument("--no-ladders", action="store_true", help="leave the second table out")
-    parser.add_argument("--no-draws", action="store_true", help="leave the third table out")
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES)
     parser.add_argument("--json", type=Path)
     o = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{machine()}; one thread; medians of {REPEATS} repeats in turn")
-    rows = print_samplers(o.samplers) if o.samplers else []
-    ladders = [] if o.no_ladders else print_ladders(o.other)
-    draws = print_draws() if (ROOT / SMOLLM2).is_dir() and not o.no_draws else []
-    language = print_openvino() if o.openvino else []
-    found = {"samplers": rows, "ladders": ladders, "draws": draws, "language": language}
+    found = {}
+    if o.samplers and "samplers" in o.tables:
+        found["samplers"] = print_samplers(o.samplers)
+    if "ladders" in o.tables:
+        found["ladders"] = print_ladders(o.other)
+    if (ROOT / SMOLLM2).is_dir() and "draws" in o.tables:
+        found["draws"] = print_draws()
+    if "z" in o.tables:
+        found["z"] = print_z()
     write_json(o.json, found)
+    scripts = {"states": STATES, "start": ["start_up.py"], "choose": CHOOSE}
+    for table, words in scripts.items():
+        if table in o.tables:
+            run_script(*words)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ class IsingModel:
         self.neighbours = torch.stack(rolls, dim=2).view(-1, 4)  # int64 [D, 4]
 
     def _spins(self, x: torch.Tensor) -> torch.Tensor:
-        return (2 * x - 1).view(-1, self.side, self.side).float()
+        return (2 * x.float() - 1).view(-1, self.side, self.side)
 
     def output(self, x: torch.Tensor) -> torch.Tensor:
         """Return z, float32 [W]: whole numbers over D."""
