@@ -95,7 +95,7 @@ class CausalLanguageModel:
         self._mask_needed = False
         where = f"model.path = {folder}"
         self._mask_needed = self._try_out(where)
-        self._engine: openvino_engine.Evaluate | None = None
+        self._engine: openvino_engine.Program | None = None
         if options.engine == "openvino":
             tokens_of = [self._tokens(x) for x in self.trial()]
             network = openvino_engine.Network(self.lm, self._loss_with_mask)
@@ -283,8 +283,9 @@ class CausalLanguageModel:
 
     @property
     def packed_bytes(self) -> int:
-        """Memory of packed weights, besides the model's own, in bytes; 0 without a decoder."""
-        return 0 if self._decoder is None else self._decoder.packed_bytes
+        """Memory of packed weights, besides the model's own, in bytes."""
+        own = 0 if self._decoder is None else self._decoder.packed_bytes
+        return own + (0 if self._engine is None else self._engine.n_bytes)
 
     @property
     def without_graphs(self) -> str:

@@ -42,9 +42,17 @@ from omniinput_hpc.models.language.trial import check_length
 
 log = logging.getLogger("omniinput_hpc")
 
+Evaluate = Callable[[torch.Tensor], torch.Tensor]
+"""Maps tokens, int64 [W, T], to the logits of all classes, float32 [W, C]."""
+
 
 class SequenceClassifier:
-    """A text classifier: see the module's docstring, and `models.protocol` for the methods."""
+    """A text classifier: see the module's docstring, and `models.protocol` for the methods.
+
+    Attributes
+    ----------
+    packed_bytes : memory of packed weights, besides the model's own
+    """
 
     def __init__(self, options: Options, device: str, allowed: Allowed = None) -> None:
         folder = hf_folder.resolve(options.path)
@@ -64,17 +72,20 @@ class SequenceClassifier:
         check_length(self.lm, options.length, str(folder), self._frame.around)
         self._mask_needed = self._one_by_one = False
         self._special = special_tokens(self.lm, self._frame.words)
-        where, self._packed = f"model.path = {folder}", self.lm
+        where = f"model.path = {folder}"
         self._try_out(where)
         trial = [self._frame.tokens(x) for x in self._trial()]
         if options.engine == "openvino":
             network = openvino_engine.Network(self.lm, self._with_mask)
-            self._fastest = openvino_engine.compiled(network, trial, device, where)
+            program = openvino_engine.compiled(network, trial, device, where)
+            self._fastest: Evaluate = program
+            self.packed_bytes = program.n_bytes
         else:
-            self._packed = packed_if_same(
+            packed = packed_if_same(
                 self.lm, lambda lm: [self._logits(x, partial(self._evaluate, lm)) for x in trial]
             )
-            self._fastest = partial(self._evaluate, self._packed)
+            self._fastest = partial(self._evaluate, packed)
+            self.packed_bytes = packed_bytes(packed)
 
     @torch.no_grad()
     def output(self, x: torch.Tensor) -> torch.Tensor:
@@ -118,18 +129,11 @@ class SequenceClassifier:
             lambda part: self._logits(self._frame.tokens(part), self._fastest), x
         )
 
-    def _logits(
-        self, tokens: torch.Tensor, evaluate: Callable[[torch.Tensor], torch.Tensor]
-    ) -> torch.Tensor:
+    def _logits(self, tokens: torch.Tensor, evaluate: Evaluate) -> torch.Tensor:
         """Return the logits of all classes, float32 [W, C]."""
         if self._one_by_one:
             return torch.cat([evaluate(one[None]) for one in tokens])
         return evaluate(tokens)
-
-    @property
-    def packed_bytes(self) -> int:
-        """Memory of packed weights, besides the model's own, in bytes."""
-        return packed_bytes(self._packed)
 
     def _evaluate(self, lm: Any, tokens: torch.Tensor) -> torch.Tensor:
         # transformers checks whether a mask is all ones, which synchronizes

@@ -36,6 +36,7 @@ def check(built, options):
     rounding = 2e-5 if options.dtype == "float32" else 0.05
     torch.testing.assert_close(z, other.output(x), atol=rounding, rtol=rounding)
     assert z.dtype == torch.float32 and z.std() > 1e-3
+    assert model.packed_bytes >= sum(weights.nbytes for weights in model.lm.parameters())
     assert torch.equal(z[:2], model.output(x[:2])) and torch.equal(z, model.output(x))
 
 
