@@ -8,6 +8,8 @@ hottest rung may visit a part of the space that colder ones miss, at outputs tha
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy
 
@@ -53,17 +55,24 @@ def rungs_agree(
         log_rest_b = scipy.special.logsumexp(np.delete(log_np_kb, i, axis=0), axis=0)
         with np.errstate(invalid="ignore"):
             share_b = np.nan_to_num(np.exp(log_np_kb[i] - np.logaddexp(log_np_kb[i], log_rest_b)))
-        near_b = dispersion(rest_gb, lanes_g)
-        for bins in _groups(both_b, worth_b, share_b):
-            n_tests += 2
-            groups = own_gb[:, bins], rest_gb[:, bins]
-            shares = (both_b * share_b)[bins].sum(), (both_b * (1.0 - share_b))[bins].sum()
-            forgiven = float(np.exp(FORGIVEN * error_k[i]))
-            worth = _worth(groups, lanes_g, near_b[bins], bool(exact_k[k]))
-            p, seen, expected = _chance(groups, shares, worth, forgiven)
-            if p < worst[0]:
-                at = bins[(own_gb if seen > expected else rest_gb)[:, bins].any(axis=0)]
-                worst = (p, int(k), seen, expected, int(at[0]), int(at[-1]))
+        groups = _groups(both_b, worth_b, share_b)
+        if not groups:
+            continue
+        n_tests += 2 * len(groups)
+        own_gn, rest_gn = _sums(own_gb, groups), _sums(rest_gb, groups)
+        expected_n = _sums(both_b * share_b, groups)
+        others_n = _sums(both_b * (1.0 - share_b), groups)
+        near_n = _sums(dispersion(rest_gb, lanes_g), groups) / [len(bins) for bins in groups]
+        own_worth_n, worth_n = _worth(own_gn, rest_gn, lanes_g, near_n, bool(exact_k[k]))
+        seen_n, rest_n = own_gn.sum(axis=0) / own_worth_n, rest_gn.sum(axis=0) / worth_n
+        odds_n = expected_n / own_worth_n / np.maximum(others_n / worth_n, 1e-300)
+        p_n, expected_n = _chance(seen_n, rest_n, odds_n, float(np.exp(FORGIVEN * error_k[i])))
+        n = int(np.argmin(p_n))
+        if p_n[n] < worst[0]:
+            more = own_gb if seen_n[n] > expected_n[n] else rest_gb
+            at = groups[n][more[:, groups[n]].any(axis=0)]
+            found = float(p_n[n]), float(seen_n[n]), float(expected_n[n])
+            worst = (found[0], int(k), *found[1:], int(at[0]), int(at[-1]))
     p, k, seen, expected, first, last = worst
     p = min(1.0, p * n_tests)
     check = Check(name, p, FALSE_ALARMS, at_least=True)
@@ -78,45 +87,47 @@ def rungs_agree(
     )
 
 
+def _sums(numbers: Any, groups: list[IntArray]) -> Any:
+    """Return the sums over groups of bins, [..., n], of numbers [..., B]."""
+    return np.stack([numbers[..., bins].sum(axis=-1) for bins in groups], axis=-1)
+
+
 def _chance(
-    groups: tuple[IntArray, IntArray], shares: tuple[float, float], worth: tuple[float, float],
-    forgiven: float,
-) -> tuple[float, float, float]:  # fmt: skip
-    """Return the probability of a rung's counts given the rest's, and the counts seen and expected.
+    seen_n: FloatArray, rest_n: FloatArray, odds_n: FloatArray, forgiven: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the probability of a rung's counts given the rest's, and the expected counts, [n].
 
     Given the total of effective counts, the rung's number is binomial.
 
     Parameters
     ----------
-    groups : int64 [G, n] each, the counts of the rung and of the rest in some bins
-    shares : expected counts on the rung, and on the rest
-    worth : counts per independent count, of the rung and of the rest
+    seen_n, rest_n : effective counts of the rung and of the rest in some bins
+    odds_n : expected count of the rung over that of the rest
     forgiven : factor by which the odds are moved towards the observed ones
     """
-    seen, rest = (float(counts.sum()) / w for counts, w in zip(groups, worth, strict=True))
-    odds = shares[0] / worth[0] / max(shares[1] / worth[1], 1e-300)
-    if seen > odds * forgiven * rest:
-        odds *= forgiven
-        p = float(scipy.special.betainc(max(seen, 1e-9), rest + 1.0, odds / (1.0 + odds)))
-    elif seen < odds / forgiven * rest:
-        odds /= forgiven
-        p = float(scipy.special.betainc(max(rest, 1e-9), seen + 1.0, 1.0 / (1.0 + odds)))
-    else:
-        p = 1.0
-    return p, seen, odds * rest
+    p_n = np.ones(len(seen_n))
+    many_n = seen_n > odds_n * forgiven * rest_n
+    few_n = ~many_n & (seen_n < odds_n / forgiven * rest_n)
+    odds_n = odds_n * np.where(many_n, forgiven, np.where(few_n, 1.0 / forgiven, 1.0))
+    for at_n, more_n, less_n in ((many_n, seen_n, rest_n), (few_n, rest_n, seen_n)):
+        part_n = odds_n / (1.0 + odds_n) if more_n is seen_n else 1.0 / (1.0 + odds_n)
+        p_n[at_n] = scipy.special.betainc(
+            np.maximum(more_n[at_n], 1e-9), less_n[at_n] + 1.0, part_n[at_n]
+        )
+    return p_n, odds_n * rest_n
 
 
 def _worth(
-    groups: tuple[IntArray, IntArray], lanes_g: IntArray, near_n: FloatArray, exact: bool
-) -> tuple[float, float]:
-    """Return the number of counts per independent count, of a rung and of the rest.
+    own_gn: IntArray, rest_gn: IntArray, lanes_g: IntArray, near_n: FloatArray, exact: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Return the number of counts per independent count, [n] each, of a rung and of the rest.
 
-    It comes from the spread of the lanes in these bins, and near them (`near_n`, of the rest). A
-    rung that does not draw independently is assumed to be no better than the rest.
+    It comes from the spread of the lanes in some bins [G, n], and near them (`near_n`, of the
+    rest). A rung that does not draw independently is assumed to be no better than the rest.
     """
-    own, rest = (float(dispersion(some.sum(axis=1)[:, None], lanes_g)[0]) for some in groups)
-    rest = max(rest, float(near_n.mean()))
-    return (own if exact else max(own, rest)), rest
+    own_n, rest_n = (dispersion(counts_gn, lanes_g, 0) for counts_gn in (own_gn, rest_gn))
+    rest_n = np.maximum(rest_n, near_n)
+    return (own_n if exact else np.maximum(own_n, rest_n)), rest_n
 
 
 def _log_shares(log_w_kb: FloatArray, density: Density) -> tuple[FloatArray, FloatArray]:
