@@ -127,6 +127,34 @@ def test_widths_give_thresholds_of_that_width(drawn, tmp_path):
             assert (ratio > 0.5).all() and (ratio < 2.0).all(), (name, ratio)
 
 
+def test_a_width_joins_the_bins_of_densities(drawn, tmp_path):
+    """Nothing is lost: the numbers of inputs add up, and so do the counts."""
+    write_exact(tmp_path / "exact.csv")
+    call = ("reweight.py", "one.h5", "--exact", "exact.csv")
+    (code, out, _), _ = drawn(*call, "--width=1")
+    assert code == 0 and "exact" in out and "one.width_1.density.csv" in out
+    drawn(*call)
+    (_, wide), (_, fine) = (
+        read_table(tmp_path / f"one.{name}.csv", []) for name in ("width_1.density", "density")
+    )
+    assert set(np.diff(wide["z_lower"]).round(9)) == {1.0}
+    place = np.searchsorted(wide["z_lower"] + 1e-9, fine["z_upper"]) - 1
+    summed, counts = np.zeros(len(wide["z_lower"])), np.zeros(len(wide["z_lower"]))
+    np.add.at(summed, place, np.exp(fine["log_g"]))
+    np.add.at(counts, place, fine["count"])
+    np.testing.assert_allclose(summed, np.exp(wide["log_g"]), rtol=1e-5)
+    np.testing.assert_array_equal(counts, wide["count"])
+    points = []
+    for width in ([], ["--width=1"]):
+        (code, _, err), (both, *_) = drawn("overlay.py", *DRAWS["overlay.py"], *width)
+        assert (code, err) == (0, "")
+        points.append(max(len(line.get_xdata()) for line in both.axes[0].lines))
+    assert points[0] > 3 * points[1] > 3
+    for script in ("reweight.py", "overlay.py"):
+        (code, _, err), _ = drawn(script, *DRAWS[script], "--width=0.3")
+        assert is_plain(code, err, "--width 0.3: expected a multiple of the width")
+
+
 def test_a_width_counts_in_comparisons_of_models(drawn, tmp_path):
     from h5py import File
 

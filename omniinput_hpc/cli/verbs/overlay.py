@@ -11,6 +11,7 @@ from omniinput_hpc.cli.arguments import count
 from omniinput_hpc.cli.scripts import add_figure_options, check_output, new_parser, new_record
 from omniinput_hpc.errors import UserError
 from omniinput_hpc.estimators.density.density import density_of_run
+from omniinput_hpc.estimators.density.wide_bins import in_wider_bins
 from omniinput_hpc.models.table import z_label
 from omniinput_hpc.plots import look, overlay
 from omniinput_hpc.plots.style import save
@@ -31,6 +32,7 @@ def main(arguments: list[str], program: str = "overlay.py") -> None:
     add("--inputs", type=count, default=4, help="inputs shown at each place (default: 4)")
     sets = "outputs of test sets (omniinput test-sets), in the order of the runs"
     add("--test-sets", type=Path, action="append", default=[], metavar="FILE.csv", help=sets)
+    add("--width", type=float, help="join each run's bins to this width, a multiple of theirs")
     add_figure_options(parser)
     options = parser.parse_args(arguments)
     look.use([[run] for run in options.run], options.label, options.title, options.style)
@@ -44,6 +46,8 @@ def main(arguments: list[str], program: str = "overlay.py") -> None:
     for path, name, shown in zip(options.run, names_of(options.run), sets_of, strict=True):
         with open_run(path, options.on_damage) as run:
             density, chosen = density_of_run(run.data), pictures_at_ends(run, options.inputs)
+            if options.width is not None:
+                density = in_wider_bins(density, options.width)
             record.add_run(run)
             record.add_density(density, name)
             runs.append(run)

@@ -1,10 +1,10 @@
 """Estimate how many inputs of the whole space get each output, from runs of one model.
 
 Writes RUN.density.csv and .png, or for several runs A+B.density.csv and .png next to the first.
-With --bins it writes RUN.bins_LOWER_UPPER_WIDTH.density.csv and .png instead. With --certified it
-also writes RUN.certified.csv and .png: bounds on the number of inputs below each z, from an
-ancestral run, or on the probability below z, from a run with a [law]. Of runs with a [law], log_g
-is ln of a probability in place of a number.
+With --bins it writes RUN.bins_LOWER_UPPER_WIDTH.density.csv and .png instead, and with --width
+RUN.width_WIDTH.density.csv and .png. With --certified it also writes RUN.certified.csv and .png:
+bounds on the number of inputs below each z, from an ancestral run, or on the probability below z,
+from a run with a [law]. Of runs with a [law], log_g is ln of a probability in place of a number.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from omniinput_hpc.cli.scripts import (
 )
 from omniinput_hpc.estimators import EstimateError
 from omniinput_hpc.estimators.comparison.joined import joined_density
+from omniinput_hpc.estimators.comparison.to_exact import coarsen_exact
 from omniinput_hpc.estimators.density import other_bins
 from omniinput_hpc.estimators.density.certified import KnownBelow, certify, predicted_sites
 from omniinput_hpc.estimators.density.density import log_total
+from omniinput_hpc.estimators.density.wide_bins import in_wider_bins
 from omniinput_hpc.plots import look
 from omniinput_hpc.results import density as results
 from omniinput_hpc.results import tables
@@ -48,6 +50,7 @@ def read_arguments(arguments: list[str], program: str) -> argparse.Namespace:
     add("--unbinned", action="store_true", help=mbar_help)
     bins = "count the recorded samples in these bins instead: fewer counts, larger errors"
     add("--bins", type=other_bins_of, metavar="LOWER:UPPER:WIDTH", help=bins)
+    add("--width", type=float, help="join bins to this width, a multiple of that of the bins")
     certified = "bounds that hold for any number of independent draws (ancestral, or under a law)"
     add("--certified", action="store_true", help=certified)
     census = "RUN.census.h5 of the same model, for --certified: exact as far as it is complete"
@@ -105,6 +108,11 @@ def main(arguments: list[str], program: str = "reweight.py") -> None:
             record.add_interval(f"ln of {what} from {ends[0]:.6g} to {ends[1]:.6g}", total)
             further.append(results.total_line(density, total, ends, exact))
             further += [line for run in runs for line in drawn_line(run, *ends)]
+    if options.width is not None:
+        bins = "_".join(filter(None, [bins, f"width_{options.width:g}"]))
+        remark += f"; bins joined to a width of {options.width:g}"
+        fine, density = density, in_wider_bins(density, options.width)
+        exact = coarsen_exact(exact, fine.edges, density.edges) if exact else None
     result = results.DensityResult(files, [density], exact, further, bins, remark, share)
     written = result.write(record)
     record.notes = result.lines()

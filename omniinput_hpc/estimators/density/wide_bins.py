@@ -67,7 +67,12 @@ def for_picture(density: Density) -> Density:
     if n <= 2 * MOST_IN_PICTURE:
         return density
     factor = next(f for f in PICTURE_FACTORS if n <= f * MOST_IN_PICTURE)
-    return coarsen(density, edges_of_width(density.edges, factor * np.diff(density.edges).min()))
+    return in_wider_bins(density, factor * float(np.diff(density.edges).min()))
+
+
+def in_wider_bins(density: Density, width: float) -> Density:
+    """Return the density in bins of a width; `edges_of_width` says which, and what it raises."""
+    return coarsen(density, edges_of_width(density.edges, width))
 
 
 def in_width(density: Density, width: float) -> Density:
