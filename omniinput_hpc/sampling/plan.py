@@ -29,7 +29,7 @@ from omniinput_hpc.runfile.layout import (
 from omniinput_hpc.runfile.writers import libraries
 from omniinput_hpc.sampling.forecast import describe_time, judge
 from omniinput_hpc.sampling.restart import Existing
-from omniinput_hpc.sampling.shapes import bytes_of_records
+from omniinput_hpc.sampling.shapes import bytes_of_commit, bytes_of_records
 from omniinput_hpc.sampling.trial import ExchangeTrial
 from omniinput_hpc.tempering.ladder import Grid
 from omniinput_hpc.text import amount
@@ -77,6 +77,7 @@ def describe(plan: Plan) -> str:
     # The records of a rank's blocks and, with several blocks, the merged records that it writes
     written = len(grid.rungs(0)) if c.sampler.blocks > 1 else 0
     host = bytes_of_records(g, share / c.sampler.blocks + written)
+    host += bytes_of_commit(g, len(grid.rungs(0)))
     weights = f"{amount(plan.model_bytes)} of weights + " if plan.model_bytes is not None else ""
     kept = (
         f"{amount(plan.cache_bytes)} of keys, values and packed weights + "

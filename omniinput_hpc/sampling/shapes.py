@@ -12,6 +12,7 @@ from omniinput_hpc.histogram import MAX_GROUPS
 from omniinput_hpc.parallel import launched
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.block_histograms import rounds_per_block
+from omniinput_hpc.runfile.changed_parts import SPARSE_FROM_BYTES
 from omniinput_hpc.runfile.layout import Geometry
 
 FIRST_WALKERS = MAX_GROUPS
@@ -156,3 +157,13 @@ def bytes_of_records(g: Geometry, n_rungs: float) -> int:
     a_sample = g.n_sites * g.x_dtype.itemsize + 8 * (1 + g.n_log_q + len(g.observables))
     a_bin = 8 * (3 + min(MAX_GROUPS, g.n_walkers))
     return int(n_rungs * (g.samples_per_round * a_sample + a_bin * g.n_bins))
+
+
+def bytes_of_commit(g: Geometry, n_rungs: float) -> int:
+    """Return the bytes on the host that writing a round takes beside its records.
+
+    These are the histograms of all rungs in one array and, if they are large, copies of the last
+    two (`LastWritten`) and what tells their differences.
+    """
+    n_bytes = 8 * min(MAX_GROUPS, g.n_walkers) * g.n_bins * n_rungs
+    return int(n_bytes * (3.5 if n_bytes >= SPARSE_FROM_BYTES else 1.0))
