@@ -204,20 +204,24 @@ def print_any_text() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> None:
+def write_atomically(path: Path, *content: str | bytes | memoryview, mode: int = 0o666) -> None:
     """Write a file completely or not at all: under another name, fsynced, then renamed.
 
-    A text is written as UTF-8, with lone surrogates as escapes. `mode` are the permissions of the
-    new file, before the umask. Raises an OSError if the content cannot be written (a full disk); an
-    existing file then stays unchanged.
+    Its parts follow each other. Text is written as UTF-8, with lone surrogates as escapes. `mode`
+    are the permissions of the new file, before the umask. Raises an OSError if the content cannot
+    be written (a full disk); an existing file then stays unchanged.
     """
-    data = content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace")
+    parts = [
+        part.encode("utf-8", "backslashreplace") if isinstance(part, str) else part
+        for part in content
+    ]
     partial = path.with_name(path.name + ".partial")
     try:
         partial.unlink(missing_ok=True)  # left by a killed process; its permissions may differ
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            for data in parts:
+                file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)

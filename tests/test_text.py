@@ -83,7 +83,7 @@ def test_permissions_of_a_new_file(tmp_path):
     path.write_text("old")
     (tmp_path / "a.partial").write_text("of a killed process")
     (tmp_path / "a.partial").chmod(0o666)
-    text.write_atomically(path, "new", 0o600)
+    text.write_atomically(path, "new", mode=0o600)
     assert path.read_text() == "new" and path.stat().st_mode & 0o777 == 0o600
 
 

@@ -155,6 +155,6 @@ def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
         It cannot be written, for instance on a full disk. An existing file stays as it was.
     """
     try:
-        write_atomically(path, data, mode)
+        write_atomically(path, data, mode=mode)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}") from None

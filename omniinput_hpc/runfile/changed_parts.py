@@ -2,7 +2,8 @@
 
 Histograms of groups of lanes may take many megabytes per rung, but a round changes only the few
 bins that its walkers visited. Two slabs are written in turn, so each is compared with its content
-two rounds earlier. Checksums still cover the whole slab.
+two rounds earlier, page by page, by 64-bit hashes of the pages. Checksums still cover the whole
+slab.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from omniinput_hpc.parallel.messages import Message
@@ -35,10 +37,10 @@ def is_sparse(field: Field, where: Where) -> bool:
 
 
 class LastWritten:
-    """The values that this rank last wrote to the two slabs of each large dataset."""
+    """What this rank last wrote to the two slabs of each large dataset: a hash of each page."""
 
     def __init__(self) -> None:
-        self._slabs: dict[tuple[str, int], NDArray[np.generic]] = {}
+        self._pages: dict[tuple[str, int], NDArray[np.uint64]] = {}
 
     def changed(self, name: str, round_: int, values: NDArray[np.generic]) -> Runs:
         """Return the runs that differ from the values written to this slab two rounds earlier.
@@ -46,12 +48,24 @@ class LastWritten:
         All rows count as changed if this process has not written the slab yet. The values are
         recorded as written now, because the run ends if writing fails.
         """
-        before = self._slabs.get((name, round_ % 2))
-        self._slabs[name, round_ % 2] = values.copy()
-        rows = values.reshape(-1, values.shape[-1])
+        before, rows = self._pages.get((name, round_ % 2)), values.reshape(-1, values.shape[-1])
+        after = self._pages[name, round_ % 2] = _hashes(rows)
         if before is None:
             return _whole_rows(*rows.shape)
-        return _changed_runs(before.reshape(rows.shape), rows)
+        return _changed_runs(before, after, rows.shape[1])
+
+
+def _hashes(rows: NDArray[np.generic]) -> NDArray[np.uint64]:
+    """Return a hash of each page of an array [rows, columns], uint64 [rows, pages]."""
+    data = np.ascontiguousarray(rows).data.cast("B")
+    n_rows, n_columns = rows.shape
+    begins = range(0, n_columns, PAGE)
+    found = [
+        xxhash.xxh3_64_intdigest(data[first + rows.itemsize * begin : first + rows.itemsize * end])
+        for first in range(0, len(data), rows.itemsize * n_columns)
+        for begin, end in ((begin, min(begin + PAGE, n_columns)) for begin in begins)
+    ]
+    return np.array(found, dtype=np.uint64).reshape(n_rows, len(begins))
 
 
 def _whole_rows(n_rows: int, n_columns: int) -> Runs:
@@ -59,12 +73,9 @@ def _whole_rows(n_rows: int, n_columns: int) -> Runs:
     return np.stack([np.arange(n_rows), begin, end], axis=1)
 
 
-def _changed_runs(before: NDArray[np.generic], after: NDArray[np.generic]) -> Runs:
-    """Return the pages that differ between arrays [rows, columns]; adjacent pages are merged."""
-    n_columns = after.shape[1]
-    starts = np.arange(0, n_columns, PAGE)
-    page = np.logical_or.reduceat(before != after, starts, axis=1).astype(np.int8)
-    edge = np.diff(page, axis=1, prepend=0, append=0)
+def _changed_runs(before: NDArray[np.uint64], after: NDArray[np.uint64], n_columns: int) -> Runs:
+    """Return the pages whose hashes, [rows, pages], differ; adjacent pages are merged."""
+    edge = np.diff((before != after).astype(np.int8), axis=1, prepend=0, append=0)
     row, first = np.nonzero(edge == 1)  # in row order, so that begins and ends match
     _, last = np.nonzero(edge == -1)
     return np.stack([row, first * PAGE, np.minimum(last * PAGE, n_columns)], axis=1)

@@ -146,7 +146,7 @@ def write(path: Path, side: SideCheckpoint) -> None:
     tensors["about"] = np.frombuffer(_about(side).encode(), dtype=np.uint8)
     tensors[_DIGEST] = np.zeros(_DIGEST_BYTES, dtype=np.uint8)
     body = memoryview(safetensors.numpy.save(tensors))[:-_DIGEST_BYTES]
-    write_atomically(path, bytes(body) + xxhash.xxh3_128_digest(body))
+    write_atomically(path, body, xxhash.xxh3_128_digest(body))
 
 
 def keep(path: Path, side: SideCheckpoint, warn: bool = True) -> bool:
@@ -309,13 +309,16 @@ class SideWriter:
             mine = values.get(name, np.empty((0, *of_rungs[1:])))
             parts = self._world.gather(np.ascontiguousarray(mine, dtype=field.dtype))
             if parts is not None:
-                slabs[name] = np.concatenate(parts)
+                slabs[name] = parts[0] if len(parts) == 1 else np.concatenate(parts)
         if self._side is not None:
             self._side = _after(self._side, round_, slabs)
             self._write(self._side, begin)
 
     def _write(self, side: SideCheckpoint, begin: float) -> None:
         self._fine = keep(self._path, side, warn=self._fine)
+        # the next round replaces all others, which may be large
+        kept = {name: side.slabs[name] for name in fields_of(side.geometry, ALWAYS)}
+        self._side = replace(side, slabs=kept)
         now = time.monotonic()
         self._next = now + max(EVERY, (now - begin) / SHARE)
 

@@ -77,7 +77,8 @@ def describe(plan: Plan) -> str:
     # The records of a rank's blocks and, with several blocks, the merged records that it writes
     written = len(grid.rungs(0)) if c.sampler.blocks > 1 else 0
     host = bytes_of_records(g, share / c.sampler.blocks + written)
-    host += bytes_of_commit(g, len(grid.rungs(0)))
+    own, of_first = bytes_of_commit(g, len(grid.rungs(0)), len(plan.devices))
+    host += own
     weights = f"{amount(plan.model_bytes)} of weights + " if plan.model_bytes is not None else ""
     kept = (
         f"{amount(plan.cache_bytes)} of keys, values and packed weights + "
@@ -110,7 +111,7 @@ def describe(plan: Plan) -> str:
         f"of {batch} inputs each",
         "memory": f"{weights}{kept}{amount(_batch_bytes(g, batch))} of logits or gradients per "
         f"batch + {amount(host)} of records, per rank",
-        "hosts": _hosts(plan, host),
+        "hosts": _hosts(plan, host, of_first),
         "file": f"{c.run.output}, {amount(size_in_bytes(g))}, {state}; writer {plan.writer} "
         f"({plan.writer_reason})",
     }
@@ -221,8 +222,11 @@ def _batch_bytes(g: Geometry, batch: int) -> int:
     return 3 * 4 * batch * g.n_sites * g.n_values
 
 
-def _hosts(plan: Plan, records: int) -> str:
-    """Return a host's peak memory, in words; `records` is in bytes per rank."""
+def _hosts(plan: Plan, records: int, of_first: int) -> str:
+    """Return a host's peak memory, in words.
+
+    `records` is in bytes per rank, `of_first` what the first rank needs besides.
+    """
     n_ranks = max(Counter(plan.hosts).values())
     if plan.model_bytes is None:
         return f"up to {n_ranks} rank(s) each; the memory of the model is not known"
@@ -230,7 +234,7 @@ def _hosts(plan: Plan, records: int) -> str:
     width = plan.config.sampler.block_walkers
     batch = _batch_bytes(plan.geometry, width) + plan.cache_bytes if on_host else 0
     # All ranks of a host load their weights into its memory first.
-    need = n_ranks * (plan.model_bytes + records + batch)
+    need = n_ranks * (plan.model_bytes + records + batch) + of_first
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     short = "" if need < there else ": too little; start fewer ranks per host"
     return (

@@ -12,7 +12,6 @@ from omniinput_hpc.histogram import MAX_GROUPS
 from omniinput_hpc.parallel import launched
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.block_histograms import rounds_per_block
-from omniinput_hpc.runfile.changed_parts import SPARSE_FROM_BYTES
 from omniinput_hpc.runfile.layout import Geometry
 
 FIRST_WALKERS = MAX_GROUPS
@@ -159,11 +158,12 @@ def bytes_of_records(g: Geometry, n_rungs: float) -> int:
     return int(n_rungs * (g.samples_per_round * a_sample + a_bin * g.n_bins))
 
 
-def bytes_of_commit(g: Geometry, n_rungs: float) -> int:
-    """Return the bytes on the host that writing a round takes beside its records.
+def bytes_of_commit(g: Geometry, n_rungs: float, n_ranks: int) -> tuple[int, int]:
+    """Return the bytes on the host that committing a round takes beside its records.
 
-    These are the histograms of all rungs in one array and, if they are large, copies of the last
-    two (`LastWritten`) and what tells their differences.
+    Of each rank, which writes the histograms of so many rungs as one array; and of the first rank,
+    which also writes those of all rungs into the side file.
     """
-    n_bytes = 8 * min(MAX_GROUPS, g.n_walkers) * g.n_bins * n_rungs
-    return int(n_bytes * (3.5 if n_bytes >= SPARSE_FROM_BYTES else 1.0))
+    a_rung = 8 * min(MAX_GROUPS, g.n_walkers) * g.n_bins
+    copies = 2 if n_ranks == 1 else 3  # as gathered, as bytes, and as a file
+    return int(a_rung * n_rungs), copies * a_rung * g.n_rungs
