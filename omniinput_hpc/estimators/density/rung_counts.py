@@ -60,19 +60,19 @@ def rungs_agree(
             continue
         n_tests += 2 * len(groups)
         own_gn, rest_gn = _sums(own_gb, groups), _sums(rest_gb, groups)
-        expected_n = _sums(both_b * share_b, groups)
+        share_n = _sums(both_b * share_b, groups)
         others_n = _sums(both_b * (1.0 - share_b), groups)
         near_n = _sums(dispersion(rest_gb, lanes_g), groups) / [len(bins) for bins in groups]
         own_worth_n, worth_n = _worth(own_gn, rest_gn, lanes_g, near_n, bool(exact_k[k]))
         seen_n, rest_n = own_gn.sum(axis=0) / own_worth_n, rest_gn.sum(axis=0) / worth_n
-        odds_n = expected_n / own_worth_n / np.maximum(others_n / worth_n, 1e-300)
+        odds_n = share_n / own_worth_n / np.maximum(others_n / worth_n, 1e-300)
         p_n, expected_n = _chance(seen_n, rest_n, odds_n, float(np.exp(FORGIVEN * error_k[i])))
         n = int(np.argmin(p_n))
         if p_n[n] < worst[0]:
             more = own_gb if seen_n[n] > expected_n[n] else rest_gb
             at = groups[n][more[:, groups[n]].any(axis=0)]
-            found = float(p_n[n]), float(seen_n[n]), float(expected_n[n])
-            worst = (found[0], int(k), *found[1:], int(at[0]), int(at[-1]))
+            counts = float(seen_n[n]), float(expected_n[n])
+            worst = (float(p_n[n]), k, *counts, int(at[0]), int(at[-1]))
     p, k, seen, expected, first, last = worst
     p = min(1.0, p * n_tests)
     check = Check(name, p, FALSE_ALARMS, at_least=True)
@@ -109,11 +109,10 @@ def _chance(
     many_n = seen_n > odds_n * forgiven * rest_n
     few_n = ~many_n & (seen_n < odds_n / forgiven * rest_n)
     odds_n = odds_n * np.where(many_n, forgiven, np.where(few_n, 1.0 / forgiven, 1.0))
-    for at_n, more_n, less_n in ((many_n, seen_n, rest_n), (few_n, rest_n, seen_n)):
-        part_n = odds_n / (1.0 + odds_n) if more_n is seen_n else 1.0 / (1.0 + odds_n)
-        p_n[at_n] = scipy.special.betainc(
-            np.maximum(more_n[at_n], 1e-9), less_n[at_n] + 1.0, part_n[at_n]
-        )
+    seen, rest, odds = seen_n[many_n], rest_n[many_n], odds_n[many_n]
+    p_n[many_n] = scipy.special.betainc(np.maximum(seen, 1e-9), rest + 1.0, odds / (1.0 + odds))
+    seen, rest, odds = seen_n[few_n], rest_n[few_n], odds_n[few_n]
+    p_n[few_n] = scipy.special.betainc(np.maximum(rest, 1e-9), seen + 1.0, 1.0 / (1.0 + odds))
     return p_n, odds_n * rest_n
 
 

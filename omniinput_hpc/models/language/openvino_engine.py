@@ -15,6 +15,7 @@ ROUNDING = {torch.float32: 1e-4, torch.bfloat16: 0.02}
 """Largest difference from torch's outputs, times 1 + the largest of these."""
 PRECISION = {torch.float32: "f32", torch.bfloat16: "bf16"}
 Evaluate = Callable[[torch.Tensor], torch.Tensor]
+"""Maps tokens, int64 [n, T], to float32 [n] or [n, C]."""
 
 
 class Program:

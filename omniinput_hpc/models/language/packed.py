@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from omniinput_hpc.models.language.foreign_code import as_close
+from omniinput_hpc.models.language.foreign_code import ForeignError, as_close
 
 PACKED_ROWS = 1024
 """Number of rows for which the layout of packed weights is optimized; any number works."""
@@ -83,9 +83,12 @@ def packed_if_same(lm: nn.Module, evaluate: Callable[[nn.Module], list[torch.Ten
     other = packed_body(lm)
     if other is lm:
         return lm
-    with torch.no_grad():
-        pairs = zip(evaluate(other), evaluate(lm), strict=True)
-        same = all(as_close(*pair, next(lm.parameters()).dtype) for pair in pairs)
+    try:
+        with torch.no_grad():
+            pairs = zip(evaluate(other), evaluate(lm), strict=True)
+            same = all(as_close(*pair, next(lm.parameters()).dtype) for pair in pairs)
+    except ForeignError:  # a model whose parts hold on to each other cannot be copied this way
+        return lm
     return other if same else lm
 
 

@@ -10,7 +10,6 @@ padding in the ids to number positions), or none.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
 
@@ -37,13 +36,11 @@ from omniinput_hpc.models.language.foreign_code import (
 )
 from omniinput_hpc.models.language.framed import FramedTokens
 from omniinput_hpc.models.language.loading import load
+from omniinput_hpc.models.language.openvino_engine import Evaluate
 from omniinput_hpc.models.language.packed import packed_bytes, packed_if_same
 from omniinput_hpc.models.language.trial import check_length
 
 log = logging.getLogger("omniinput_hpc")
-
-Evaluate = Callable[[torch.Tensor], torch.Tensor]
-"""Maps tokens, int64 [W, T], to the logits of all classes, float32 [W, C]."""
 
 
 class SequenceClassifier:
@@ -164,10 +161,8 @@ class SequenceClassifier:
         evaluate an input.
         """
         self._mask_needed, why = True, ""
-        evaluate, trial = (
-            partial(self._evaluate, self.lm),
-            [self._frame.tokens(x) for x in self._trial()],
-        )
+        evaluate = partial(self._evaluate, self.lm)
+        trial = [self._frame.tokens(x) for x in self._trial()]
         try:
             alone = [torch.cat([evaluate(one[None]) for one in x]) for x in trial]
         except ForeignError as error:

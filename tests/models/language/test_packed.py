@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 from omniinput_hpc.config import CausalLm, SequenceClassifier
 from omniinput_hpc.models import offers_of
 from omniinput_hpc.models.language import causal_lm, packed, sequence_classifier
+from omniinput_hpc.models.language.foreign_code import ForeignError
 from omniinput_hpc.models.language.hf_decoder import HfDecoder
 
 D, W = 7, 5
@@ -71,6 +72,17 @@ def test_encoders_are_packed_if_that_changes_nothing(tmp_path, monkeypatch):
         torch.ops.mkldnn, "_reorder_linear_weight", lambda w, n: reorder(1.01 * w, n)
     )
     assert sequence_classifier.build(options, "cpu").packed_bytes == 0
+
+
+def test_a_model_that_fails_as_a_copy_is_evaluated_as_it_is():
+    body = Shared()
+
+    def evaluate(module):
+        if module is not body:
+            raise ForeignError("it fails")
+        return [module(torch.ones(1, 8))]
+
+    assert packed.packed_if_same(body, evaluate) is body
 
 
 class Shared(nn.Module):
