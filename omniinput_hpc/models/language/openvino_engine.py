@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -79,8 +80,20 @@ def compiled(network: nn.Module, trial: list[torch.Tensor], device: str, name: s
     return evaluate
 
 
-def _compile(network: nn.Module, tokens: torch.Tensor, precision: str) -> Program:
+@cache
+def _core() -> Any:
+    """Return the one `Core` of this process.
+
+    Each core gives the main thread a stack for signal handlers, and takes it away at its end. Cores
+    that do not end in reverse order leave a stack that is no longer there, and then the next
+    SIGTERM or SIGUSR1 ends the process by SIGSEGV.
+    """
     from openvino import Core
+
+    return Core()
+
+
+def _compile(network: nn.Module, tokens: torch.Tensor, precision: str) -> Program:
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
@@ -97,7 +110,7 @@ def _compile(network: nn.Module, tokens: torch.Tensor, precision: str) -> Progra
         "PERFORMANCE_HINT": "LATENCY",
     }
     n_bytes = sum(weights.nbytes for weights in network.parameters())
-    return Program(Core().compile_model(graph, "CPU", options), n_bytes)
+    return Program(_core().compile_model(graph, "CPU", options), n_bytes)
 
 
 def _remedy(name: str) -> str:

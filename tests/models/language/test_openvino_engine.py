@@ -1,6 +1,9 @@
 """`model.engine = "openvino"` gives torch's outputs, and refuses what it cannot compute."""
 
+import gc
 import importlib.util
+import os
+import signal
 
 import pytest
 import torch
@@ -57,6 +60,28 @@ def test_classifiers(tmp_path):
 @pytest.mark.parametrize("kind", sorted(DECODERS))
 def test_other_decoders(kind, tmp_path):
     check(causal_lm.build, causal(save_decoder(kind, tmp_path)))
+
+
+def handled_signal():
+    """Return whether a copy of this process survives a signal that it handles."""
+    pid = os.fork()
+    if pid == 0:
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def test_signals_are_handled_after_models_that_are_gone(tmp_path):
+    options = causal(save_decoder("gpt2", tmp_path))
+    first = causal_lm.build(options, "cpu")
+    second = causal_lm.build(options, "cpu")
+    del first  # before the second
+    gc.collect()
+    assert handled_signal()
+    del second
+    gc.collect()
+    assert handled_signal()
 
 
 def test_other_outputs_are_refused(tmp_path, monkeypatch):
