@@ -14,6 +14,7 @@ from importlib import import_module
 from omniinput_hpc.errors import EXIT_BAD_INPUT, EXIT_COMPLETE
 from omniinput_hpc.parallel import launched
 from omniinput_hpc.parallel.signals import request
+from omniinput_hpc.plugins import collect_rarely
 from omniinput_hpc.text import __version__, print_any_text
 
 OFFLINE, RUN = "omniinput_hpc.cli.verbs", "omniinput_hpc.cli.run"
@@ -103,6 +104,7 @@ def main(argv: Sequence[str] | None = None, program: str = "omniinput") -> int:
 
     ``python -m omniinput_hpc`` also accepts arguments without a verb.
     """
+    collect_rarely()
     print_any_text()
     given = list(sys.argv[1:] if argv is None else argv)
     name = given[0].replace("_", "-") if given else ""

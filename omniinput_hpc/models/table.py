@@ -231,6 +231,7 @@ def build_kind(options: Table, device: str, config: Config) -> Model:
     end = _module("constraint").end_id(config)
     if end is not None:
         model = _module("outputs.ended").of_ids(model, end, row.has_tokenizer)
+    plugins.collect_as_usual()  # all has been imported
     return model
 
 

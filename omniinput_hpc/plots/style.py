@@ -286,4 +286,6 @@ def save(figure: Figure, path: Path, caption: look.Caption | None = None) -> Non
         write_caption(figure, caption or look.Caption())
         plain_names(figure)
         figure.savefig(path, format="png")
+        with style_context({"figure.constrained_layout.use": False}):  # it has been laid out
+            figure.set_layout_engine(None)
         figure.savefig(path.with_suffix(".pdf"), format="pdf", metadata={"CreationDate": None})

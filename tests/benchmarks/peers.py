@@ -55,8 +55,8 @@ STEPS = {10: 1e7, 100: 5e7, 1000: 2e8}
 """Moves between exchanges, and walkers' moves that are timed by compiled code."""
 EXCHANGES = {10: 100, 100: 10, 1000: 10}
 """Exchanges in a round, which ends with a commit to the file."""
-SLOW = 20
-"""How many times fewer are timed without it."""
+SLOW = 1e7
+"""Moves that are timed without it."""
 N_TOKENS, LM_WALKERS = 25, 16
 SMOLLM2 = "inputs/models/smollm2-135m"
 BATCHES, DRAW_REPEATS = (64, 128, 256), 3
@@ -235,7 +235,7 @@ def print_ladders(other: Path | None) -> list[dict[str, Any]]:
     rows = []
     for steps, n_moves in STEPS.items():
         a_round = EXCHANGES[steps] * steps * RUNGS * LADDER_WALKERS
-        n_fast, n_slow = round(n_moves / a_round), max(1, round(n_moves / a_round / SLOW))
+        n_fast, n_slow = (round(moves / a_round) for moves in (n_moves, SLOW))
         ns = {
             "numba": numba_ladder(steps, n_fast) / (n_fast * a_round),
             "compiled_change": per_move(ROOT, "make_compiled", steps, n_fast),
