@@ -128,14 +128,15 @@ class Metropolis(Untuned):
         site = self._choose_sites(n_walkers, n_sites, stream)  # [W, sites]
         old = state.x.gather(1, site)
         value = self._other_values(old, stream)  # [W, sites]
-        x_new = state.x.scatter(1, site, value)  # [W, D]
         log_q = self._log_q(state.x, state.z) if state.cache is None else state.cache
+        scatter = torch.Tensor.scatter_ if replace else torch.Tensor.scatter
+        x_new = scatter(state.x, 1, site, value)  # [W, D]
         z_new = self._model.output(x_new)  # [W]
         log_q_new = self._log_q(x_new, z_new)
         u = stream.uniform(n_walkers)
         accepted = decide(ensemble, state.z, z_new, log_q_new - log_q, u)  # [W]
         kept = accept(accepted, value, old)
-        x = state.x.scatter_(1, site, kept) if replace else state.x.scatter(1, site, kept)
+        x = scatter(state.x, 1, site, kept)
         z = accept(accepted, z_new, state.z)
         return State(x, z, self._kept(accepted, log_q_new, log_q)), Info(accepted)
 

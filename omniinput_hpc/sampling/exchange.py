@@ -240,11 +240,11 @@ class Exchanger:
         lower, upper = (stacked(numbers[at].T[..., None]) for at in (low_p, low_p + 1))
         u_pw = np.stack([self._u.of_pair(k, exchange) for k in k_p.tolist()])
         swap_pw = ladder.accept_swaps(lower, upper, slots.z[low_p], slots.z[low_p + 1], u_pw)
-        p, lane = np.nonzero(swap_pw)
+        place_kw = np.arange(slots.z.size).reshape(slots.z.shape)
+        low, high = place_kw[low_p][swap_pw], place_kw[low_p + 1][swap_pw]
         for part in slots.arrays:
-            above = part[low_p[p] + 1, lane]
-            part[low_p[p] + 1, lane] = part[low_p[p], lane]
-            part[low_p[p], lane] = above
+            flat = part.reshape(-1, *part.shape[2:])  # a view
+            flat[low], flat[high] = flat[high], flat[low]
         self.attempted_k[k_p] += swap_pw.shape[1]
         self.accepted_k[k_p] += np.count_nonzero(swap_pw, axis=1)
 
