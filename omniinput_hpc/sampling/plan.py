@@ -17,6 +17,7 @@ import numpy as np
 from omniinput_hpc import models
 from omniinput_hpc.config import Config
 from omniinput_hpc.config.law import Law
+from omniinput_hpc.kernels.parts.gradients import MAX_DENSE_ELEMENTS
 from omniinput_hpc.parallel import comm
 from omniinput_hpc.parallel.comm import World
 from omniinput_hpc.runfile.layout import (
@@ -36,6 +37,7 @@ from omniinput_hpc.text import amount
 
 LARGE_FILE = 10 * 2**30
 """Run files of this many bytes or more cause a warning."""
+GRADIENT_KERNELS = {"discrete-langevin", "gibbs-with-gradients"}
 MAX_DIGITS = 30
 """Digits of a number of inputs that are shown."""
 SMALLER_BY = {
@@ -109,9 +111,9 @@ def describe(plan: Plan) -> str:
         "and round",
         "forwards": f"{(c.run.burn_in + g.rounds) * per_round * share:,} per rank, "
         f"of {batch} inputs each",
-        "memory": f"{weights}{kept}{amount(_batch_bytes(g, batch))} of logits or gradients per "
-        f"batch + {amount(host)} of records, per rank",
-        "hosts": _hosts(plan, host, of_first),
+        "memory": f"{weights}{kept}{amount(_bytes_of_arrays(c, g, share))} of logits or gradients "
+        f"+ {amount(host)} of records, per rank",
+        "hosts": _hosts(plan, host, of_first, share),
         "file": f"{c.run.output}, {amount(size_in_bytes(g))}, {state}; writer {plan.writer} "
         f"({plan.writer_reason})",
     }
@@ -217,22 +219,29 @@ def _batches(config: Config) -> str:
     return f"in {config.sampler.blocks} blocks of {config.sampler.block_walkers}, each a batch"
 
 
-def _batch_bytes(g: Geometry, batch: int) -> int:
-    """Return the bytes of three float32 arrays [batch, D, n_values], which most kernels need."""
-    return 3 * 4 * batch * g.n_sites * g.n_values
+def _bytes_of_arrays(config: Config, g: Geometry, n_batches: int) -> int:
+    """Return the bytes of the float32 arrays [batch, D, n_values] of a rank.
+
+    Most kernels need three in a move. Those that use gradients keep one of each batch besides,
+    which with the gaps that it leaves takes the place of two.
+    """
+    size = config.sampler.block_walkers * g.n_sites * g.n_values
+    dense = size <= MAX_DENSE_ELEMENTS and GRADIENT_KERNELS & {*config.kernel.names}
+    return (3 + 2 * n_batches if dense else 3) * 4 * size
 
 
-def _hosts(plan: Plan, records: int, of_first: int) -> str:
+def _hosts(plan: Plan, records: int, of_first: int, n_batches: int) -> str:
     """Return a host's peak memory, in words.
 
-    `records` is in bytes per rank, `of_first` what the first rank needs besides.
+    `records` is in bytes per rank, `of_first` what the first rank needs besides. A rank moves
+    `n_batches`, one after the other.
     """
     n_ranks = max(Counter(plan.hosts).values())
     if plan.model_bytes is None:
         return f"up to {n_ranks} rank(s) each; the memory of the model is not known"
     on_host = any(device == "cpu" for device in plan.devices)
-    width = plan.config.sampler.block_walkers
-    batch = _batch_bytes(plan.geometry, width) + plan.cache_bytes if on_host else 0
+    arrays = _bytes_of_arrays(plan.config, plan.geometry, n_batches)
+    batch = arrays + plan.cache_bytes if on_host else 0
     # All ranks of a host load their weights into its memory first.
     need = n_ranks * (plan.model_bytes + records + batch) + of_first
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -48,6 +48,16 @@ def test_every_line(tmp_path):
     assert ", new; writer mpio (because)" in lines["file"]
 
 
+def test_gradients_of_every_rung_count(tmp_path):
+    """A rank of 2 rungs keeps 2 arrays (8 walkers, 6 sites, 4 values), each as if it were two."""
+    plain, kept = (
+        plan_of(tmp_path, f"kernel.name={name}", model_bytes=0)
+        for name in ("metropolis", "discrete-langevin")
+    )
+    found = [lines_of(one)["memory"].split(" of logits or gradients")[0] for one in (plain, kept)]
+    assert found == ["0 B of weights + 2.3 kB", "0 B of weights + 5.38 kB"]
+
+
 def test_the_precision_of_products_is_printed(tmp_path):
     on_cpu = lines_of(plan_of(tmp_path, "run.precision=tf32"))
     assert on_cpu["ranks"].endswith(
