@@ -28,7 +28,7 @@ from omniinput_hpc.errors import UserError
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 """Signals that ask a run to stop (see `parallel.signals`)."""
 _log = logging.getLogger("omniinput_hpc")
-_GARBAGE = gc.get_threshold()
+_USUAL, _RARE = gc.get_threshold(), 50_000
 
 
 def collect_rarely() -> None:
@@ -37,13 +37,14 @@ def collect_rarely() -> None:
     Imports of torch and transformers make a million objects that stay. Collections look at all of
     them again and again, for a fifth of the time of an import.
     """
-    gc.set_threshold(50_000, *_GARBAGE[1:])
+    gc.set_threshold(_RARE, *_USUAL[1:])
     atexit.register(gc.freeze)
 
 
 def collect_as_usual() -> None:
-    """Collect garbage as often as before `collect_rarely`: cycles may hold large tensors."""
-    gc.set_threshold(*_GARBAGE)
+    """Undo the first effect of `collect_rarely`: garbage of a run may hold large tensors."""
+    if gc.get_threshold()[0] == _RARE:  # else it is the user's own setting, in a notebook
+        gc.set_threshold(*_USUAL)
 
 
 @contextmanager
@@ -53,6 +54,7 @@ def own_surroundings() -> Iterator[None]:
     That is the working directory, to which paths are relative; the handlers and the mask of the
     signals that stop a run; and the settings of the program's log.
     """
+    atexit.unregister(gc.freeze)  # the last collection closes files that this code left open
     folder, disabled = os.getcwd(), _log.manager.disable
     about_log = (_log.disabled, _log.level, _log.propagate, list(_log.handlers))
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}

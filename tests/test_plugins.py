@@ -1,14 +1,23 @@
 """Functions by their names: found in the current directory, or one plain message."""
 
+import gc
 import logging
 import os
 import signal
+import subprocess
 import sys
 
 import pytest
+from run_tools import environment
 
 from omniinput_hpc.errors import UserError
-from omniinput_hpc.plugins import call, load_function, source_of
+from omniinput_hpc.plugins import (
+    call,
+    collect_as_usual,
+    collect_rarely,
+    load_function,
+    source_of,
+)
 
 
 def test_functions_are_found_or_the_message_says_why_not(tmp_path, monkeypatch):
@@ -84,3 +93,30 @@ def test_a_module_that_ends_the_program_is_bad_input(tmp_path, monkeypatch):
     (tmp_path / "my_script.py").write_text("import sys\ndef f(x): pass\nsys.exit()\n")
     with pytest.raises(UserError, match="importing my_script ends the program"):
         load_function("my_script:f", "--rule")
+
+
+def test_files_that_own_code_leaves_open_are_written(tmp_path):
+    """The program skips Python's last garbage collection, which closes those in cycles."""
+    (tmp_path / "my_log.py").write_text(
+        "class Log:\n    def __init__(self):\n        self.file, self.me = open('log', 'w'), self\n"
+        "def f(x): pass\nlog = Log()\nlog.file.write('kept')\n"
+    )
+    code = (
+        "from omniinput_hpc.plugins import *\ncollect_rarely()\nload_function('my_log:f', '--rule')"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), check=True)
+    assert (tmp_path / "log").read_text() == "kept"
+
+
+def test_garbage_is_collected_as_usual_or_as_the_user_chose():
+    collect_rarely()
+    collect_as_usual()  # a test before this one may have called a command
+    usual = gc.get_threshold()
+    collect_rarely()
+    assert gc.get_threshold()[0] > 10 * usual[0]
+    collect_as_usual()
+    assert gc.get_threshold() == usual
+    gc.set_threshold(77)
+    collect_as_usual()
+    assert gc.get_threshold()[0] == 77
+    gc.set_threshold(*usual)

@@ -38,6 +38,7 @@ from omniinput_hpc.text import amount
 LARGE_FILE = 10 * 2**30
 """Run files of this many bytes or more cause a warning."""
 GRADIENT_KERNELS = {"discrete-langevin", "gibbs-with-gradients"}
+"""Kernels that keep the gradient at their walkers' inputs."""
 MAX_DIGITS = 30
 """Digits of a number of inputs that are shown."""
 SMALLER_BY = {
@@ -222,8 +223,9 @@ def _batches(config: Config) -> str:
 def _bytes_of_arrays(config: Config, g: Geometry, n_batches: int) -> int:
     """Return the bytes of the float32 arrays [batch, D, n_values] of a rank.
 
-    Most kernels need three in a move. Those that use gradients keep one of each batch besides,
-    which with the gaps that it leaves takes the place of two.
+    Most kernels need three in a move. Those in `GRADIENT_KERNELS` also keep one of each batch,
+    unless it is so large that it is kept in factors. It counts twice: measured on a CPU, the
+    allocator needs 1.8 times as much for it.
     """
     size = config.sampler.block_walkers * g.n_sites * g.n_values
     dense = size <= MAX_DENSE_ELEMENTS and GRADIENT_KERNELS & {*config.kernel.names}

@@ -82,11 +82,11 @@ def compiled(network: nn.Module, trial: list[torch.Tensor], device: str, name: s
 
 @cache
 def _core() -> Any:
-    """Return the one `Core` of this process.
+    """Return the only `Core` of this process.
 
-    Each core gives the main thread a stack for signal handlers, and takes it away at its end. Cores
-    that do not end in reverse order leave a stack that is no longer there, and then the next
-    SIGTERM or SIGUSR1 ends the process by SIGSEGV.
+    Each core installs a stack for signal handlers and frees it when it is destroyed. If the first
+    of two cores is destroyed first, a freed stack stays installed. The next SIGTERM or SIGUSR1 then
+    crashes the process.
     """
     from openvino import Core
 
