@@ -41,6 +41,12 @@ def collect_rarely() -> None:
     atexit.register(gc.freeze)
 
 
+def keep_imports() -> None:
+    """Let collections skip all that has been made so far, until the process's end."""
+    if gc.get_threshold()[0] == _RARE:
+        gc.freeze()
+
+
 def collect_as_usual() -> None:
     """Undo the first effect of `collect_rarely`: garbage of a run may hold large tensors."""
     if gc.get_threshold()[0] == _RARE:  # else it is the user's own setting, in a notebook
@@ -54,7 +60,10 @@ def own_surroundings() -> Iterator[None]:
     That is the working directory, to which paths are relative; the handlers and the mask of the
     signals that stop a run; and the settings of the program's log.
     """
-    atexit.unregister(gc.freeze)  # the last collection closes files that this code left open
+    # The last collection closes files that this code left open.
+    atexit.unregister(gc.freeze)
+    atexit.unregister(gc.unfreeze)
+    atexit.register(gc.unfreeze)
     folder, disabled = os.getcwd(), _log.manager.disable
     about_log = (_log.disabled, _log.level, _log.propagate, list(_log.handlers))
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}

@@ -223,11 +223,21 @@ def build(config: Config, device: str, folder: str | None = None) -> Model:
     return found
 
 
+def import_builder(options: Table) -> ModuleType:
+    """Import the module that builds a ``[model]`` table, and return it; this may take seconds."""
+    row = KINDS[options.kind]  # type: ignore[attr-defined]
+    if row.has_tokenizer:
+        _module("language.quick_import").transformers()
+    builder = _module(row.builder)
+    plugins.keep_imports()
+    return builder
+
+
 def build_kind(options: Table, device: str, config: Config) -> Model:
     """Build the model of a ``[model]`` table of any kind, in the space of a run; see `build`."""
-    row = KINDS[options.kind]  # type: ignore[attr-defined]
+    row, builder = KINDS[options.kind], import_builder(options)  # type: ignore[attr-defined]
     more = {"allowed": config.allowed} if row.has_tokenizer else {}
-    model: Model = _module(row.builder).build(options, device, **more)
+    model: Model = builder.build(options, device, **more)
     end = _module("constraint").end_id(config)
     if end is not None:
         model = _module("outputs.ended").of_ids(model, end, row.has_tokenizer)

@@ -51,6 +51,7 @@ class World:
         self.rank: int = self.comm.Get_rank()
         self.size: int = self.comm.Get_size()
         self.waited = 0.0
+        self._hosts: list[str] = []
 
     def split(self, color: int) -> World:
         """Return a world of the ranks that pass the same color, in the same order as here."""
@@ -151,14 +152,13 @@ class World:
 
     def hosts(self) -> list[str]:
         """Return the host names of all ranks, on every rank."""
-        return self.texts(socket.gethostname())
+        self._hosts = self._hosts or self.texts(socket.gethostname())
+        return self._hosts
 
     def local_rank(self) -> int:
         """Return the index of this rank among the ranks on the same host."""
-        node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
-        rank: int = node.Get_rank()
-        node.Free()
-        return rank
+        hosts = self.hosts()
+        return hosts[: self.rank].count(hosts[self.rank])
 
     def on_rank_0(self, function: Callable[[], T]) -> T:
         """Call a function on rank 0; all ranks return its JSON value or raise its `UserError`."""

@@ -24,7 +24,6 @@ def choose_device(world: World, config: Config) -> str:
     """Return this rank's device, "cpu" or "cuda:2" (all ranks call this).
 
     Raises a UserError on all ranks if one lacks the requested device, or if only some have a GPU.
-    One rank per host imports torch first.
     """
 
     def choose() -> str:
@@ -34,7 +33,7 @@ def choose_device(world: World, config: Config) -> str:
         return devices.choose(c.device, local_rank, c.threads, c.precision)
 
     local_rank = world.local_rank()
-    device = world.one_a_host_first(choose)
+    device = world.together(choose)
     device_r, host_r = world.texts(device), world.hosts()
 
     def check() -> None:
