@@ -28,7 +28,7 @@ from omniinput_hpc.errors import UserError
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 """Signals that ask a run to stop (see `parallel.signals`)."""
 _log = logging.getLogger("omniinput_hpc")
-_USUAL, _RARE = gc.get_threshold(), 50_000
+_USUAL, _RARE = gc.get_threshold(), 500_000
 
 
 def collect_rarely() -> None:
