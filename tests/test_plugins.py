@@ -102,7 +102,8 @@ def test_files_that_own_code_leaves_open_are_written(tmp_path):
         "def f(x): pass\nlog = Log()\nlog.file.write('kept')\n"
     )
     code = (
-        "from omniinput_hpc.plugins import *\ncollect_rarely()\nload_function('my_log:f', '--rule')"
+        "from omniinput_hpc.plugins import *\ncollect_rarely()\n"
+        "load_function('my_log:f', '--rule')\nkeep_imports()"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), check=True)
     assert (tmp_path / "log").read_text() == "kept"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -46,6 +47,18 @@ class Units:
     drawn: Sequence[int]
     x_uwd: NDArray[np.int64]
     z_uw: NDArray[np.float32]
+
+    @cached_property
+    def moved(self) -> list[int]:
+        """The units that are not drawn."""
+        return [u for u in range(len(self.ensembles)) if u not in self.drawn]
+
+    @cached_property
+    def ensemble_of_rows(self) -> Ensemble:
+        """The ensembles of the moved units' walkers, as one."""
+        numbers = [parameters_of(self.ensembles[u]) for u in self.moved]
+        numbers_rw = np.repeat(numbers, self.z_uw.shape[1], axis=0).T
+        return stacked(torch.from_numpy(np.ascontiguousarray(numbers_rw)))
 
 
 class Record:
@@ -199,7 +212,7 @@ class BatchMover:
         self, units: Units, generators: Generators, n: int, is_last: bool, record: Record
     ) -> None:
         """Make n moves."""
-        some = [u for u in range(len(units.ensembles)) if u not in units.drawn]
+        some = units.moved
         at, samples = slice(record.n_moves, record.n_moves + n), record.samples_of(n)
         width, n_sites = units.x_uwd.shape[1:]
         for u in units.drawn:
@@ -208,23 +221,25 @@ class BatchMover:
             return
         adjacent = some[-1] - some[0] + 1 == len(some)
         moved: Any = slice(some[0], some[-1] + 1) if adjacent else some  # a slice copies nothing
-        numbers = parameters_of_rows([units.ensembles[u] for u in some], width)
-        ensemble = stacked(numbers)
         ahead = n * self._kernel.uniforms_per_move // width
         stream = JointStream([generators[u] for u in some], width, ahead)
         x = torch.from_numpy(units.x_uwd[moved].reshape(-1, n_sites))
         state = self._begin(x, torch.from_numpy(units.z_uw[moved].reshape(-1)))
-        z_tw = torch.empty((n, len(state.z)))
-        accepted_tw = torch.empty(z_tw.shape, dtype=torch.bool)
+        z_t, accepted_t = [], []
         for t in range(n):
-            state, info = self._kernel.step(state, ensemble, stream, replace=True)
-            z_tw[t], accepted_tw[t] = state.z, info.accepted
+            state, info = self._kernel.step(state, units.ensemble_of_rows, stream, True)
+            z_t.append(state.z)
+            accepted_t.append(info.accepted)
             if t in samples:
                 x_uwd = state.x.view(len(some), width, n_sites).numpy()
                 record.x_uswd[moved, record.n_samples + samples.index(t)] = x_uwd
-        record.z_utw[moved, at] = z_tw.view(n, len(some), width).transpose(0, 1).numpy()
-        record.accepted_u[moved] += accepted_tw.view(n, len(some), width).sum((0, 2)).numpy()
-        units.x_uwd[moved] = state.x.view(len(some), width, n_sites).numpy()
+        z_tuw, accepted_tuw = (
+            torch.stack(parts).view(n, len(some), width) for parts in (z_t, accepted_t)
+        )
+        record.z_utw[moved, at] = z_tuw.transpose(0, 1).numpy()
+        record.accepted_u[moved] += accepted_tuw.sum((0, 2)).numpy()
+        if not (adjacent and state.x is x):  # else it was replaced in place
+            units.x_uwd[moved] = state.x.view(len(some), width, n_sites).numpy()
         units.z_uw[moved] = state.z.view(len(some), width).numpy()
         if isinstance(state.cache, Summed):
             self._exact, self._since = state.cache.z, state.cache.n_moves
@@ -267,29 +282,29 @@ class JointStream(DeviceStream):
         self._generators, self._width = generators, width
         self._n_ahead = min(n_ahead, MAX_NUMBERS // width)
         self._numbers_nuw = torch.empty((0, len(generators), width), dtype=torch.float64)
+        self._rows: Sequence[torch.Tensor] = ()  # [n] of [U w, 1], the same numbers
         self._used = 0
 
     def uniform(self, *shape: int) -> torch.Tensor:
         """Return float64 numbers, uniform in [0, 1); the first dimension is that of the rows."""
         n = math.prod(shape) // (len(self._generators) * self._width)
-        if self._used + n > len(self._numbers_nuw):
+        if self._used + n > len(self._rows):
             left = self._numbers_nuw[self._used :]
             more = max(self._n_ahead, n - len(left))
             drawn = np.stack([g.random((more, self._width)) for g in self._generators], axis=1)
             self._numbers_nuw, self._used = torch.cat([left, torch.from_numpy(drawn)]), 0
+            self._rows = self._numbers_nuw.flatten(1).unsqueeze(2).unbind()
         begin, self._used = self._used, self._used + n
+        if n == 1:
+            return self._rows[begin].view(shape)
         # each unit gets the numbers that it would get on its own, in the same order
         return self._numbers_nuw[begin : self._used].transpose(0, 1).reshape(shape)
-
-
-def parameters_of_rows(ensembles: Sequence[Ensemble], width: int) -> torch.Tensor:
-    """Return beta, kappa and z0 of each row, float64 [3, U w]."""
-    numbers = np.repeat([parameters_of(ensemble) for ensemble in ensembles], width, axis=0)
-    return torch.from_numpy(np.ascontiguousarray(numbers.T))
 
 
 def _uniform(
     generator: np.random.Generator, n_values: int, shape: tuple[int, ...]
 ) -> NDArray[np.int64]:
     """Return uniform inputs, int64, as `DeviceStream.integers` draws them."""
-    return (generator.random(shape) * n_values).astype(np.int64)
+    u = generator.random(shape)
+    u *= n_values
+    return u.astype(np.int64)

@@ -144,7 +144,7 @@ class Metropolis(Untuned):
         """Return uniformly drawn values other than the old ones, int64 of the same shape."""
         n_values = self._model.n_values
         if n_values == 2:
-            return 1 - old
+            return old ^ 1
         return (old + 1 + stream.integers(n_values - 1, *old.shape)) % n_values
 
     def _log_q(self, x: torch.Tensor, z: torch.Tensor) -> Any:

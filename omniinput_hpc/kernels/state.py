@@ -183,4 +183,6 @@ def decide(
 
 def accept(accepted: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
     """Return `new` [W, ...] for accepted walkers, bool [W], and `old` for the others."""
-    return torch.where(accepted.view(-1, *[1] * (new.dim() - 1)), new, old)
+    if new.dim() > 1:
+        accepted = accepted.view(-1, *[1] * (new.dim() - 1))
+    return torch.where(accepted, new, old)

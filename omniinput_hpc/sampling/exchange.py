@@ -83,6 +83,7 @@ class Slots:
     ----------
     first : the first of these rungs
     x, z, walker, direction : int64 [K, L, D]; float32, int32 and int8 [K, L]
+    numbers : beta, kappa and z0 of the rungs' ensembles, float64 [3, K, 1]
     """
 
     first: int
@@ -90,11 +91,13 @@ class Slots:
     z: NDArray[np.float32]
     walker: NDArray[np.int32]
     direction: NDArray[np.int8]
+    numbers: NDArray[np.float64]
 
     @classmethod
     def of(cls, rungs: Sequence[Rung]) -> Self:
         """Return copies of what the rungs, or the blocks of them, hold."""
         first, n = rungs[0].k, rungs[-1].k - rungs[0].k + 1
+        ensembles = {rung.k: rung.ensemble for rung in rungs}
         placed = [rung.walkers.configurations() for rung in rungs]
 
         def joined(parts: Iterable[NDArray[Any]]) -> NDArray[Any]:
@@ -107,6 +110,7 @@ class Slots:
             joined(z for _, z in placed),
             joined(rung.walker_w for rung in rungs),
             joined(rung.direction_w for rung in rungs),
+            np.array([parameters_of(ensembles[k]) for k in sorted(ensembles)]).T[..., None],
         )
 
     def give_to(self, rungs: Sequence[Rung]) -> None:
@@ -211,7 +215,7 @@ class Exchanger:
         pairs = ladder.pairs_of(range(first, end), self._n_rungs, exchange)
         inside = [k for k in pairs if k >= first and k + 1 < end]
         if inside:
-            self._swap_inside(slots, np.array(inside), ensembles, exchange)
+            self._swap_inside(slots, np.array(inside), exchange)
         with_others = [k for k in pairs if k not in inside]
         mine = [k if k >= first else k + 1 for k in with_others]
         held = {k: slots.pack(k, self.configuration) for k in mine}
@@ -227,17 +231,10 @@ class Exchanger:
                 slots.direction[k - first], slots.walker[k - first], k == 0, self.trips
             )
 
-    def _swap_inside(
-        self,
-        slots: Slots,
-        k_p: NDArray[np.int64],
-        ensembles: Mapping[int, Ensemble],
-        exchange: int,
-    ) -> None:
+    def _swap_inside(self, slots: Slots, k_p: NDArray[np.int64], exchange: int) -> None:
         """Swap the pairs (k, k + 1) of rungs of this rank, all at once."""
-        numbers = np.array([parameters_of(ensembles[k]) for k in sorted(ensembles)])
         low_p = k_p - slots.first
-        lower, upper = (stacked(numbers[at].T[..., None]) for at in (low_p, low_p + 1))
+        lower, upper = (stacked(slots.numbers[:, at]) for at in (low_p, low_p + 1))
         u_pw = np.stack([self._u.of_pair(k, exchange) for k in k_p.tolist()])
         swap_pw = ladder.accept_swaps(lower, upper, slots.z[low_p], slots.z[low_p + 1], u_pw)
         place_kw = np.arange(slots.z.size).reshape(slots.z.shape)
