@@ -211,21 +211,22 @@ class Exchanger:
     def swap_slots(self, slots: Slots, rungs: Sequence[Rung], exchange: int) -> None:
         """Swap the pairs of this exchange, as `swap` does, where the rank's rungs hold `slots`."""
         first, end = slots.first, slots.first + len(slots.z)
-        ensembles: dict[int, Ensemble] = {rung.k: rung.ensemble for rung in rungs}
         pairs = ladder.pairs_of(range(first, end), self._n_rungs, exchange)
         inside = [k for k in pairs if k >= first and k + 1 < end]
         if inside:
             self._swap_inside(slots, np.array(inside), exchange)
-        with_others = [k for k in pairs if k not in inside]
-        mine = [k if k >= first else k + 1 for k in with_others]
-        held = {k: slots.pack(k, self.configuration) for k in mine}
-        before_w = self._checksum(held, exchange)
-        near = self._fetch_neighbours(held, ensembles, with_others)
-        for k in with_others:
-            self._swap_pair(k, held, near, ensembles, exchange)
-        self.imbalance_w += self._checksum(held, exchange) - before_w
-        for k, lanes in held.items():
-            slots.unpack(k, lanes)
+        with_others = [k for k in pairs if k < first or k + 1 == end]
+        if with_others:
+            ensembles: dict[int, Ensemble] = {rung.k: rung.ensemble for rung in rungs}
+            mine = [k if k >= first else k + 1 for k in with_others]
+            held = {k: slots.pack(k, self.configuration) for k in mine}
+            before_w = self._checksum(held, exchange)
+            near = self._fetch_neighbours(held, ensembles, with_others)
+            for k in with_others:
+                self._swap_pair(k, held, near, ensembles, exchange)
+            self.imbalance_w += self._checksum(held, exchange) - before_w
+            for k, lanes in held.items():
+                slots.unpack(k, lanes)
         for k in {0, self._n_rungs - 1} & {*range(first, end)} if self._n_rungs > 1 else ():
             slots.direction[k - first] = ladder.count_round_trips(
                 slots.direction[k - first], slots.walker[k - first], k == 0, self.trips
