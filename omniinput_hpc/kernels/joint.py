@@ -283,7 +283,18 @@ class JointStream(DeviceStream):
         self._n_ahead = min(n_ahead, MAX_NUMBERS // width)
         self._numbers_nuw = torch.empty((0, len(generators), width), dtype=torch.float64)
         self._rows: Sequence[torch.Tensor] = ()  # [n] of [U w, 1], the same numbers
+        self._whole: dict[int, Sequence[torch.Tensor]] = {}  # by `high`, the rows as integers
         self._used = 0
+
+    def integers(self, high: int, *shape: int) -> torch.Tensor:
+        """Return int64 numbers, uniform in {0 .. high - 1}, as `DeviceStream` does."""
+        numbers = self.uniform(*shape)
+        if numbers.numel() > len(self._generators) * self._width:
+            return (numbers * high).long()
+        if high not in self._whole:
+            whole = (self._numbers_nuw * high).long()
+            self._whole[high] = whole.flatten(1).unsqueeze(2).unbind()
+        return self._whole[high][self._used - 1].view(shape)
 
     def uniform(self, *shape: int) -> torch.Tensor:
         """Return float64 numbers, uniform in [0, 1); the first dimension is that of the rows."""
@@ -292,7 +303,9 @@ class JointStream(DeviceStream):
             left = self._numbers_nuw[self._used :]
             more = max(self._n_ahead, n - len(left))
             drawn = np.stack([g.random((more, self._width)) for g in self._generators], axis=1)
-            self._numbers_nuw, self._used = torch.cat([left, torch.from_numpy(drawn)]), 0
+            numbers = torch.from_numpy(drawn)
+            self._numbers_nuw, self._used = torch.cat([left, numbers]) if len(left) else numbers, 0
+            self._whole.clear()
             self._rows = self._numbers_nuw.flatten(1).unsqueeze(2).unbind()
         begin, self._used = self._used, self._used + n
         if n == 1:
