@@ -17,7 +17,7 @@ MAX_ROOT_MODULES = 11
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 450, 60, 7
 MAX_ROOM_LINES = {
     "annotation": 4550, "api": 500, "cli": 5395, "config": 2600, "estimators": 11420, "export": 470,
-    "kernels": 5130, "models": 11575, "parallel": 610, "pilot": 1830, "plots": 1880, "report": 1540,
+    "kernels": 5160, "models": 11575, "parallel": 610, "pilot": 1830, "plots": 1880, "report": 1540,
     "results": 6060, "runfile": 4250, "sampling": 4920, "tempering": 870, "untrusted": 1020,
 }  # fmt: skip
 """Lines of a room at most, with the rooms inside it; a change that needs more says why."""
