@@ -146,7 +146,7 @@ def bin_of(z: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.int
     ends = np.concatenate([[-np.inf], edges, [np.inf]])
     with np.errstate(invalid="ignore", over="ignore"):
         guess = (z - low) * (n_bins / (high - low))
-        entry = np.floor(guess).clip(-1, n_bins).astype(np.int64) + 1
+        entry = np.clip(np.floor(guess), -1, n_bins).astype(np.int64) + 1
     right = (ends.take(entry, mode="clip") <= z) & (z < ends.take(entry + 1, mode="clip"))
     index = np.asarray(entry - 1)
     if not right.all():

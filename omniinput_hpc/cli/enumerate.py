@@ -269,6 +269,7 @@ def run(world: World, argv: Sequence[str] | None, program: str = PROGRAM) -> int
     from omniinput_hpc.sampling.anchors import zero_inputs
 
     device = shapes.choose_device(world, config)
+    models.import_builder(config.model)
     model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
     v, d = model.n_values, model.n_sites
     if d * np.log10(v) > 300:  # beyond float64

@@ -116,6 +116,7 @@ def _build(
 ) -> tuple[models.Model, str]:
     """Return the other model and its device on this rank."""
     device = shapes.choose_device(world, config)
+    models.import_builder(config.model)
     model = world.one_a_host_first(lambda: models.build(config, device, about.get("folder")))
     if model.n_values and about["n_values"] is None:  # known only now
         shape = {"n_values": model.n_values, "n_sites": model.n_sites}

@@ -178,7 +178,7 @@ def decide(
     u : float64 [W], uniform in [0, 1)
     """
     log_ratio: torch.Tensor = ensemble.log_weight(z_new.double()) - ensemble.log_weight(z.double())
-    if isinstance(log_proposal_ratio, torch.Tensor) or log_proposal_ratio:
+    if isinstance(log_proposal_ratio, torch.Tensor) or log_proposal_ratio:  # adding 0 takes time
         log_ratio = log_ratio + log_proposal_ratio
     return u.log() < log_ratio
 

@@ -49,9 +49,9 @@ def build(world: World, given: Config, folder: str | None) -> Built:
 
     All ranks call this.
 
-    One rank per host builds first, so that an error shows before the others read the model's files.
-    Raises a UserError on all ranks if the model cannot be built, or cannot be used as the input
-    asks.
+    All ranks import first, at once. Then one rank per host builds, so that an error shows before
+    the others read the model's files. Raises a UserError on all ranks if the model cannot be built,
+    or cannot be used as the input asks.
     """
     device = shapes.choose_device(world, given)
     models.import_builder(given.model)

@@ -197,11 +197,7 @@ class Exchanger:
         held = {k: np.concatenate([*map(self.pack, parts)]) for k, parts in blocks.items()}
         ensembles: dict[int, Ensemble] = {rung.k: rung.ensemble.on_host() for rung in rungs}
         pairs = ladder.pairs_of(range(rungs[0].k, rungs[-1].k + 1), self._n_rungs, exchange)
-        before_w = self._checksum(held, exchange)
-        near = self._fetch_neighbours(held, ensembles, pairs)
-        for k in pairs:
-            self._swap_pair(k, held, near, ensembles, exchange)
-        self.imbalance_w += self._checksum(held, exchange) - before_w
+        self._swap_held(held, ensembles, pairs, exchange)
         for k, parts in blocks.items():
             ends = np.cumsum([len(rung.walker_w) for rung in parts])
             for rung, lanes in zip(parts, np.split(held[k], ends[:-1]), strict=True):
@@ -220,17 +216,27 @@ class Exchanger:
             ensembles: dict[int, Ensemble] = {rung.k: rung.ensemble for rung in rungs}
             mine = [k if k >= first else k + 1 for k in with_others]
             held = {k: slots.pack(k, self.configuration) for k in mine}
-            before_w = self._checksum(held, exchange)
-            near = self._fetch_neighbours(held, ensembles, with_others)
-            for k in with_others:
-                self._swap_pair(k, held, near, ensembles, exchange)
-            self.imbalance_w += self._checksum(held, exchange) - before_w
+            self._swap_held(held, ensembles, with_others, exchange)
             for k, lanes in held.items():
                 slots.unpack(k, lanes)
         for k in {0, self._n_rungs - 1} & {*range(first, end)} if self._n_rungs > 1 else ():
             slots.direction[k - first] = ladder.count_round_trips(
                 slots.direction[k - first], slots.walker[k - first], k == 0, self.trips
             )
+
+    def _swap_held(
+        self,
+        held: dict[int, NDArray[Any]],
+        ensembles: dict[int, Ensemble],
+        pairs: Iterable[int],
+        exchange: int,
+    ) -> None:
+        """Swap pairs of rungs, of which `held` has those of this rank, with a checksum."""
+        before_w = self._checksum(held, exchange)
+        near = self._fetch_neighbours(held, ensembles, pairs)
+        for k in pairs:
+            self._swap_pair(k, held, near, ensembles, exchange)
+        self.imbalance_w += self._checksum(held, exchange) - before_w
 
     def _swap_inside(self, slots: Slots, k_p: NDArray[np.int64], exchange: int) -> None:
         """Swap the pairs (k, k + 1) of rungs of this rank, all at once."""

@@ -26,7 +26,7 @@ _STAND_INS = {
 def transformers() -> None:
     """Import what all models of transformers need, unless it has been imported.
 
-    A release that cannot be imported in this way is imported as usual, where it is needed.
+    If this fails with some release, transformers is imported in the usual way later.
     """
     if any(name in sys.modules for name in ("transformers", _COMPILER)):
         return
@@ -38,7 +38,7 @@ def transformers() -> None:
             import_module("transformers.modeling_utils")
             import_module("transformers.masking_utils")
             _without_memory()
-    except Exception:
+    except Exception:  # of any module of theirs; if it is a real one, the usual import raises it
         for name in [name for name in sys.modules if name.partition(".")[0] == "transformers"]:
             del sys.modules[name]
 
